@@ -1,0 +1,191 @@
+"""The plan: everything that is decided before anything is done.
+
+A plan is a value. It is computed by pure functions from a definition and a few facts about the
+place it will run on, it can be printed, stored and compared, and the rest of the tool only obeys it.
+Paths are relative to the run's folder; units are in the names (MiB, bytes, seconds).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Role = Literal["standalone", "member", "shard", "config", "mongos"]
+PhaseKind = Literal["load", "warm_up", "measure"]
+Purpose = Literal["measure", "drift"]
+Redeploy = Literal["per_point", "per_repetition"]
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A machine of the run. On the local backend every group lives on the one host `local`."""
+
+    name: str
+    address: str
+    groups: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One mongod or mongos: what it is called, where it lives and how it is configured."""
+
+    name: str  # unique within its point: shard01, shard01-2, config1, mongos1, rs0-1, mongod1
+    role: Role
+    host: str  # Host.name
+    address: str
+    port: int
+    folder: str  # deployments/POINT/NAME, holds conf, log, pid and dbPath
+    db_path: str | None  # None for mongos
+    log_path: str
+    config_path: str
+    pid_path: str
+    replica_set: str | None
+    cache_mib: float | None  # WiredTiger cache; None for mongos
+    cpu_share: float  # host's cores divided by the data-bearing processes on it (information, not a limit)
+    options: dict[str, Any]  # the configuration file in MongoDB's own YAML form, passthrough merged in
+
+    @property
+    def endpoint(self) -> str:
+        """`address:port`, as the other processes reach it."""
+        return f"{self.address}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of a replica set, by the name of its process."""
+
+    process: str
+    endpoint: str
+    priority: float = 1
+    votes: int = 1
+    hidden: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSet:
+    """A replica set to initiate; every shard and the config servers are one."""
+
+    name: str
+    role: Role  # member, shard or config
+    members: tuple[Member, ...]
+
+    @property
+    def connection(self) -> str:
+        """`name/host:port,…`, the form addShard and --configdb take."""
+        return f"{self.name}/{','.join(m.endpoint for m in self.members)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A range of the shard key placed on a shard before the load. None stands for MinKey or MaxKey."""
+
+    shard: str  # replica set name
+    lower: int | None
+    upper: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """A sharded collection and where its chunks are before the first document."""
+
+    namespace: str
+    shard_key: dict[str, Any]  # field → 1 or "hashed"
+    unique: bool
+    chunks: tuple[Chunk, ...]  # empty: hashed initial chunks, or one chunk on the primary shard
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One step of the workload with all its parameters explicit."""
+
+    name: str  # unique within the workload
+    kind: PhaseKind
+    engine: str
+    parameters: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheBudget:
+    """How the WiredTiger caches of the data-bearing processes of one host add up."""
+
+    policy: str
+    processes: int
+    per_process_mib: float
+    total_mib: float
+    ram_mib: float | None  # None when the host's RAM is not known
+    through_config_string: bool  # below 0.25 GB, mongod's own option refuses the value
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One combination of all axes: a topology and a workload."""
+
+    id: str  # p01, p02 … in the order of the matrix
+    axes: dict[str, Any]  # dotted key → value
+    label: str  # "4 shards", for tables and pictures
+    topology: Literal["standalone", "replica_set", "sharded"]
+    shards: int  # 0 unless sharded
+    hosts: tuple[Host, ...]
+    processes: tuple[Process, ...]
+    replica_sets: tuple[ReplicaSet, ...]
+    collections: tuple[Collection, ...]
+    balancer: dict[str, Any]  # enabled, chunk_size_mb, secondary_throttle, …
+    phases: tuple[Phase, ...]
+    mongodb: dict[str, Any]  # source, version, path
+    network_compressors: tuple[str, ...]
+    cache: CacheBudget
+    disk_bytes: int  # estimate: data, indexes, oplog and journal of all processes
+    memory_mib: int  # estimate of resident memory of all processes
+    deploy_seconds: float  # estimates
+    load_seconds: float
+    measure_seconds: float  # of one repetition
+
+    @property
+    def connection_string(self) -> str:
+        """The URI a client uses for this point."""
+        doors = [p for p in self.processes if p.role == "mongos"] or [
+            p for p in self.processes if p.role in {"member", "standalone"}
+        ]
+        names = ",".join(p.endpoint for p in doors)
+        if self.topology == "replica_set":
+            return f"mongodb://{names}/?replicaSet={self.replica_sets[0].name}"
+        return f"mongodb://{names}/"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One measurement in the order in which they are taken."""
+
+    index: int  # from 0
+    point: str  # Point.id
+    repetition: int  # from 1
+    purpose: Purpose
+    deploy: bool  # the topology is deployed and loaded anew before this step
+    undeploy: bool  # nothing needs it after this step
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A whole experiment, ready to be executed."""
+
+    name: str
+    title: str
+    backend: str
+    redeploy: Redeploy
+    repetitions: int
+    hosts: tuple[Host, ...]
+    points: tuple[Point, ...]
+    steps: tuple[Step, ...]
+    teardown: str
+    warnings: tuple[str, ...] = ()
+    estimate_seconds: float = 0.0
+    disk_bytes: int = 0  # most that is on disk at one time
+    memory_mib: int = 0  # most that is resident at one time
+    facts: dict[str, Any] = field(default_factory=dict)  # cores, ram_mib, free_disk_bytes the plan was made for
+
+    def point(self, point_id: str) -> Point:
+        """The point with this id; KeyError if there is none."""
+        for point in self.points:
+            if point.id == point_id:
+                return point
+        raise KeyError(point_id)
