@@ -1,0 +1,1 @@
+"""The experiment file: its types, its errors, its matrix."""

@@ -1,0 +1,113 @@
+"""The machines an experiment runs on: kind, volumes, kernel and NUMA settings."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from microshard.definition.base import Model
+
+# Limits of EBS volume types as published by AWS (EBS volume types, user guide): GiB and IOPS.
+_SIZE_GIB = {
+    "gp2": (1, 16384),
+    "gp3": (1, 65536),
+    "io1": (4, 16384),
+    "io2": (4, 65536),
+    "st1": (125, 16384),
+    "standard": (1, 1024),
+}
+_IOPS = {"gp3": (3000, 80000), "io1": (100, 64000), "io2": (100, 256000)}
+_IOPS_PER_GIB = {"gp3": 500, "io1": 50, "io2": 1000}
+
+
+class Volume(Model):
+    """A volume of a host and what it can deliver."""
+
+    type: Literal["gp2", "gp3", "io1", "io2", "st1", "standard", "instance_store", "emulated"] = "gp3"
+    """Kind of volume: an EBS volume type, the instance's own NVMe, or a throttled loop device."""
+    size_gib: Annotated[int, Field(ge=1, le=65536, json_schema_extra={"unit": "GiB"})] = 100
+    """Size of the volume."""
+    iops: Annotated[int, Field(ge=1, le=256000, json_schema_extra={"unit": "IOPS"})] | None = None
+    """Provisioned IOPS (gp3, io1, io2) or the limit of an emulated volume; null for the type's own rate."""
+    throughput_mibps: Annotated[int, Field(ge=1, le=2000, json_schema_extra={"unit": "MiB/s"})] | None = None
+    """Provisioned throughput (gp3) or the limit of an emulated volume; null for the type's own rate."""
+
+    @model_validator(mode="after")
+    def _within_the_type(self) -> Volume:
+        low, high = _SIZE_GIB.get(self.type, (1, 65536))
+        if not low <= self.size_gib <= high:
+            raise ValueError(f"size_gib: a {self.type} volume has {low} to {high} GiB, not {self.size_gib}")
+        if self.iops is not None and self.type != "emulated":
+            if self.type not in _IOPS:
+                raise ValueError(f"iops: a {self.type} volume takes no provisioned IOPS (gp3, io1, io2 and emulated do)")
+            low, high = _IOPS[self.type]
+            high = min(high, max(low, self.size_gib * _IOPS_PER_GIB[self.type]))
+            if not low <= self.iops <= high:
+                raise ValueError(
+                    f"iops: a {self.type} volume of {self.size_gib} GiB takes {low} to {high} IOPS, not {self.iops}"
+                )
+        if self.type in {"io1", "io2"} and self.iops is None:
+            raise ValueError(f"iops: a {self.type} volume needs provisioned IOPS")
+        if self.throughput_mibps is not None and self.type not in {"gp3", "emulated"}:
+            raise ValueError(f"throughput_mibps: only gp3 and emulated volumes take it, not {self.type}")
+        return self
+
+
+class Volumes(Model):
+    """Which volume holds what; journal and log fall back to the data volume."""
+
+    data: Volume | None = None
+    """Volume of the dbPaths; null keeps them on the host's root volume."""
+    journal: Volume | None = None
+    """Volume of the journals."""
+    log: Volume | None = None
+    """Volume of the mongod logs."""
+
+
+class Kernel(Model):
+    """Settings of the host's kernel; null leaves a setting as it is."""
+
+    readahead_sectors: Annotated[int, Field(ge=0, le=65536, json_schema_extra={"unit": "sectors of 512 bytes"})] | None = None
+    """Readahead of the data volumes, as in `blockdev --setra`."""
+    transparent_huge_pages: Literal["never", "madvise", "always"] | None = None
+    """Transparent huge pages, with defrag set alike."""
+    swappiness: Annotated[int, Field(ge=0, le=200)] | None = None
+    """`vm.swappiness`."""
+
+
+class Numa(Model):
+    """How processes are bound to NUMA nodes and cores."""
+
+    policy: Literal["none", "interleave", "node_round_robin", "cores_per_shard"] = "none"
+    """Prefix of numactl each process is started with."""
+
+
+class HostGroup(Model):
+    """Hosts of one kind."""
+
+    count: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Number of hosts."""
+    instance_type: str | None = None
+    """EC2 instance type, for example c4.4xlarge."""
+    volumes: Volumes = Volumes()
+    """Volumes of every host of the group."""
+    kernel: Kernel = Kernel()
+    """Kernel settings of every host of the group."""
+    numa: Numa = Numa()
+    """NUMA binding of the processes on the group's hosts."""
+
+
+class Infrastructure(Model):
+    """The groups of hosts."""
+
+    shard_hosts: HostGroup = HostGroup()
+    """Hosts of the data-bearing processes."""
+    config_hosts: HostGroup | None = None
+    """Hosts of the config servers; null puts them on the shard hosts."""
+    mongos_hosts: HostGroup | None = None
+    """Hosts of the mongos; null puts them on the client hosts."""
+    client_hosts: HostGroup = HostGroup()
+    """Hosts of the workload's clients."""
+    region: str | None = None
+    """EC2 region."""
