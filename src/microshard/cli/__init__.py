@@ -1,0 +1,72 @@
+"""The command line: one command, one file."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from microshard.errors import EXIT_BUG, EXIT_DEFINITION, MicroshardError
+
+# Command → its one line of help. Its code is imported only when it is called: a start stays quick.
+_COMMANDS = {
+    "run": "Run an experiment and write its report.",
+    "plan": "Show what an experiment would do here, and do nothing.",
+    "validate": "Check experiment files.",
+    "up": "Start a point of an experiment and leave it running.",
+    "status": "Show what is running.",
+    "down": "Stop what is running and remove its data.",
+    "report": "Write the report of a run again.",
+    "schema": "Print the JSON schema of experiment files.",
+    "reference": "Print the reference of experiment files.",
+}
+
+
+class _Lazy(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command = importlib.import_module(f"microshard.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)  # noqa: S101 - every file of this package has one
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+
+@click.command(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="microshard")
+def microshard() -> None:
+    """A laboratory for MongoDB micro-sharding experiments."""
+
+
+def main() -> None:
+    """Entry point: errors for people become a message and an exit code, never a traceback."""
+    from microshard.definition.errors import DefinitionError
+    from microshard.plan.build import PlanError
+
+    try:
+        code = microshard.main(standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except click.Abort:
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(EXIT_DEFINITION)
+    except (DefinitionError, PlanError) as error:
+        click.echo(str(error), err=True)
+        sys.exit(EXIT_DEFINITION)
+    except MicroshardError as error:
+        click.echo(f"microshard: {error}", err=True)
+        sys.exit(error.exit_code)
+    except OSError as error:
+        name = f"{error.filename}: " if error.filename else ""
+        click.echo(f"microshard: {name}{error.strerror or error}", err=True)
+        sys.exit(EXIT_BUG)
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,45 @@
+"""Options several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from ruamel.yaml import YAML
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def _overrides(_ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
+    result = {}
+    for value in values:
+        key, equals, text = value.partition("=")
+        if not equals or not key:
+            raise click.BadParameter(f"{value!r} is not KEY=VALUE, for example topology.shards.count=4")
+        result[key] = YAML(typ="safe").load(text)
+    return result
+
+
+def experiment_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """FILE, --scale and --set: which experiment, and what is different this time."""
+    function = click.option(
+        "--set", "overrides", multiple=True, metavar="KEY=VALUE", callback=_overrides, help="Change a key of the experiment."
+    )(function)
+    function = click.option("--scale", metavar="NAME", help="Apply one of the experiment's `scales`, for example laptop.")(
+        function
+    )
+    return click.argument("file", type=click.Path(path_type=Path))(function)
+
+
+def runs_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--runs-dir: where run folders lie."""
+    return click.option(
+        "--runs-dir",
+        "runs",
+        type=click.Path(path_type=Path, file_okay=False),
+        default=Path("runs"),
+        show_default=True,
+        help="Folder the run's folder is made in.",
+    )(function)

@@ -1,0 +1,28 @@
+"""`microshard run`."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import click
+
+from microshard.cli.options import experiment_options, runs_option
+
+
+@click.command("run")
+@experiment_options
+@runs_option
+@click.option("--keep", is_flag=True, help="Leave the deployments running at the end (teardown: keep).")
+def command(file: Path, scale: str | None, overrides: dict[str, Any], runs: Path, keep: bool) -> int:
+    """Run an experiment and write its report."""
+    from rich.console import Console
+
+    from microshard.run.execute import execute
+    from microshard.run.prepare import prepared
+
+    with prepared(file, scale=scale, overrides=overrides, runs=runs) as ready:
+        if keep:
+            ready = dataclasses.replace(ready, plan=dataclasses.replace(ready.plan, teardown="keep"))
+        return execute(ready, runs, Console())

@@ -1,0 +1,77 @@
+"""Rough figures for time, memory and disk, good enough to refuse what cannot work.
+
+All constants were measured on 2 cores of a 2020s server with mongod 6.0.5; they are estimates and are
+shown as such. While a run goes on, its own figures replace them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from microshard.plan.model import Phase, Process
+
+MIB = 1024 * 1024
+DATASET_DOCUMENT_BYTES = {"mot": 239}  # BSON, average; the source states 239 bytes a record
+INDEX_BYTES_PER_DOCUMENT = 14  # _id index with prefix compression
+COMPRESSION = {"none": 1.0, "snappy": 0.55, "zlib": 0.33, "zstd": 0.35}  # of data of this kind
+PROCESS_DISK_BYTES = {"mongod": 210 * MIB, "mongos": 215 * MIB}  # two journal files of 100 MiB and the catalogue
+PROCESS_MEMORY_MIB = {"mongod": 140, "mongos": 200}  # an embedded mongos has a router mongod of its own
+LOAD_DOCUMENTS_PER_SECOND = 22_000  # per core, client included
+SCAN_SECONDS_PER_DOCUMENT = 3.5e-6  # aggregation over a warm cache, one shard on one core
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a point needs."""
+
+    disk_bytes: int
+    memory_mib: int
+    deploy_seconds: float
+    load_seconds: float
+    measure_seconds: float
+
+
+def needs(
+    processes: Sequence[Process], phases: Sequence[Phase], *, compressor: str, oplog_mb: int, copies: int, cores: int
+) -> Needs:
+    """Estimate a point. `copies` is how many members hold each document."""
+    documents = sum(int(p.parameters["documents"]) for p in phases if p.engine == "insert")
+    raw = sum(int(p.parameters["documents"]) * _document_bytes(p.parameters) for p in phases if p.engine == "insert")
+    mongods = [p for p in processes if p.role != "mongos"]
+    data_bearing = [p for p in mongods if p.role != "config"]
+    oplog = 0
+    if any(p.replica_set for p in data_bearing):
+        # The oplog holds each insert once more, compressed by snappy, up to its size.
+        oplog = min(int(raw * COMPRESSION["snappy"] * copies), oplog_mb * MIB * len(data_bearing))
+    disk = (
+        int(raw * COMPRESSION[compressor] * copies)
+        + documents * INDEX_BYTES_PER_DOCUMENT * copies
+        + oplog
+        + PROCESS_DISK_BYTES["mongod"] * len(mongods)
+        + PROCESS_DISK_BYTES["mongos"] * (len(processes) - len(mongods))
+    )
+    cached = sum(min(p.cache_mib or 0.0, raw * copies / MIB / len(data_bearing)) for p in data_bearing)
+    memory = (
+        PROCESS_MEMORY_MIB["mongod"] * len(mongods)
+        + PROCESS_MEMORY_MIB["mongos"] * (len(processes) - len(mongods))
+        + int(cached)
+    )
+    workers = min(max(len(data_bearing) // copies, 1), cores)
+    queries = sum(
+        (p.parameters["iterations"] + p.parameters["warm_up_iterations"]) * p.parameters["connections"]
+        for p in phases
+        if p.engine == "aggregate"
+    )
+    return Needs(
+        disk_bytes=disk,
+        memory_mib=memory,
+        deploy_seconds=2.5 + 0.8 * len(processes) / cores,
+        load_seconds=documents * copies / (LOAD_DOCUMENTS_PER_SECOND * max(cores, 1)),
+        measure_seconds=2.0 + queries * documents * SCAN_SECONDS_PER_DOCUMENT / workers,
+    )
+
+
+def _document_bytes(parameters: dict[str, Any]) -> int:
+    return DATASET_DOCUMENT_BYTES[parameters["dataset"]]

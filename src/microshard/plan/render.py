@@ -1,0 +1,105 @@
+"""A plan for people."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from microshard.plan.model import Plan, Point
+from microshard.run.progress import duration
+
+_MOST_ROWS = 40
+
+
+def render(plan: Plan, console: Console) -> None:
+    """Print a plan: points, processes, cache arithmetic, disk, time, order and warnings."""
+    facts = plan.facts
+    console.print(f"[bold]{plan.title}[/bold] ({plan.name})", highlight=False)
+    ram = f"{facts['ram_mib']:,.0f} MiB of RAM" if facts["ram_mib"] else "RAM unknown"
+    console.print(f"on this machine: {facts['cores']} cores, {ram}", highlight=False)
+    console.print()
+    console.print(_points(plan))
+    largest = max(plan.points, key=lambda p: len(p.processes))
+    console.print(_processes(largest))
+    console.print(_phases(largest))
+    console.print(_order(plan), highlight=False, soft_wrap=True)
+    redeploy = (
+        "each point is deployed and loaded once, and parked while others are measured"
+        if plan.redeploy == "per_point"
+        else "each point is deployed and loaded anew for every repetition"
+    )
+    console.print(f"Deployment: {redeploy}; teardown: {plan.teardown}.", highlight=False, soft_wrap=True)
+    free = facts["free_disk_bytes"]
+    console.print(
+        f"At one time: about {plan.memory_mib:,} MiB of RAM and {plan.disk_bytes / 1e9:.1f} GB of disk"
+        + (f" ({free / 1e9:.0f} GB are free)" if free else "")
+        + f". Time: about {duration(plan.estimate_seconds)}.",
+        highlight=False,
+        soft_wrap=True,
+    )
+    for warning in plan.warnings:
+        console.print(f"[yellow]note:[/yellow] {warning}", highlight=False)
+
+
+def _points(plan: Plan) -> Table:
+    table = Table(title="Points", title_justify="left", box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for name in ("", "point"):
+        table.add_column(name)
+    for name in ("processes", "ports", "cache per process", "cache in all", "disk", "memory", "load", "a repetition"):
+        table.add_column(name, justify="right")
+    for point in plan.points[:_MOST_ROWS]:
+        ports = [p.port for p in point.processes]
+        cache = point.cache
+        table.add_row(
+            point.id,
+            point.label,
+            str(len(point.processes)),
+            f"{min(ports)}–{max(ports)}" if len(ports) > 1 else str(ports[0]),
+            f"{cache.total_mib:,.0f} ÷ {cache.processes} = {cache.per_process_mib:,.6g} MiB"
+            if cache.policy != "per_process_mb"
+            else f"{cache.per_process_mib:,.6g} MiB",
+            f"{cache.total_mib:,.0f} MiB" + (f" of {cache.ram_mib:,.0f}" if cache.ram_mib else ""),
+            f"{point.disk_bytes / 1e9:.2f} GB",
+            f"{point.memory_mib:,} MiB",
+            duration(point.load_seconds),
+            duration(point.measure_seconds),
+        )
+    if len(plan.points) > _MOST_ROWS:
+        table.caption = f"and {len(plan.points) - _MOST_ROWS:,} more (--json shows all)"
+    return table
+
+
+def _processes(point: Point) -> Table:
+    table = Table(
+        title=f"Processes of {point.id} ({point.label})", title_justify="left", box=None, padding=(0, 2, 0, 0), header_style="bold"
+    )
+    for name in ("name", "role", "host", "port", "replica set", "cache", "cores", "folder in the run"):
+        table.add_column(name, justify="right" if name in {"port", "cache", "cores"} else "left")
+    for process in point.processes:
+        table.add_row(
+            process.name,
+            process.role,
+            process.host,
+            str(process.port),
+            process.replica_set or "",
+            f"{process.cache_mib:,.6g} MiB" if process.cache_mib else "",
+            f"{process.cpu_share:.2g}" if process.cpu_share else "",
+            process.folder,
+        )
+    return table
+
+
+def _phases(point: Point) -> Table:
+    table = Table(title="Workload", title_justify="left", box=None, padding=(0, 2, 0, 0), show_header=False)
+    for _ in range(4):
+        table.add_column()
+    for phase in point.phases:
+        shown = {k: v for k, v in phase.parameters.items() if k != "pipeline" or not phase.parameters["pipeline_name"]}
+        table.add_row(phase.name, phase.kind, phase.engine, ", ".join(f"{k} {v}" for k, v in shown.items()))
+    return table
+
+
+def _order(plan: Plan) -> str:
+    shown = " ".join(s.point if s.purpose == "measure" else f"{s.point}(drift)" for s in plan.steps[:_MOST_ROWS])
+    more = f" … ({len(plan.steps):,} in all)" if len(plan.steps) > _MOST_ROWS else ""
+    return f"Order: {shown}{more}"

@@ -1,0 +1,116 @@
+"""ansible-playbook as a subprocess, with its events coming back over a pipe."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from microshard.errors import MicroshardError
+from microshard.run.folder import RunFolder
+from microshard.run.place import project_root
+
+Event = dict[str, Any]
+Listener = Callable[[Event], None]
+
+
+class PlaybookError(MicroshardError):
+    """A playbook failed; the message is that of the task, not Ansible's."""
+
+
+@dataclass(slots=True)
+class Playbooks:
+    """Runs the project's playbooks with a run's variables."""
+
+    folder: RunFolder
+    listener: Listener = lambda event: None
+    process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+
+    def run(self, name: str, variables: Path) -> None:
+        """Run playbooks/NAME.yml to its end. Raises PlaybookError with the failed tasks' messages."""
+        root = project_root()
+        read, write = os.pipe()
+        command = [
+            str(Path(sys.executable).with_name("ansible-playbook")),
+            "--inventory",
+            str(root / "inventories" / "local"),
+            str(root / "playbooks" / f"{name}.yml"),
+            "--extra-vars",
+            f"@{variables}",
+        ]
+        log_path = self.folder / "logs" / "ansible.log"
+        failures: list[Event] = []
+        with log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                command,
+                cwd=root,
+                env=self._environment(root, write),
+                pass_fds=(write,),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is the runner's to handle, in its own order
+            )
+        os.close(write)
+        reader = threading.Thread(target=self._read, args=(read, failures), daemon=True)
+        reader.start()
+        code = self.process.wait()
+        reader.join(timeout=5)
+        self.process = None
+        if code != 0:
+            raise PlaybookError(_explain(name, code, failures, log_path))
+
+    def stop(self) -> None:
+        """End the playbook that runs, if one does, and wait until it is gone."""
+        process = self.process
+        if process is None or process.poll() is not None:
+            return
+        for number, patience in ((signal.SIGTERM, 5), (signal.SIGKILL, 5)):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=patience)
+                return
+
+    def _environment(self, root: Path, events: int) -> dict[str, str]:
+        temporary = str(self.folder / "tmp")
+        return {
+            **{k: v for k, v in os.environ.items() if not k.startswith("ANSIBLE_")},
+            "ANSIBLE_CONFIG": str(root / "ansible.cfg"),
+            # Ansible leaves its temporary files inside the run, not in the user's home.
+            "ANSIBLE_HOME": temporary,
+            "ANSIBLE_LOCAL_TEMP": temporary,
+            "ANSIBLE_REMOTE_TEMP": temporary,
+            "ANSIBLE_NOCOLOR": "1",
+            "MICROSHARD_EVENTS_FD": str(events),
+            "PYTHONUNBUFFERED": "1",
+            "TMPDIR": temporary,
+        }
+
+    def _read(self, descriptor: int, failures: list[Event]) -> None:
+        with os.fdopen(descriptor, "r", encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                try:
+                    event = json.loads(line)
+                except ValueError:
+                    continue
+                if event.get("event") in {"failed", "unreachable"} and not event.get("ignored"):
+                    failures.append(event)
+                self.listener(event)
+
+
+def _explain(name: str, code: int, failures: list[Event], log_path: Path) -> str:
+    if not failures:
+        with contextlib.suppress(OSError):
+            tail = log_path.read_text(encoding="utf-8", errors="replace").splitlines()[-12:]
+            return "\n".join([f"playbook {name} ended with exit code {code}; the end of {log_path}:", *tail])
+        return f"playbook {name} ended with exit code {code}; see {log_path}"
+    return "\n".join(f"{e.get('task', name)} ({e.get('host', 'local')}): {e.get('message', '')}" for e in failures)

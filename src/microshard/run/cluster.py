@@ -1,0 +1,117 @@
+"""A point of an experiment for work by hand: up, status, down."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+
+from microshard.errors import EXIT_DEFINITION, MicroshardError, RunFolderError
+from microshard.plan.model import Plan
+from microshard.run import leftovers
+from microshard.run.ansible import Playbooks
+from microshard.run.folder import RunFolder, find_runs
+from microshard.run.prepare import Prepared, binaries, check_room, write_run
+from microshard.run.runner import Listener, Runner, signals
+
+
+class NoSuchPointError(MicroshardError):
+    """The plan has no such point."""
+
+    exit_code = EXIT_DEFINITION
+
+
+def choose(plan: Plan, wish: str | None) -> Plan:
+    """The plan with one point only: the one asked for by id or label, or the first. Raises NoSuchPointError."""
+    if wish is None:
+        point = plan.points[0]
+    else:
+        found = [p for p in plan.points if wish in {p.id, p.label}]
+        if not found:
+            names = ", ".join(f"{p.id} ({p.label})" for p in plan.points[:20])
+            raise NoSuchPointError(f"--point {wish}: the experiment has {names}")
+        point = found[0]
+    return dataclasses.replace(plan, points=(point,), steps=(), memory_mib=point.memory_mib, disk_bytes=point.disk_bytes)
+
+
+def up(ready: Prepared, runs: Path, listener: Listener) -> RunFolder:
+    """Deploy the one point of a chosen plan and leave it running. Whatever goes wrong, nothing is left then."""
+    (point,) = ready.plan.points
+    check_room(ready.plan)
+    found = {point.id: binaries(point)}
+    folder = RunFolder.create(runs, ready.plan.name)
+    write_run(folder, ready, found)
+    runner = Runner(folder, ready.plan, found, listener)
+    with signals():
+        try:
+            runner.deploy(point)
+        except BaseException:
+            runner.playbooks.stop()
+            leftovers.clean(folder)
+            raise
+    folder.journal.append(event="up", point=point.id, connection_string=point.connection_string)
+    return folder
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What of a run is there right now."""
+
+    run: RunFolder
+    processes: int
+    state: str  # running, up, done …: the last thing the journal says
+    points: list[tuple[str, str]]  # label, connection string; of the points with processes
+
+
+def status(runs: Path) -> list[Status]:
+    """All runs below a folder, the newest last."""
+    return [_status(run) for run in find_runs(runs)]
+
+
+def _status(run: RunFolder) -> Status:
+    processes = leftovers.running(run)
+    last = "made"
+    for record in run.journal.records():
+        last = str(record.get("event", last))
+    alive = []
+    for variables in sorted(run.path.glob("points/*/vars.json")):
+        point = json.loads(variables.read_text(encoding="utf-8"))["microshard_point"]
+        folder = f"/deployments/{point['id']}/"
+        if any(folder in p.command for p in processes):
+            alive.append((str(point["label"]), str(point["connection_string"])))
+    return Status(run, len(processes), last, alive)
+
+
+def down(folder: RunFolder, listener: Listener) -> list[str]:
+    """Stop everything of a run, collect its logs and remove its data. Returns what could not be removed."""
+    playbooks = Playbooks(folder, listener.event)
+    here = [p.command for p in leftovers.running(folder)]
+    (folder / "tmp").mkdir(exist_ok=True)
+    for variables in sorted(folder.path.glob("points/*/vars.json")):
+        if any(f"/deployments/{variables.parent.name}/" in command for command in here):
+            try:
+                playbooks.run("teardown", variables)
+            except MicroshardError as error:
+                folder.journal.append(event="teardown failed", point=variables.parent.name, message=str(error))
+    left = leftovers.clean(folder)
+    folder.journal.append(event="down", left=left)
+    return left
+
+
+def pick(runs: Path, names: tuple[str, ...]) -> list[RunFolder]:
+    """The runs named (by name or path), or all that have processes. Raises RunFolderError."""
+    if not names:
+        return [run for run in find_runs(runs) if leftovers.running(run)]
+    return [RunFolder.open(Path(name) if Path(name).is_dir() else runs / name) for name in names]
+
+
+def latest(runs: Path) -> RunFolder:
+    """The newest run. Raises RunFolderError when there is none."""
+    found = find_runs(runs)
+    if not found:
+        raise RunFolderError(f"{runs}: no runs yet")
+    return found[-1]
+
+

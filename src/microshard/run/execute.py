@@ -1,0 +1,64 @@
+"""A whole run, from a prepared plan to the report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from microshard.plan.model import Plan
+from microshard.run.folder import RunFolder
+from microshard.run.prepare import Prepared, binaries, check_room, write_run
+from microshard.run.progress import Progress, duration
+from microshard.run.runner import Outcome, Runner
+
+
+def execute(ready: Prepared, runs: Path, console: Console) -> int:
+    """Run a plan and print what came out. Returns the exit code.
+
+    Raises MicroshardError for what keeps the run from starting at all.
+    """
+    plan = ready.plan
+    check_room(plan)
+    found = {point.id: binaries(point) for point in plan.points}
+    folder = RunFolder.create(runs, plan.name)
+    write_run(folder, ready, found)
+    _announce(plan, folder, console)
+    with Progress(folder, plan, console) as progress:
+        runner = Runner(folder, plan, found, progress, max_hours=ready.loaded.experiment.budget.max_hours)
+        outcome = runner.run()
+    _report(folder, outcome, console)
+    return outcome.exit_code
+
+
+def _announce(plan: Plan, folder: RunFolder, console: Console) -> None:
+    console.print(f"[bold]{plan.title}[/bold]")
+    console.print(
+        f"{len(plan.points)} points × {plan.repetitions} repetitions, about {duration(plan.estimate_seconds)}, "
+        f"{plan.memory_mib:,} MiB of RAM and {plan.disk_bytes / 1e9:.1f} GB of disk at most; in {folder.path}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    for warning in plan.warnings:
+        console.print(f"[yellow]note:[/yellow] {warning}", highlight=False)
+
+
+def _report(folder: RunFolder, outcome: Outcome, console: Console) -> None:
+    from microshard.report import build, write
+    from microshard.report.table import final
+
+    if outcome.done:
+        console.print(final(build(folder.path), width=console.width))
+        console.print(f"Report: {write(folder.path)}", soft_wrap=True, highlight=False)
+    for point, message in outcome.wrong.items():
+        console.print(f"[red]{point} is not valid:[/red] {message}", highlight=False)
+    if outcome.failed:
+        console.print(f"[red]{len(outcome.failed)} point(s) failed[/red]: {', '.join(outcome.failed)}", highlight=False)
+    if outcome.over_budget:
+        console.print("[yellow]budget.max_hours was reached[/yellow]: the rest of the measurements was not taken")
+    if outcome.stopped_by is not None:
+        console.print(f"Stopped by signal {outcome.stopped_by}; everything that was started is stopped.")
+    for item in outcome.left:
+        console.print(f"[red]left behind:[/red] {item}", highlight=False)
+    stages = ", ".join(f"{name} {duration(seconds)}" for name, seconds in outcome.stages.items())
+    console.print(f"[dim]Time by stage: {stages}. Logs and results: {folder.path}[/dim]", highlight=False, soft_wrap=True)

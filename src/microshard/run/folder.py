@@ -1,0 +1,137 @@
+"""The folder of a run: where everything lies, and how files get into it."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from microshard import __version__
+from microshard.errors import RunFolderError
+
+MARKER = "run.json"
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Write a whole file or none: a reader never sees half of it, and a crash leaves the old one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, value: Any) -> None:
+    """`value` as indented JSON, atomically."""
+    write_atomic(path, json.dumps(value, indent=1, default=str) + "\n")
+
+
+class JsonLines:
+    """An append-only file of records, one JSON object a line, each on disk before `append` returns."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def append(self, **record: Any) -> None:
+        """Add a record; `t` (epoch seconds) is put in front."""
+        line = json.dumps({"t": round(time.time(), 3), **record}, default=str) + "\n"
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """All whole records; a torn last line (a crash while writing) is passed over."""
+        if not self.path.exists():
+            return
+        with self.path.open(encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if line.endswith("\n"):
+                    try:
+                        yield json.loads(line)
+                    except ValueError:
+                        continue
+
+
+class RunFolder:
+    """A run's folder. Everything a run makes on this machine lies below it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.journal = JsonLines(path / "journal.jsonl")
+        self.ledger = JsonLines(path / "ledger.jsonl")
+
+    @classmethod
+    def create(cls, runs: Path, experiment: str) -> RunFolder:
+        """Make a new folder `EXPERIMENT-DATE-TIME-xxxx` below `runs`. Raises RunFolderError."""
+        run_id = f"{experiment}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+        path = runs.absolute() / run_id
+        try:
+            path.mkdir(parents=True, mode=0o755)
+            folder = cls(path)
+            for name in ("points", "deployments", "results", "telemetry", "logs", "report", "tmp"):
+                (path / name).mkdir()
+            write_json(
+                path / MARKER,
+                {
+                    "microshard": __version__,
+                    "run_id": run_id,
+                    "experiment": experiment,
+                    "created": time.time(),
+                    "pid": os.getpid(),
+                },
+            )
+        except OSError as error:
+            raise RunFolderError(
+                f"{path}: the run's folder cannot be made: {error.strerror}. Name another place with --runs-dir."
+            ) from error
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """A run that is there already. Raises RunFolderError when the folder is not a run of ours."""
+        marker = path / MARKER
+        if not path.is_dir():
+            raise RunFolderError(f"{path}: there is no such run folder")
+        try:
+            content = json.loads(marker.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise RunFolderError(f"{path}: not a run of microshard ({MARKER} is missing); nothing was touched") from None
+        except (OSError, ValueError) as error:
+            raise RunFolderError(f"{marker}: cannot be read ({error}); nothing was touched") from error
+        if not isinstance(content, dict) or "microshard" not in content or "run_id" not in content:
+            raise RunFolderError(f"{marker}: not the marker of a run of microshard; nothing was touched")
+        return cls(path.absolute())
+
+    @property
+    def run_id(self) -> str:
+        """The name of the run."""
+        return self.path.name
+
+    def __truediv__(self, name: str) -> Path:
+        return self.path / name
+
+    def marker(self) -> dict[str, Any]:
+        """What run.json says."""
+        content: dict[str, Any] = json.loads((self.path / MARKER).read_text(encoding="utf-8"))
+        return content
+
+
+def find_runs(runs: Path) -> list[RunFolder]:
+    """All runs below `runs`, the newest last."""
+    found = []
+    if runs.is_dir():
+        for path in sorted(runs.iterdir()):
+            if (path / MARKER).is_file():
+                found.append(RunFolder(path))
+    return sorted(found, key=lambda f: (f.path / MARKER).stat().st_mtime)

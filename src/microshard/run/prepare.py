@@ -1,0 +1,213 @@
+"""From an experiment file to a run folder that is ready to be executed."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from microshard import __version__
+from microshard.definition.load import Loaded, load
+from microshard.definition.matrix import expand
+from microshard.embedded import binary
+from microshard.errors import PlaceError
+from microshard.plan import Inputs, build
+from microshard.plan.model import Plan, Point, Step
+from microshard.plan.topology import process_count
+from microshard.run import place
+from microshard.run.folder import RunFolder, write_atomic, write_json
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A definition and the plan made of it for this machine."""
+
+    loaded: Loaded
+    plan: Plan
+    path: Path
+
+
+@contextlib.contextmanager
+def prepared(
+    path: Path, *, scale: str | None = None, overrides: Mapping[str, Any] | None = None, runs: Path, backend: str = "local"
+) -> Iterator[Prepared]:
+    """Load, expand and plan; the ports of the plan stay ours while the context is open.
+
+    Raises DefinitionError, PlanError and PlaceError.
+    """
+    loaded = load(path, scale=scale, overrides=overrides or {})
+    points = expand(loaded)
+    inputs = Inputs(
+        cores=place.cores(),
+        ram_mib=place.memory_mib(),
+        free_disk_bytes=place.free_disk_bytes(runs),
+        pipelines=pipelines(path),
+        backend=backend,
+    )
+    ports = sum(process_count(p.experiment.topology) for p in points)
+    try:
+        with place.port_block(ports) as base:
+            yield Prepared(loaded, build(loaded.experiment, points, dataclasses.replace(inputs, base_port=base)), path)
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise PlaceError(f"{error}; give topology.network.base_port a range of your own") from error
+
+
+def pipelines(experiment: Path) -> dict[str, list[dict[str, Any]]]:
+    """Named pipelines: JSON and YAML files in `pipelines/` beside the experiment, then the project's own."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for folder in (place.project_root() / "experiments" / "pipelines", experiment.absolute().parent / "pipelines"):
+        if not folder.is_dir():
+            continue
+        for file in sorted(folder.iterdir()):
+            if file.suffix in {".json", ".yml", ".yaml"}:
+                found[file.stem] = _stages(file)
+    return found
+
+
+def _stages(file: Path) -> list[dict[str, Any]]:
+    text = file.read_text(encoding="utf-8")
+    try:
+        stages = json.loads(text) if file.suffix == ".json" else YAML(typ="safe").load(text)
+    except (ValueError, YAMLError) as error:
+        raise PlaceError(f"{file}: not a pipeline: {error}") from error
+    if not isinstance(stages, list) or not all(isinstance(s, dict) and len(s) == 1 for s in stages):
+        raise PlaceError(f"{file}: a pipeline is a list of stages with one operator each")
+    return stages
+
+
+@dataclass(frozen=True, slots=True)
+class Binaries:
+    """The mongod and mongos a run uses."""
+
+    mongod: Path
+    mongos: Path | None
+    embedded: bool  # the mongos is the embedded router
+    version: str
+
+    def variables(self) -> dict[str, Any]:
+        """For vars.json."""
+        return {
+            "mongod": str(self.mongod),
+            "mongos": str(self.mongos) if self.mongos else "",
+            "embedded": self.embedded,
+            "version": self.version,
+        }
+
+
+def binaries(point: Point) -> Binaries:
+    """Find and try the binaries a point asks for. Raises PlaceError naming what is missing or wrong."""
+    wish = point.mongodb
+    folder = Path(wish["path"]).expanduser() if wish["path"] else None
+    try:
+        mongod = binary.find_mongod(folder)
+        version = binary.version(mongod)
+        mongos, embedded = None, False
+        if point.topology == "sharded":
+            mongos, embedded = binary.find_mongos(folder)
+    except binary.BinaryError as error:
+        raise PlaceError(str(error)) from error
+    wanted = wish["version"]
+    if wanted and not f"{version}.".startswith(f"{wanted}."):
+        raise PlaceError(f"{mongod} is MongoDB {version}, the experiment asks for {wanted} (topology.mongodb.version)")
+    return Binaries(mongod, mongos, embedded, version)
+
+
+def check_room(plan: Plan) -> None:
+    """Refuse to start what would push this machine into swapping. Raises PlaceError."""
+    available = place.memory_mib("MemAvailable")
+    if plan.memory_mib > available:
+        raise PlaceError(
+            f"about {plan.memory_mib:,} MiB of RAM are needed at one time, {available:,.0f} MiB are available now; "
+            "close something, use fewer shards, or set order.redeploy: per_repetition"
+        )
+
+
+def write_run(folder: RunFolder, prepared: Prepared, found: Mapping[str, Binaries]) -> None:
+    """Write experiment.yml, lock.json, plan.json and the variables of every point into the run's folder."""
+    shutil.copyfile(prepared.path, folder / "experiment.yml")
+    digests: dict[Path, str] = {}
+    for item in found.values():
+        if item.mongod not in digests:
+            digests[item.mongod] = sha256(item.mongod)
+    write_json(
+        folder / "lock.json",
+        {
+            "microshard": __version__,
+            "definition": prepared.loaded.experiment.model_dump(mode="json"),
+            "definition_sha256": hashlib.sha256(prepared.path.read_bytes()).hexdigest(),
+            "binaries": {
+                point: {**item.variables(), "mongod_sha256": digests[item.mongod]} for point, item in found.items()
+            },
+            "host": place.describe(),
+            "packages": place.packages(),
+        },
+    )
+    write_json(folder / "plan.json", dataclasses.asdict(prepared.plan))
+    for point in prepared.plan.points:
+        write_variables(folder, point, found[point.id], step=None)
+
+
+def write_variables(folder: RunFolder, point: Point, found: Binaries, step: Step | None, *, park: bool = False) -> Path:
+    """Write the variables of a point, and of a step when there is one. Returns the file's path."""
+    variables: dict[str, Any] = {
+        "microshard_run": {
+            "id": folder.run_id,
+            "folder": str(folder.path),
+            "python": sys.executable,
+            "bin": found.variables(),
+            "process_manager": "direct",
+        },
+        "microshard_point": _absolute(point, folder.path),
+    }
+    if step is not None:
+        name = step_name(step)
+        kinds = {"load", "warm_up", "measure"} if step.deploy else {"warm_up", "measure"}
+        variables["microshard_step"] = {
+            "index": step.index,
+            "repetition": step.repetition,
+            "purpose": step.purpose,
+            "name": name,
+            "deploy": step.deploy,
+            "park": park,
+            "phases": [p.name for p in point.phases if p.kind in kinds],
+            "results": str(folder / "results" / point.id / f"{name}.json"),
+            "telemetry": str(folder / "telemetry" / point.id / name),
+            "progress": str(folder / "tmp" / "progress.jsonl"),
+        }
+    path = folder / "points" / point.id / "vars.json"
+    write_atomic(path, json.dumps(variables, indent=1, default=str) + "\n")
+    return path
+
+
+def step_name(step: Step) -> str:
+    """r1, r2 … or drift."""
+    return "drift" if step.purpose == "drift" else f"r{step.repetition}"
+
+
+def _absolute(point: Point, root: Path) -> dict[str, Any]:
+    value = dataclasses.asdict(point)
+    for process in value["processes"]:
+        for key in ("folder", "db_path", "log_path", "config_path", "pid_path"):
+            if process[key] is not None:
+                process[key] = str(root / process[key])
+    value["connection_string"] = point.connection_string
+    return value
+
+
+def sha256(path: Path) -> str:
+    """Hex digest of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+

@@ -1,0 +1,215 @@
+"""What people see while a run goes on: where it is, how long it will take, and the figures so far."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from microshard.plan.model import Plan, Point, Step
+from microshard.report.table import live_table
+from microshard.run.folder import RunFolder
+from microshard.run.prepare import step_name
+
+
+@dataclass(slots=True)
+class Clock:
+    """Remaining time: the plan's estimate, corrected by what the steps so far really took."""
+
+    plan: Plan
+    started: float = field(default_factory=time.monotonic)
+    finished_estimate: float = 0.0
+    finished_seconds: float = 0.0
+    step_started: float | None = None
+
+    def estimate(self, step: Step) -> float:
+        """Seconds the plan gives a step."""
+        point = self.plan.point(step.point)
+        return point.measure_seconds + (point.deploy_seconds + point.load_seconds if step.deploy else 0.0)
+
+    def begin(self) -> None:
+        """A step begins."""
+        self.step_started = time.monotonic()
+
+    def done(self, step: Step) -> None:
+        """A step ended, well or not."""
+        if self.step_started is not None:
+            self.finished_seconds += time.monotonic() - self.step_started
+        self.finished_estimate += self.estimate(step)
+        self.step_started = None
+
+    @property
+    def share(self) -> float:
+        """Share of the estimated time that is done, 0 to 1."""
+        total = self.plan.estimate_seconds or 1.0
+        running = 0.0 if self.step_started is None else (time.monotonic() - self.step_started) / self.factor
+        return min((self.finished_estimate + running) / total, 0.99)
+
+    @property
+    def factor(self) -> float:
+        """Measured over estimated time so far."""
+        return self.finished_seconds / self.finished_estimate if self.finished_estimate else 1.0
+
+    @property
+    def remaining(self) -> float:
+        """Seconds still to go."""
+        running = 0.0 if self.step_started is None else time.monotonic() - self.step_started
+        return max((self.plan.estimate_seconds - self.finished_estimate) * self.factor - running, 0.0)
+
+
+class Progress:
+    """Shows a run on a terminal (live) or in a log (a line for each step)."""
+
+    def __init__(self, folder: RunFolder, plan: Plan, console: Console) -> None:
+        self.folder = folder
+        self.plan = plan
+        self.console = console
+        self.clock = Clock(plan)
+        self.now = "starting"
+        self.current: Step | None = None
+        self.failed: dict[str, str] = {}
+        self.results: list[dict[str, Any]] = []
+        self.live = (
+            Live(get_renderable=self.render, console=console, refresh_per_second=4, transient=True)
+            if console.is_terminal
+            else None
+        )
+        self._first_event = threading.Event()
+
+    def __enter__(self) -> Progress:
+        if self.live:
+            self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.live:
+            self.live.stop()
+
+    def stage(self, step: Step | None, stage: str) -> None:
+        """A stage begins."""
+        (self.folder / "tmp" / "progress.jsonl").unlink(missing_ok=True)
+        if step is not None and step is not self.current:
+            self.current = step
+            self.clock.begin()
+        self.now = stage
+
+    def event(self, event: dict[str, Any]) -> None:
+        """An event of Ansible's; the task's name says what is becoming true."""
+        if event.get("event") == "task" and event.get("task"):
+            self.now = str(event["task"])
+
+    def step_done(self, step: Step, result: dict[str, Any]) -> None:
+        """A step ended with a result."""
+        self.clock.done(step)
+        self.results.append(result)
+        if not self.live:
+            point = self.plan.point(step.point)
+            self.console.print(
+                f"[{step.index + 1}/{len(self.plan.steps)}] {point.label}, {step_name(step)}: {figures(result)}"
+                f" · {duration(self.clock.remaining)} left",
+                highlight=False,
+                soft_wrap=True,
+            )
+
+    def point_failed(self, point: Point, message: str) -> None:
+        """A point is given up."""
+        if self.current is not None:
+            self.clock.done(self.current)
+        self.failed[point.id] = message
+        self.console.print(f"[red]{point.label} failed:[/red]", highlight=False)
+        self.console.print(message, markup=False, highlight=False)
+
+    def render(self) -> RenderableType:
+        """The live picture."""
+        step = self.current
+        done = len(self.results)
+        where = "" if step is None else f"{self.plan.point(step.point).label}, {step_name(step)} · "
+        head = Table.grid(padding=(0, 1), expand=True)
+        head.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+        head.add_column(justify="right", no_wrap=True)
+        head.add_row(Text(f"{where}{self.now}{self._phase()}"), f"{duration(self.clock.remaining)} left")
+        return Group(
+            live_table(self.plan, self.results, self.failed, width=self.console.width),
+            head,
+            ProgressBar(total=1.0, completed=self.clock.share),
+            Text(f"{done} of {len(self.plan.steps)} measurements · {self.folder.path}", style="dim", overflow="ellipsis", no_wrap=True),
+        )
+
+    def _phase(self) -> str:
+        line = last_line(self.folder / "tmp" / "progress.jsonl")
+        if not line:
+            return ""
+        share = f"{line['done'] / line['of']:.0%}" if line.get("of") else ""
+        return f" · {line.get('phase', '')} {share} {line.get('note', '')}"
+
+
+def last_line(path: Path) -> dict[str, Any] | None:
+    """The last whole JSON line of a short file, or None."""
+    try:
+        with path.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(file.tell() - 4096, 0))
+            lines = file.read().split(b"\n")
+        return dict(json.loads(lines[-2])) if len(lines) > 1 else None
+    except (OSError, ValueError):
+        return None
+
+
+def figures(result: dict[str, Any]) -> str:
+    """The metrics of a result in one line."""
+    parts = []
+    for phase in result.get("phases", []):
+        metric = phase.get("metric")
+        if metric and phase.get("kind") != "warm_up":
+            value = metric["value"]
+            text = f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+            parts.append(f"{phase['name']} {text} {metric['unit']}")
+    return ", ".join(parts) or "no figure"
+
+
+def duration(seconds: float) -> str:
+    """`3 min 05 s`, `42 s`, `2 h 10 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+class StageLine:
+    """One line that says what is being done, for the short commands."""
+
+    def __init__(self, console: Console) -> None:
+        self.status = console.status("starting")
+
+    def __enter__(self) -> StageLine:
+        self.status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.status.stop()
+
+    def stage(self, step: Step | None, stage: str) -> None:  # noqa: ARG002 - the listener's signature
+        """A stage begins."""
+        self.status.update(stage)
+
+    def event(self, event: dict[str, Any]) -> None:
+        """An event of Ansible's."""
+        if event.get("event") == "task" and event.get("task"):
+            self.status.update(str(event["task"]))
+
+    def step_done(self, step: Step, result: dict[str, Any]) -> None:
+        """Short commands have no steps."""
+
+    def point_failed(self, point: Point, message: str) -> None:
+        """Short commands raise instead."""

@@ -1,0 +1,251 @@
+"""The runner: takes the steps of a plan in their order and cleans up whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+from microshard.errors import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_LEFT,
+    EXIT_OK,
+    MicroshardError,
+)
+from microshard.plan.model import Plan, Point, Step
+from microshard.run import leftovers
+from microshard.run.ansible import PlaybookError, Playbooks
+from microshard.run.answers import AnswerBook
+from microshard.run.folder import RunFolder, write_json
+from microshard.run.prepare import Binaries, step_name, write_variables
+from microshard.telemetry.summary import attach
+
+
+class Stopped(BaseException):  # noqa: N818 - like KeyboardInterrupt, not an error
+    """SIGINT or SIGTERM arrived."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+class Listener(Protocol):
+    """Who wants to know how the run goes on."""
+
+    def stage(self, step: Step | None, stage: str) -> None:
+        """A stage (deploy, measure, teardown …) of a step begins."""
+
+    def event(self, event: dict[str, Any]) -> None:
+        """An event of Ansible's."""
+
+    def step_done(self, step: Step, result: dict[str, Any]) -> None:
+        """A step ended; its result is on disk."""
+
+    def point_failed(self, point: Point, message: str) -> None:
+        """A point failed and is given up; the others go on."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a run ended."""
+
+    done: int = 0
+    failed: dict[str, str] = field(default_factory=dict)  # point → message
+    wrong: dict[str, str] = field(default_factory=dict)  # point → in what its answer differs
+    left: list[str] = field(default_factory=list)  # what could not be removed
+    stopped_by: int | None = None  # number of the signal
+    over_budget: bool = False
+    stages: dict[str, float] = field(default_factory=dict)  # seconds by stage
+
+    @property
+    def exit_code(self) -> int:
+        """The code the command ends with."""
+        if self.stopped_by is not None:
+            return EXIT_INTERRUPTED if self.stopped_by == signal.SIGINT else 128 + self.stopped_by
+        if self.left:
+            return EXIT_LEFT
+        return EXIT_FAILED if self.failed or self.wrong else EXIT_OK
+
+
+@contextlib.contextmanager
+def signals() -> Iterator[None]:
+    """Turn SIGINT, SIGTERM and SIGHUP into Stopped, once; a second one while cleaning up is ignored."""
+
+    def handler(number: int, _frame: FrameType | None) -> None:
+        for other in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(other, signal.SIG_IGN)
+        raise Stopped(number)
+
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
+
+
+class Runner:
+    """Executes a plan in a run's folder."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        plan: Plan,
+        binaries: Mapping[str, Binaries],
+        listener: Listener,
+        *,
+        max_hours: float | None = None,
+    ) -> None:
+        self.folder = folder
+        self.plan = plan
+        self.binaries = binaries
+        self.listener = listener
+        self.playbooks = Playbooks(folder, listener.event)
+        self.outcome = Outcome()
+        self.answers = AnswerBook()
+        self.deployed: set[str] = set()
+        self.deadline = None if max_hours is None else time.monotonic() + max_hours * 3600
+
+    def run(self) -> Outcome:
+        """Take every step, then tear down as the plan says. Never raises for what a point does wrong."""
+        self.folder.journal.append(event="run started", steps=len(self.plan.steps))
+        with signals():
+            try:
+                for step in self.plan.steps:
+                    if step.point in self.outcome.failed:
+                        self._skip(step)
+                        continue
+                    self._step(step)
+                    if self.deadline is not None and time.monotonic() > self.deadline:
+                        self.outcome.over_budget = True
+                        self.folder.journal.append(event="budget reached", step=step.index)
+                        break
+            except Stopped as stopped:
+                self.outcome.stopped_by = stopped.number
+                self.folder.journal.append(event="stopped", signal=stopped.number)
+                self.playbooks.stop()
+            finally:
+                self._finish()
+        self.folder.journal.append(event="run ended", exit_code=self.outcome.exit_code, stages=self.outcome.stages)
+        return self.outcome
+
+    def _step(self, step: Step) -> None:
+        point = self.plan.point(step.point)
+        self.folder.journal.append(event="step started", step=step.index, point=point.id, name=step_name(step))
+        try:
+            if step.deploy:
+                self.deploy(point, step)
+            park = not step.undeploy and self._next_point(step) != point.id
+            variables = write_variables(self.folder, point, self.binaries[point.id], step, park=park)
+            with self._stage(step, "measure"):
+                self.playbooks.run("measure", variables)
+            result = self._result(point, step)
+            self.outcome.done += 1
+            self.folder.journal.append(event="step done", step=step.index, point=point.id, name=step_name(step))
+            self.listener.step_done(step, result)
+            if step.undeploy:
+                self.undeploy(point, step)
+        except MicroshardError as error:
+            self._fail(point, step, str(error))
+
+    def deploy(self, point: Point, step: Step | None = None) -> None:
+        """Start a point's processes; every one stands in the ledger before it is made."""
+        for process in point.processes:
+            self.folder.ledger.append(
+                kind="process",
+                state="about to start",
+                point=point.id,
+                name=process.name,
+                folder=process.folder,
+                config_path=process.config_path,
+                pid_path=process.pid_path,
+                port=process.port,
+            )
+        self.deployed.add(point.id)
+        variables = write_variables(self.folder, point, self.binaries[point.id], step)
+        with self._stage(step, "deploy"):
+            self.playbooks.run("deploy", variables)
+
+    def undeploy(self, point: Point, step: Step | None = None) -> None:
+        """Collect a point's logs, stop its processes and remove their data."""
+        variables = write_variables(self.folder, point, self.binaries[point.id], step)
+        with self._stage(step, "teardown"):
+            self.playbooks.run("teardown", variables)
+        self.deployed.discard(point.id)
+        self.folder.ledger.append(kind="deployment", state="removed", point=point.id)
+
+    def _result(self, point: Point, step: Step) -> dict[str, Any]:
+        name = step_name(step)
+        path = self.folder / "results" / point.id / f"{name}.json"
+        try:
+            result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise PlaybookError(f"{path}: the measurement left no result ({error})") from error
+        result["axes"] = point.axes
+        result["step"] = name
+        result["purpose"] = step.purpose
+        result["order"] = step.index
+        attach(result, self.folder / "telemetry" / point.id / name)
+        differs = self.answers.differs(point, result)
+        if differs:
+            result["valid"] = False
+            result.setdefault("problems", []).append(differs)
+            self.outcome.wrong.setdefault(point.id, differs)
+            self.folder.journal.append(event="answer differs", step=step.index, point=point.id, message=differs)
+        write_json(path, result)
+        return result
+
+    def _fail(self, point: Point, step: Step, message: str) -> None:
+        self.outcome.failed[point.id] = message
+        self.folder.journal.append(event="point failed", step=step.index, point=point.id, message=message)
+        self.listener.point_failed(point, message)
+        if self.plan.teardown == "always":
+            with contextlib.suppress(MicroshardError):
+                self.undeploy(point, step)
+
+    def _skip(self, step: Step) -> None:
+        self.folder.journal.append(event="step skipped", step=step.index, point=step.point, reason="its point failed")
+
+    def _next_point(self, step: Step) -> str | None:
+        for later in self.plan.steps[step.index + 1 :]:
+            if later.point not in self.outcome.failed:
+                return later.point
+        return None
+
+    def _keeps(self) -> bool:
+        policy = self.plan.teardown
+        unhappy = bool(self.outcome.failed or self.outcome.wrong)
+        return policy == "keep" or (policy == "keep-on-failure" and unhappy)
+
+    def _finish(self) -> None:
+        if self._keeps() and self.outcome.stopped_by is None:
+            self.folder.journal.append(event="kept", points=sorted(self.deployed))
+            return
+        for point_id in sorted(self.deployed):
+            try:
+                self.undeploy(self.plan.point(point_id))
+            except MicroshardError as error:
+                self.folder.journal.append(event="teardown failed", point=point_id, message=str(error))
+        # Whatever the playbooks could not do is done here, by the ledger alone.
+        with self._stage(None, "clean up"):
+            self.outcome.left = leftovers.clean(self.folder)
+
+    @contextlib.contextmanager
+    def _stage(self, step: Step | None, stage: str) -> Iterator[None]:
+        self.listener.stage(step, stage)
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            seconds = time.monotonic() - started
+            self.outcome.stages[stage] = self.outcome.stages.get(stage, 0.0) + seconds
+            self.folder.journal.append(
+                event="stage", stage=stage, step=None if step is None else step.index, seconds=round(seconds, 3)
+            )
