@@ -1,0 +1,152 @@
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from microshard.plan import Inputs, PlanError, build
+from tests.unit.plan.conftest import experiment, points
+
+_kinds = st.sampled_from(["standalone", "replica_set", "sharded"])
+
+
+@st.composite
+def _experiments(draw):
+    kind = draw(_kinds)
+    topology = {
+        "kind": kind,
+        "shards": {"members": draw(st.integers(1, 3))},
+        "mongos": {"count": draw(st.integers(1, 4))},
+        "config_servers": {"members": draw(st.integers(1, 3))},
+        "replica_set": {"members": draw(st.integers(1, 5))},
+        "storage": {"cache": {"policy": "host_total_mb", "value": draw(st.floats(16, 4096))}},
+    }
+    order = {"redeploy": draw(st.sampled_from(["auto", "per_point", "per_repetition"]))}
+    return experiment(topology=topology, order=order), draw(
+        st.lists(st.integers(1, 24), min_size=1, max_size=5, unique=True)
+    )
+
+
+@settings(max_examples=60)
+@given(_experiments())
+def test_no_two_processes_that_run_at_one_time_share_a_port_or_a_path(sample):
+    base, counts = sample
+    plan = build(base, points(base, counts), Inputs(cores=4))
+    groups = [plan.points] if plan.redeploy == "per_point" else [(p,) for p in plan.points]
+    for group in groups:
+        processes = [p for point in group for p in point.processes]
+        for value in (lambda p: (p.host, p.port), lambda p: p.folder, lambda p: p.pid_path, lambda p: p.config_path):
+            assert max(Counter(value(p) for p in processes).values()) == 1
+        paths = [p.db_path for p in processes if p.db_path]
+        assert len(set(paths)) == len(paths)
+
+
+@settings(max_examples=60)
+@given(_experiments())
+def test_the_caches_of_a_host_never_exceed_the_policy(sample):
+    base, counts = sample
+    plan = build(base, points(base, counts), Inputs(cores=4))
+    for point in plan.points:
+        data = [p.cache_mib for p in point.processes if p.role not in {"config", "mongos"}]
+        assert len(data) == point.cache.processes
+        assert sum(data) <= base.topology.storage.cache.value + 1e-9
+
+
+def test_the_ranges_of_the_key_follow_one_another_and_each_is_on_one_shard(planned):
+    plan = planned([4])
+    (collection,) = plan.points[0].collections
+    chunks = collection.chunks
+    assert [c.shard for c in chunks] == ["shard01", "shard02", "shard03", "shard04"]
+    assert chunks[0].lower is None
+    assert chunks[-1].upper is None
+    assert all(a.upper == b.lower for a, b in zip(chunks, chunks[1:], strict=False))
+    assert chunks[1].lower == 1 << 32
+
+
+def test_a_loader_owns_a_key_range_and_there_are_no_more_processes_than_cores(planned):
+    load = planned([8]).points[0].phases[0].parameters
+    assert load["key_ranges"] == 8
+    assert load["processes"] == 2
+
+
+def test_free_options_of_mongod_are_merged_last(planned):
+    topology = {
+        "mongod": {"storage": {"wiredTiger": {"collectionConfig": {"blockCompressor": "zstd"}}}, "setParameter": {"x": 1}}
+    }
+    plan = planned([1], topology=topology)
+    shard = next(p for p in plan.points[0].processes if p.role == "shard")
+    assert shard.options["storage"]["wiredTiger"]["collectionConfig"]["blockCompressor"] == "zstd"
+    assert shard.options["storage"]["wiredTiger"]["indexConfig"]["prefixCompression"] is True
+    assert shard.options["setParameter"] == {"x": 1}
+    config = next(p for p in plan.points[0].processes if p.role == "config")
+    assert "setParameter" not in config.options
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"infrastructure": {"shard_hosts": {"instance_type": "c4.4xlarge"}}}, "infrastructure.shard_hosts.instance_type"),
+        ({"infrastructure": {"shard_hosts": {"numa": {"policy": "interleave"}}}}, "infrastructure.shard_hosts.numa.policy"),
+        ({"gates": {"max_shard_skew": 1.2}}, "gates.max_shard_skew"),
+        ({"topology": {"storage": {"engine": "mmapv1"}}}, "topology.storage.engine"),
+        ({"budget": {"max_cost_usd": 5.0}}, "budget.max_cost_usd"),
+    ],
+)
+def test_what_the_backend_cannot_do_is_refused_and_never_ignored(planned, changes, key):
+    with pytest.raises(PlanError) as caught:
+        planned([1], **changes)
+    assert [k for k, _ in caught.value.problems] == [key]
+    assert "not supported by this backend yet" in str(caught.value)
+
+
+def test_more_cache_than_ram_is_refused_with_its_arithmetic(planned):
+    topology = {"storage": {"cache": {"policy": "per_process_mb", "value": 1024}}}
+    with pytest.raises(PlanError, match=r"8 × 1,024 MiB of cache are 8,192 MiB, the machine has 4,096 MiB"):
+        planned([8], Inputs(cores=2, ram_mib=4096.0), topology=topology)
+
+
+def test_too_little_disk_is_refused(planned):
+    with pytest.raises(PlanError, match="GB are free"):
+        planned([1], Inputs(cores=2, free_disk_bytes=100_000_000))
+
+
+def test_points_that_do_not_fit_into_ram_together_are_deployed_one_at_a_time(planned):
+    together = planned([1, 2, 4, 8])
+    assert together.redeploy == "per_point"
+    tight = planned([1, 2, 4, 8], Inputs(cores=2, ram_mib=3000.0))
+    assert tight.redeploy == "per_repetition"
+    assert any("do not fit into RAM" in w for w in tight.warnings)
+    assert tight.memory_mib < together.memory_mib
+
+
+def test_a_measurement_that_writes_is_redeployed_for_every_repetition(planned):
+    workload = [{"measure": {"engine": "insert", "documents": 1000}}]
+    assert planned([1], workload=workload).redeploy == "per_repetition"
+    with pytest.raises(PlanError, match="only reads"):
+        planned([1], workload=workload, order={"redeploy": "per_point"})
+
+
+def test_an_unknown_pipeline_is_named_with_those_there_are(planned):
+    workload = [{"measure": {"engine": "aggregate", "pipeline": "greeness"}}]
+    with pytest.raises(PlanError, match="no pipeline is named greeness; there is: other"):
+        planned([1], Inputs(cores=2, pipelines={"other": []}), workload=workload)
+
+
+def test_a_cold_measurement_has_no_warm_up(planned):
+    workload = [{"measure": {"engine": "aggregate", "pipeline": [{"$count": "n"}], "cache": "cold"}}]
+    assert planned([1], workload=workload).points[0].phases[0].parameters["warm_up_iterations"] == 0
+
+
+def test_the_connection_string_names_every_mongos(planned):
+    plan = planned([2], topology={"mongos": {"count": 2}})
+    first = plan.points[0].processes[0].port
+    assert plan.points[0].connection_string == f"mongodb://127.0.0.1:{first},127.0.0.1:{first + 1}/"
+
+
+def test_points_beyond_the_cores_get_a_note(planned):
+    assert any("up to 16 shards on 2 cores" in w for w in planned([1, 16]).warnings)
+
+
+def test_ports_that_do_not_fit_are_refused(planned):
+    with pytest.raises(PlanError, match="below 65536"):
+        planned([600], Inputs(cores=2), topology={"network": {"base_port": 65000}})
