@@ -1,0 +1,49 @@
+"""Renders the configuration of every process on the controller, then calls the module of the same name on the host."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible.template import trust_as_template
+
+_TEMPLATES = {"mongos": "mongos.conf.j2", "config": "configsvr.conf.j2"}
+
+
+class ActionModule(ActionBase):  # type: ignore[misc]  # ansible has no types
+    """One task instead of a `template` task looped over processes (0.3 s each)."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Give every process its `config` where the state needs one, and hand over to the module."""
+        variables = task_vars or {}
+        super().run(tmp, variables)
+        arguments = dict(self._task.args)
+        folder = arguments.pop("templates", None)
+        if arguments.get("state", "started") == "started":
+            if not folder:
+                raise AnsibleActionFail(
+                    "templates: the folder of the configuration templates is needed to start a process"
+                )
+            arguments["processes"] = self._rendered(arguments.get("processes") or [], str(folder), variables)
+        return dict(self._execute_module(module_name="mongo_processes", module_args=arguments, task_vars=variables))
+
+    def _rendered(self, processes: list[Any], folder: str, variables: dict[str, Any]) -> list[dict[str, Any]]:
+        sources: dict[str, Any] = {}
+        result = []
+        for process in processes:
+            name = _TEMPLATES.get(process["role"], "mongod.conf.j2")
+            if name not in sources:
+                path = os.path.join(folder, name)
+                sources[name] = trust_as_template(self._loader.get_text_file_contents(path))
+            templar = self._templar.copy_with_new_env(
+                searchpath=[folder], available_variables={**variables, "process": process}
+            )
+            text = templar.template(
+                sources[name], escape_backslashes=False, overrides={"trim_blocks": True, "lstrip_blocks": True}
+            )
+            result.append({**process, "config": str(text)})
+        return result

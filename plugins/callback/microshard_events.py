@@ -1,0 +1,121 @@
+"""Tells the runner what Ansible does, one JSON object a line, on a file descriptor it inherited."""
+
+from __future__ import annotations
+
+DOCUMENTATION = """
+name: microshard_events
+type: notification
+short_description: One JSON line an event on an inherited file descriptor
+description:
+  - Writes plays, tasks, results by host and the final counts to the file descriptor that E(MICROSHARD_EVENTS_FD) names.
+  - Without that variable it does nothing, so a play run by hand is not changed by it.
+  - Of a task with C(no_log) only its name, host, status and duration are told.
+requirements:
+  - enabled in ansible.cfg by C(callbacks_enabled)
+options: {}
+"""
+
+import json
+import os
+import time
+from typing import Any
+
+from ansible.plugins.callback import CallbackBase
+
+_VARIABLE = "MICROSHARD_EVENTS_FD"
+# What modules of this project answer beyond a message, and the runner's journal keeps.
+_TOLD = ("seconds", "processes", "changes", "versions", "phases", "logs")
+
+
+class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible has no types
+    """The callback, as Ansible loads it."""
+
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "notification"
+    CALLBACK_NAME = "microshard_events"
+    CALLBACK_NEEDS_ENABLED = True
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._began: dict[tuple[str, str], float] = {}
+        number = os.environ.get(_VARIABLE, "")
+        self._descriptor = int(number) if number.isdigit() else -1
+        try:
+            os.fstat(self._descriptor)
+        except OSError:
+            self.disabled = True
+
+    def _tell(self, event: str, **fields: Any) -> None:
+        line = json.dumps({"event": event, "time": round(time.time(), 3), **fields}, default=str, separators=(",", ":"))
+        try:
+            # One write a line: a reader never sees two lines mixed.
+            os.write(self._descriptor, line.encode() + b"\n")
+        except OSError:
+            self.disabled = True  # the runner is gone; the play goes on
+
+    def v2_playbook_on_start(self, playbook: Any) -> None:
+        """A playbook begins."""
+        self._tell("playbook", playbook=os.path.basename(str(playbook._file_name)))
+
+    def v2_playbook_on_play_start(self, play: Any) -> None:
+        """A play begins."""
+        self._tell("play", play=play.get_name())
+
+    def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:  # noqa: ARG002 - Ansible's signature
+        """A task begins."""
+        self._tell("task", task=task.name or task.action, role=_role(task), action=task.action)
+
+    def v2_runner_on_start(self, host: Any, task: Any) -> None:
+        """A task begins on a host."""
+        self._began[(host.name, task._uuid)] = time.monotonic()
+
+    def v2_runner_on_ok(self, result: Any) -> None:
+        """A task succeeded."""
+        self._told(result, "changed" if result.is_changed() else "ok")
+
+    def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
+        """A task failed."""
+        self._told(result, "failed", ignored=ignore_errors)
+
+    def v2_runner_on_unreachable(self, result: Any) -> None:
+        """A host could not be reached."""
+        self._told(result, "unreachable")
+
+    def v2_runner_on_skipped(self, result: Any) -> None:
+        """A task was skipped."""
+        self._told(result, "skipped")
+
+    def v2_playbook_on_stats(self, stats: Any) -> None:
+        """The playbook ended."""
+        self._tell("stats", hosts={host: stats.summarize(host) for host in sorted(stats.processed)})
+
+    def _told(self, result: Any, status: str, *, ignored: bool = False) -> None:
+        task, host, content = result.task, result.host.name, result.result
+        began = self._began.pop((host, task._uuid), None)
+        fields: dict[str, Any] = {
+            "host": host,
+            "task": task.name or task.action,
+            "role": _role(task),
+            "status": status,
+            "duration": None if began is None else round(time.monotonic() - began, 3),
+        }
+        if ignored:
+            fields["ignored"] = True
+        if task.no_log or content.get("_ansible_no_log") or "censored" in content:
+            fields["message"] = "hidden: the task has no_log"
+        else:
+            fields["message"] = _message(content)
+            fields.update({key: content[key] for key in _TOLD if key in content})
+        self._tell("result", **fields)
+
+
+def _role(task: Any) -> str | None:
+    return task._role.get_name() if task._role else None
+
+
+def _message(content: Any) -> str:
+    """What a person should read: the message, and of a command that failed its last words."""
+    parts = [str(content.get("msg") or "")]
+    if content.get("rc"):
+        parts += [str(content.get(key) or "").strip()[-2000:] for key in ("stderr", "stdout")]
+    return "\n".join(part for part in parts if part)

@@ -1,0 +1,227 @@
+"""One mongod or mongos: configured, started, held, continued and ended."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from ansible.module_utils.microshard import daemon, logs, ports, proc, wire
+from ansible.module_utils.microshard.run_folder import require_below, write_atomically
+
+_POLL = 0.02  # s between two looks at a starting server; a mongod needs about 200 ms of CPU to listen
+
+# What mongod means by its exit codes: src/mongo/util/exit_code.h, names as in the manual's "Exit Codes and Statuses".
+_EXIT_CODES = {
+    1: "bad configuration file",
+    2: "bad option",
+    14: "unrecoverable error",
+    48: "address in use",
+    62: "data files of another version",
+    100: "uncaught exception: often the dbPath or the disk",
+}
+
+# What a mongos can answer only when the config servers answer it.
+_ROUTED = {"aggregate": "shards", "pipeline": [], "cursor": {}, "$db": "config"}
+
+
+class ProcessProblem(Exception):  # noqa: N818 - not every problem is an error of ours
+    """What is wrong with a process, in words for people."""
+
+
+@dataclass
+class Outcome:
+    """What was done to one process."""
+
+    name: str
+    did: str  # "" when nothing had to be done
+    pid: int | None = None
+    diff: dict[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class MongoProcess:
+    """A process of the plan, as far as its host needs to know it."""
+
+    name: str
+    role: str
+    address: str
+    port: int
+    folder: str
+    db_path: str | None
+    log_path: str
+    config_path: str
+    pid_path: str
+    replica_set: str | None
+    binary: str
+    config: str  # the text of the configuration file; "" where the state needs none
+
+    @classmethod
+    def of(cls, plan: dict[str, Any], *, run_folder: str, mongod: str, mongos: str) -> MongoProcess:
+        """From the plan's form. NotOurs when one of its paths is outside the run's folder."""
+        for key in ("folder", "db_path", "log_path", "config_path", "pid_path"):
+            if plan.get(key):
+                require_below(run_folder, plan[key])
+        known = {key: plan.get(key) for key in cls.__dataclass_fields__}
+        known["binary"] = mongos if plan["role"] == "mongos" else mongod
+        known["config"] = plan.get("config") or ""
+        return cls(**known)
+
+    @property
+    def output(self) -> str:
+        """Where stdout and stderr go: what a server says before it has opened its log."""
+        return os.path.join(self.folder, "stdout.log")
+
+    @property
+    def label(self) -> str:
+        """How messages call it."""
+        return f"{self.name} ({os.path.basename(self.config_path).partition('.')[0]}, {self.address}:{self.port})"
+
+    def running(self) -> proc.Seen | None:
+        """The live process, verified by its command line."""
+        return proc.recorded(self.pid_path, self.config_path)
+
+    def start(self, deadline: float, *, stop_timeout: float, check: bool) -> Outcome:
+        """Running with exactly this configuration, and answering unless it is a mongos."""
+        written = _read(self.config_path)
+        running = self.running()
+        diff = None
+        if written != self.config:
+            diff = {"before_header": self.config_path, "after_header": self.config_path}
+            diff.update(before=written or "", after=self.config)
+        if running and diff is None:
+            return self._keep(running, deadline, check=check)
+        did = "restarted" if running else "started"
+        if check:
+            return Outcome(self.name, did, diff=diff)
+        if running:
+            daemon.end(running, grace=stop_timeout)
+        os.makedirs(self.folder, exist_ok=True)
+        if self.db_path:
+            os.makedirs(self.db_path, mode=0o700, exist_ok=True)
+        # Only now that no process runs with the old text: an interrupted change is found and finished next time.
+        write_atomically(self.config_path, self.config)
+        child = self._launch()
+        if self.role != "mongos":
+            self._await_hello(deadline, child)
+        return Outcome(self.name, did, child.pid, diff)
+
+    def _keep(self, running: proc.Seen, deadline: float, *, check: bool) -> Outcome:
+        outcome = self.wake(proc.everyone(), check=check) if running.stopped else Outcome(self.name, "", running.pid)
+        if outcome.did and not check:
+            self.await_ready(deadline)
+        return outcome
+
+    def _launch(self) -> subprocess.Popen[bytes]:
+        if not ports.is_free(self.address, self.port):
+            raise ProcessProblem(
+                f"{self.label} cannot start: its port is held by {ports.holder(self.address, self.port)}. "
+                "That process was not touched; end it or choose another network.base_port"
+            )
+        try:
+            return daemon.spawn(
+                [self.binary, "--config", self.config_path],
+                folder=self.folder,
+                output=self.output,
+                pid_path=self.pid_path,
+            )
+        except OSError as error:
+            raise ProcessProblem(f"{self.label} cannot start: {self.binary}: {error.strerror}") from None
+
+    def _await_hello(self, deadline: float, child: subprocess.Popen[bytes]) -> None:
+        while not wire.answers(self.address, self.port):
+            code = child.poll()
+            if code is not None:
+                raise ProcessProblem(self.obituary(code))
+            if time.monotonic() > deadline:
+                raise ProcessProblem(f"{self.label} did not answer in time.{self.quoted_log()}")
+            time.sleep(_POLL)
+
+    def obituary(self, code: int) -> str:
+        """Why a process that ended before it answered did so, as far as can be known from here."""
+        meaning = f"signal {signal.Signals(-code).name}" if code < 0 else _EXIT_CODES.get(code, "see its log")
+        text = f"{self.label} ended with exit code {code} ({meaning}) before it answered."
+        if code == 48:
+            text += f" Its port is held by {ports.holder(self.address, self.port)}."
+        return text + self.quoted_log()
+
+    def quoted_log(self) -> str:
+        """The end of its log, as the end of a message."""
+        words = logs.last_words(self.log_path, self.output)
+        if not words:
+            return f" It left no log at {self.log_path}."
+        return "\n  Last lines of its log:\n    " + "\n    ".join(words)
+
+    def park(self, population: list[proc.Seen], *, check: bool) -> Outcome:
+        """Held by SIGSTOP with all its children; memory and connections stay."""
+        running = self._must_run()
+        awake = [member for member in proc.family(running, population) if not member.stopped]
+        for member in [] if check else awake:
+            proc.send(member, signal.SIGSTOP)
+        return Outcome(self.name, "parked" if awake else "", running.pid)
+
+    def wake(self, population: list[proc.Seen], *, check: bool) -> Outcome:
+        """Continued by SIGCONT; whether it is ready is not looked at."""
+        running = self._must_run()
+        asleep = [member for member in proc.family(running, population) if member.stopped]
+        for member in [] if check else asleep:
+            proc.send(member, signal.SIGCONT)
+        return Outcome(self.name, "resumed" if asleep else "", running.pid)
+
+    def await_ready(self, deadline: float) -> None:
+        """Wait until it can serve: a mongod of a set sees a primary, a mongos routes."""
+        while True:
+            missing = self._missing()
+            if not missing:
+                return
+            self._must_run()
+            if time.monotonic() > deadline:
+                raise ProcessProblem(f"{self.label} is not ready: {missing}.{self.quoted_log()}")
+            time.sleep(_POLL)
+
+    def _missing(self) -> str:
+        """What keeps it from serving; "" when nothing does."""
+        try:
+            if self.role == "mongos":
+                return wire.refusal(self.address, self.port, _ROUTED)
+            answer = wire.hello(self.address, self.port)
+        except (OSError, ValueError) as error:
+            return str(error) or type(error).__name__
+        if self.replica_set and not answer.get("isWritablePrimary") and not answer.get("primary"):
+            return f"replica set {self.replica_set} has no primary"
+        return ""
+
+    def _must_run(self) -> proc.Seen:
+        running = self.running()
+        if running is None:
+            raise ProcessProblem(f"{self.label} does not run any more.{self.quoted_log()}")
+        return running
+
+    def stop(self, *, grace: float, check: bool) -> Outcome:
+        """Not running."""
+        running = self.running()
+        if running is None:
+            return Outcome(self.name, "")
+        did = "stopped" if check else daemon.end(running, grace=grace)
+        return Outcome(self.name, did, running.pid)
+
+    def remove(self, *, mongos_grace: float, check: bool) -> Outcome:
+        """Not running, and nothing of it on disk. Its data is thrown away, so a mongod is not asked to flush it."""
+        outcome = self.stop(grace=mongos_grace if self.role == "mongos" else 0.0, check=check)
+        if not os.path.isdir(self.folder):
+            return outcome
+        if not check:
+            shutil.rmtree(self.folder)
+        return Outcome(self.name, f"{outcome.did} and removed" if outcome.did else "removed", outcome.pid)
+
+
+def _read(path: str) -> str | None:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except OSError:
+        return None

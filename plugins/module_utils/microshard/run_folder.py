@@ -1,0 +1,43 @@
+"""The fence: nothing is written, signalled or removed outside a run's folder."""
+
+from __future__ import annotations
+
+import json
+import os
+
+
+class NotOurs(Exception):  # noqa: N818 - it reads as what it says
+    """A path or a process that does not belong to the run."""
+
+
+def require_run_folder(folder: str) -> str:
+    """The run's folder with links resolved; NotOurs unless its run.json carries our marker."""
+    marker = os.path.join(folder, "run.json")
+    try:
+        with open(marker, encoding="utf-8") as file:
+            content = json.load(file)
+    except (OSError, ValueError) as error:
+        raise NotOurs(
+            f"{folder} is not a folder of a run: {marker} cannot be read ({error}). Nothing was touched"
+        ) from None
+    if not isinstance(content, dict) or not content.get("microshard") or not content.get("run_id"):
+        raise NotOurs(
+            f"{folder} is not a folder of a run: {marker} lacks 'microshard' or 'run_id'. Nothing was touched"
+        )
+    return os.path.realpath(folder)
+
+
+def require_below(run_folder: str, path: str) -> str:
+    """`path` with links resolved; NotOurs unless it lies strictly below the run's (resolved) folder."""
+    real = os.path.realpath(path)
+    if os.path.commonpath([run_folder, real]) != run_folder or real == run_folder:
+        raise NotOurs(f"{path} is not below the run's folder {run_folder}. Nothing was touched")
+    return real
+
+
+def write_atomically(path: str, text: str, mode: int = 0o644) -> None:
+    """Write `text` so that a reader sees the old or the new file, never half of one."""
+    temporary = f"{path}.{os.getpid()}.new"
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(temporary, path)

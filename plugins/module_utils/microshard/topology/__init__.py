@@ -1,0 +1,1 @@
+"""How processes become a topology. Runs where pymongo is: on the controller."""

@@ -1,0 +1,57 @@
+"""Talking to one server, within a deadline."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ansible.module_utils.microshard import wire
+from pymongo import MongoClient
+
+POLL = 0.02  # s; an election of a single member takes about 70 ms
+
+
+class TopologyProblem(Exception):  # noqa: N818 - not every problem is an error of ours
+    """What keeps the topology from being as planned, with the server's own words."""
+
+
+class Deadline:
+    """The moment after which waiting has failed."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._end = time.monotonic() + seconds
+
+    def left_ms(self) -> int:
+        """What is left for a server-side limit, at least one second."""
+        return max(1000, int((self._end - time.monotonic()) * 1000))
+
+    def pause(self, missing: str) -> None:
+        """Wait a moment; TopologyProblem with what is missing when time is up."""
+        if time.monotonic() >= self._end:
+            raise TopologyProblem(f"{missing}, still after {self.seconds:.0f} s")
+        time.sleep(POLL)
+
+
+def connect(endpoint: str, deadline: Deadline) -> MongoClient[dict[str, Any]]:
+    """A client of exactly this server."""
+    return MongoClient(
+        f"mongodb://{endpoint}/",
+        directConnection=True,
+        appname="microshard topology",
+        serverSelectionTimeoutMS=10_000,
+        # A command that hangs must not outlive the deadline by much.
+        socketTimeoutMS=deadline.left_ms() + 1000,
+    )
+
+
+def hello(endpoint: str) -> dict[str, Any] | None:
+    """The answer to `hello`, None from a server that does not answer.
+
+    Not through a client: after a refused connection that would look again only after half a second.
+    """
+    address, _, port = endpoint.rpartition(":")
+    try:
+        return wire.hello(address.strip("[]"), int(port))
+    except (OSError, ValueError):
+        return None
