@@ -102,7 +102,7 @@ class Playbooks:
                     event = json.loads(line)
                 except ValueError:
                     continue
-                if event.get("event") in {"failed", "unreachable"} and not event.get("ignored"):
+                if event.get("status") in {"failed", "unreachable"} and not event.get("ignored"):
                     failures.append(event)
                 self.listener(event)
 
