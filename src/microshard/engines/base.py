@@ -1,0 +1,123 @@
+"""What all engines share: the job they are given, the interface they fill and the result they hand back."""
+
+from __future__ import annotations
+
+import resource
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from pymongo import MongoClient
+
+from microshard.engines.job import Job, Phase
+from microshard.engines.progress import Progress
+
+Client = MongoClient[dict[str, Any]]
+
+# A server that is gone must become an error, not a wait: the default of 30 s is meant for elections over networks.
+SERVER_SELECTION_MS = 15_000
+CONNECT_MS = 10_000
+
+
+class PhaseError(Exception):
+    """The phase failed. `kind` is a short name for programs (WriteError, WrongCount …). Exit code 3."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+@dataclass(slots=True)
+class Metric:
+    """The one figure of a phase."""
+
+    name: str
+    unit: str
+    value: float
+    better: Literal["higher", "lower"]
+
+
+@dataclass(slots=True)
+class PhaseResult:
+    """What a phase measured; the fields are those of docs/contracts.md."""
+
+    name: str
+    kind: str
+    engine: str
+    started: float = 0.0  # epoch seconds; the interval the metric is about
+    ended: float = 0.0
+    metric: Metric | None = None
+    samples: list[float] = field(default_factory=list)
+    counters: dict[str, int] = field(default_factory=dict)
+    answer: list[Any] | None = None
+    answer_sha256: str | None = None
+    client_cpu_seconds: float = 0.0
+    storage: dict[str, Any] | None = None
+    notes: dict[str, str] = field(default_factory=dict)
+    error: dict[str, str] | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The result as it is written; `error` only when there is one."""
+        found = asdict(self)
+        if self.error is None:
+            del found["error"]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What an engine works with besides its phase."""
+
+    job: Job
+    progress: Progress
+
+    def connect(self, **options: Any) -> Client:
+        """A client of the point. Nothing is retried by the driver: a retry would hide an error or time two tries."""
+        return connect(self.job.connection_string, **options)
+
+
+def connect(uri: str, **options: Any) -> Client:
+    """A client that fails soon and retries nothing; options override."""
+    settings: dict[str, Any] = {
+        "retryWrites": False,
+        "retryReads": False,
+        "serverSelectionTimeoutMS": SERVER_SELECTION_MS,
+        "connectTimeoutMS": CONNECT_MS,
+        "appname": "microshard",
+    }
+    return MongoClient(uri, **(settings | options))
+
+
+class Engine(ABC):
+    """One kind of work. __init__ reads the parameters (JobError); prepare and run raise PhaseError.
+
+    `prepare` does what must not be in the measured time, `run` measures, `result` is called after either, also
+    when one of them failed, and says what is known by then. `close` ends whatever is still running.
+    """
+
+    def __init__(self, phase: Phase, context: Context) -> None:
+        self.phase = phase
+        self.context = context
+        self.outcome = PhaseResult(phase.name, phase.kind, phase.engine)
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Check and set up; not timed."""
+
+    @abstractmethod
+    def run(self) -> None:
+        """Do the work and fill `outcome`."""
+
+    def result(self) -> PhaseResult:
+        """What was measured."""
+        return self.outcome
+
+    @abstractmethod
+    def close(self) -> None:
+        """End children and connections; called whatever happened, possibly twice."""
+
+
+def cpu_seconds() -> float:
+    """User and system time of this process and of its children that have ended."""
+    own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime

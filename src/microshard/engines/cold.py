@@ -1,0 +1,186 @@
+"""Cold caches: the operating system's page cache is dropped and the mongods lose their own by a restart.
+
+Only processes of the job are touched, and only where /proc shows that a pid is what its pid file says: the command
+line must contain the process's folder. Each is started again with the very command line it had.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pymongo.errors import PyMongoError
+
+from microshard.engines.base import Client, PhaseError
+from microshard.engines.job import ProcessInfo
+from microshard.engines.storage import direct
+
+DROP_CACHES = Path("/proc/sys/vm/drop_caches")
+STOP_SECONDS = 60.0  # SIGTERM: quiesce takes up to 15 s, the final checkpoint the rest
+START_SECONDS = 60.0  # recovery from the journal and the election
+ANSWER_SECONDS = 60.0  # until a router has found the restarted shards
+POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A process of the job as it was found."""
+
+    info: ProcessInfo
+    pid: int
+    started: str  # start time in clock ticks: tells a process from a later one with the same pid
+    command: list[str]
+    folder: str
+    environment: dict[str, str]
+
+
+def _start_ticks(pid: int) -> str:
+    """Field 22 of /proc/PID/stat; "" when the process is gone or a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] in {"Z", "X"} else fields[19]
+
+
+def find(info: ProcessInfo) -> Running:
+    """The running process behind a pid file. Raises PhaseError when there is none or it is not ours."""
+    path = Path(info.pid_path)
+    try:
+        pid = int(path.read_text(encoding="ascii"))
+        raw = Path(f"/proc/{pid}/cmdline").read_bytes()
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+        folder = str(Path(f"/proc/{pid}/cwd").readlink())
+    except (OSError, ValueError) as error:
+        raise PhaseError("NotRunning", f"{info.name} cannot be restarted: no process behind {path} ({error})") from None
+    command = [os.fsdecode(part) for part in raw.rstrip(b"\0").split(b"\0")]
+    if not any(_is_below(part, path.parent) for part in command):
+        raise PhaseError(
+            "NotOurs", f"{info.name} is not restarted: pid {pid} of {path} runs {' '.join(command)[:200]!r} instead"
+        )
+    pairs = (os.fsdecode(entry).partition("=") for entry in environment.split(b"\0") if b"=" in entry)
+    return Running(info, pid, _start_ticks(pid), command, folder, {name: value for name, _, value in pairs})
+
+
+def _is_below(part: str, folder: Path) -> bool:
+    """Whether an argument (PATH or --option=PATH) names the folder or something in it."""
+    path = part.partition("=")[2] if part.startswith("-") else part
+    return path == str(folder) or path.startswith(f"{folder}/")
+
+
+def stop(processes: Sequence[Running]) -> None:
+    """SIGTERM to all, then wait until all are gone. Raises PhaseError naming one that stays."""
+    for process in processes:
+        if _start_ticks(process.pid) == process.started:
+            os.kill(process.pid, signal.SIGTERM)
+    deadline = time.monotonic() + STOP_SECONDS
+    for process in processes:
+        while _start_ticks(process.pid) == process.started:
+            if time.monotonic() > deadline:
+                raise PhaseError(
+                    "DoesNotStop", f"{process.info.name} (pid {process.pid}) did not stop in {STOP_SECONDS:.0f} s"
+                )
+            time.sleep(POLL_SECONDS)
+
+
+def start(processes: Sequence[Running]) -> None:
+    """Start all again with their own command lines and wait until each takes reads and writes as before.
+
+    Raises PhaseError with the name of one that ends or is not ready in START_SECONDS.
+    """
+    children: list[tuple[Running, subprocess.Popen[bytes]]] = []
+    for process in processes:
+        # A session of its own: it must outlive this engine and not hear the terminal's Ctrl-C.
+        child = subprocess.Popen(
+            process.command,
+            cwd=process.folder,
+            env=process.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        children.append((process, child))
+    deadline = time.monotonic() + START_SECONDS
+    for process, child in children:
+        _wait_ready(process, child, deadline)
+        _record_pid(process, child)
+
+
+def _wait_ready(process: Running, child: subprocess.Popen[bytes], deadline: float) -> None:
+    """Until `hello` says primary, secondary or stand-alone; a replica set's first member may need an election."""
+    with direct(process.info) as client:
+        while True:
+            code = child.poll()
+            if code not in {None, 0}:  # 0: `--fork`, the server is the child's child
+                raise PhaseError("DoesNotStart", f"{process.info.name} ended with exit code {code} when restarted")
+            try:
+                hello = client.admin.command("hello", maxTimeMS=1000)
+                if hello["isWritablePrimary"] or hello.get("secondary"):
+                    return
+            except PyMongoError:
+                pass  # not listening yet
+            if time.monotonic() > deadline:
+                raise PhaseError(
+                    "DoesNotStart", f"{process.info.name} was not ready {START_SECONDS:.0f} s after its restart"
+                )
+            time.sleep(POLL_SECONDS)
+
+
+def _record_pid(process: Running, child: subprocess.Popen[bytes]) -> None:
+    """The pid file must name the new process: whoever stops the point reads it. mongod may have written it itself."""
+    path = Path(process.info.pid_path)
+    try:
+        recorded = int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        recorded = 0
+    if child.poll() is None and recorded != child.pid:
+        path.write_text(f"{child.pid}\n", encoding="ascii")
+
+
+def drop_page_cache() -> bool:
+    """Write dirty pages and drop the page cache; whether this user may (root)."""
+    os.sync()
+    try:
+        DROP_CACHES.write_text("3\n", encoding="ascii")
+    except OSError:
+        return False
+    return True
+
+
+def empty_caches(processes: Sequence[ProcessInfo]) -> str:
+    """Stop the data-bearing mongods, drop the page cache, start them; what was done, in words.
+
+    Without local pid files (remote hosts, services) only the page cache is dropped. Raises PhaseError when neither
+    can be done: a query on warm caches must not be called cold.
+    """
+    bearing = [process for process in processes if process.bears_data]
+    restart = bool(bearing) and all(Path(process.pid_path).is_file() for process in bearing)
+    if not restart:
+        if drop_page_cache():
+            return "page cache dropped; mongods not restarted (no pid files here), their own caches stay"
+        raise PhaseError("CannotBeCold", "the page cache cannot be dropped (not root) and no mongod is ours to restart")
+    running = [find(process) for process in bearing]
+    stop(running)
+    dropped = drop_page_cache()
+    start(running)
+    return f"mongods restarted, {'page cache dropped' if dropped else 'page cache not dropped (not root)'}"
+
+
+def wait_until_answering(client: Client, database: str, collection: str) -> None:
+    """Until the point answers for every shard again, without touching the data. Raises PhaseError."""
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while True:
+        try:
+            list(client[database][collection].aggregate([{"$collStats": {"count": {}}}]))
+        except PyMongoError as error:
+            if time.monotonic() > deadline:
+                raise PhaseError("NotAnswering", f"after the restart of the mongods: {error}") from error
+            time.sleep(POLL_SECONDS)
+        else:
+            return

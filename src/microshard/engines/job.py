@@ -1,0 +1,184 @@
+"""The job an engine is given (docs/contracts.md) and how parameters are read from it.
+
+The types are the engines' own and not those of the plan: an engine also runs on client hosts that have no planner,
+and must not pay for importing it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+Value = TypeVar("Value")
+
+
+class JobError(Exception):
+    """The job cannot be executed as written: a parameter is missing, wrong or unknown. Exit code 2."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A phase of the workload with all its parameters explicit."""
+
+    name: str
+    kind: str
+    engine: str
+    parameters: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A range of the shard key on a shard; None stands for MinKey or MaxKey."""
+
+    shard: str
+    lower: int | None
+    upper: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """A sharded collection and its chunks before the load."""
+
+    namespace: str
+    chunks: tuple[Chunk, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessInfo:
+    """A mongod or mongos of the point as far as an engine needs it; paths are absolute, on `host`."""
+
+    name: str
+    role: str
+    endpoint: str
+    db_path: str | None
+    pid_path: str
+    host: str
+
+    @property
+    def bears_data(self) -> bool:
+        """Whether documents of the experiment can be in it."""
+        return self.role in {"standalone", "member", "shard"}
+
+
+@dataclass(frozen=True, slots=True)
+class JobPoint:
+    """The deployed topology."""
+
+    id: str
+    shards: int
+    topology: str
+    cores: int
+    processes: tuple[ProcessInfo, ...]
+    collections: tuple[Collection, ...]
+    axes: Mapping[str, Any]
+
+    def collection(self, namespace: str) -> Collection | None:
+        """The sharded collection of this name, if it is one."""
+        return next((c for c in self.collections if c.namespace == namespace), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Phases to run one after the other against one point."""
+
+    connection_string: str
+    point: JobPoint
+    phases: tuple[Phase, ...]
+    step: str | None
+    purpose: str | None
+
+
+class Parameters:
+    """The parameters of a phase, read once with their types; what is not read is an error."""
+
+    def __init__(self, phase: Phase) -> None:
+        self._phase = phase
+        self._unread = dict(phase.parameters)
+
+    def take(self, name: str, kind: type[Value]) -> Value:
+        """The value of a parameter that must be there and of this type. Raises JobError."""
+        try:
+            value = self._unread.pop(name)
+        except KeyError:
+            raise JobError(f"phase {self._phase.name}: {self._phase.engine} needs the parameter {name!r}") from None
+        # bool is an int to Python, but "documents: true" is a mistake.
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise JobError(f"phase {self._phase.name}: {name} must be {kind.__name__}, not {value!r}")
+        return value
+
+    def optional(self, name: str, kind: type[Value]) -> Value | None:
+        """The value of a parameter that must be given but may be null. Raises JobError."""
+        if name in self._unread and self._unread[name] is None:
+            del self._unread[name]
+            return None
+        return self.take(name, kind)
+
+    def at_least(self, name: str, least: int) -> int:
+        """An integer parameter not below `least`. Raises JobError."""
+        value = self.take(name, int)
+        if value < least:
+            raise JobError(f"phase {self._phase.name}: {name} must be at least {least}, not {value}")
+        return value
+
+    def choice(self, name: str, allowed: tuple[str, ...]) -> str:
+        """A parameter that is one of these words. Raises JobError."""
+        value = self.take(name, str)
+        if value not in allowed:
+            raise JobError(f"phase {self._phase.name}: {name} must be one of {', '.join(allowed)}, not {value!r}")
+        return value
+
+    def namespace(self) -> tuple[str, str]:
+        """Database and collection of the parameter `namespace`. Raises JobError."""
+        value = self.take("namespace", str)
+        database, dot, collection = value.partition(".")
+        if not (database and dot and collection):
+            raise JobError(f"phase {self._phase.name}: namespace must be DATABASE.COLLECTION, not {value!r}")
+        return database, collection
+
+    def done(self) -> None:
+        """Raises JobError if a parameter was given that the engine does not know."""
+        if self._unread:
+            names = ", ".join(sorted(self._unread))
+            raise JobError(f"phase {self._phase.name}: {self._phase.engine} does not know the parameter {names}")
+
+
+def _process(data: Mapping[str, Any]) -> ProcessInfo:
+    return ProcessInfo(
+        name=data["name"],
+        role=data["role"],
+        endpoint=data["endpoint"],
+        db_path=data["db_path"],
+        pid_path=data["pid_path"],
+        host=data["host"],
+    )
+
+
+def _collection(data: Mapping[str, Any]) -> Collection:
+    return Collection(data["namespace"], tuple(Chunk(c["shard"], c["lower"], c["upper"]) for c in data["chunks"]))
+
+
+def read_job(data: Any) -> Job:
+    """A job from its JSON form. Raises JobError naming what is missing."""
+    try:
+        point = data["point"]
+        step = data.get("step") or {}
+        return Job(
+            connection_string=data["connection_string"],
+            point=JobPoint(
+                id=point["id"],
+                shards=point["shards"],
+                topology=point["topology"],
+                cores=point["cores"],
+                processes=tuple(_process(p) for p in point["processes"]),
+                collections=tuple(_collection(c) for c in point["collections"]),
+                axes=dict(point.get("axes") or {}),
+            ),
+            phases=tuple(Phase(p["name"], p["kind"], p["engine"], dict(p["parameters"])) for p in data["phases"]),
+            step=step.get("name"),
+            purpose=step.get("purpose"),
+        )
+    except KeyError as missing:
+        raise JobError(f"the job has no {missing.args[0]!r}") from None
+    except (TypeError, AttributeError, ValueError) as wrong:
+        raise JobError(f"the job has not the form of docs/contracts.md: {wrong}") from None
