@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,62}$")]
-Namespace = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,62}\.[A-Za-z_][A-Za-z0-9_.-]{0,119}$")]
+
+@dataclass(frozen=True, slots=True)
+class InWords:
+    """What a pattern asks for, as error messages and the reference say it."""
+
+    text: str
+
+
+Name = Annotated[
+    str,
+    StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,62}$"),
+    InWords("a name of lower-case letters, digits and hyphens (a letter first, at most 63)"),
+]
+Namespace = Annotated[
+    str,
+    StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,62}\.[A-Za-z_][A-Za-z0-9_.-]{0,119}$"),
+    InWords("a database and a collection such as vosa.mot_results"),
+]
 Port = Annotated[int, Field(ge=1024, le=65000)]
 
 

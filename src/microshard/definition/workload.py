@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
-from microshard.definition.base import Model, Namespace
+from microshard.definition.base import InWords, Model, Namespace
+
+PhaseName = Annotated[
+    str,
+    StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,40}$"),
+    InWords("a name of lower-case letters, digits, _ and - (a letter first, at most 41)"),
+]
 
 
 class InsertPhase(Model):
@@ -28,7 +34,7 @@ class InsertPhase(Model):
     """Loader processes; auto is one per core of the client host, at most one per key range."""
     ordered: bool = False
     """Whether a batch stops at its first error."""
-    write_concern: dict[Literal["w", "j", "wtimeout"], int | bool | str] = {"w": 1}
+    write_concern: dict[Literal["w", "j", "wtimeout"], int | bool | str] = Field(default={"w": 1})
     """Write concern of the inserts."""
 
 
@@ -71,7 +77,7 @@ class WorkloadStep(Model):
     """Done before every measurement, never reported."""
     measure: AnyPhase | None = None
     """The measurement; done once in every repetition."""
-    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,40}$")] | None = None
+    name: PhaseName | None = None
     """Name of the phase in results; its kind when left out."""
 
     @model_validator(mode="after")
