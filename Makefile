@@ -1,0 +1,58 @@
+# `make help` lists the targets. Everything runs from .venv, which `make setup` prepares from requirements/*.lock.
+PYTHON ?= python3
+BIN    := .venv/bin
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+# Targets share .venv, and a sweep measures: nothing may run beside it.
+.NOTPARALLEL:
+.PHONY: help setup dev sweep test test-slow lint generate check-generated lock bench clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## prepare .venv: locked dependencies and MongoDB; again with nothing changed it does nothing
+	@$(PYTHON) -m setup
+
+dev: ## setup, and what tests and linters need
+	@$(PYTHON) -m setup --dev --quiet
+
+sweep: ## setup, then 1 to 16 micro-shards on this machine (experiments/quickstart.yml)
+	@$(PYTHON) -m setup --quiet --need-mongod
+	@$(BIN)/microshard run experiments/quickstart.yml
+
+test: dev ## every test this machine can run but the slow ones; says which it could not run, and why
+	@$(BIN)/python -m pytest -m "not slow"
+
+test-slow: dev ## the tests that take minutes
+	@$(BIN)/python -m pytest -m slow || [ $$? -eq 5 ]   # 5: there are none
+
+lint: dev ## ruff, mypy, ansible-lint, yamllint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy src tests bench setup
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/ansible-lint --offline
+	$(BIN)/yamllint --strict .
+
+generate: dev ## write the schema and the reference from the definition's types
+	$(BIN)/microshard schema > schema/.new && mv schema/.new schema/experiment.schema.json
+	$(BIN)/microshard reference > docs/.new && mv docs/.new docs/reference.md
+
+check-generated: dev ## fail when the schema or the reference is not what `make generate` writes
+	@$(BIN)/microshard schema | diff -u schema/experiment.schema.json - || { echo "run: make generate"; exit 1; }
+	@$(BIN)/microshard reference | diff -u docs/reference.md - || { echo "run: make generate"; exit 1; }
+
+COMPILE := pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header \
+	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links
+
+# In this order: dev is held to the versions of the others.
+lock: dev ## resolve requirements/*.in again, with hashes (needs the network); UPGRADE=1 takes newer versions
+	cd requirements && for name in pip run mongodb dev; do \
+	  ../$(BIN)/$(COMPILE) $(if $(UPGRADE),--upgrade) --output-file $$name.lock $$name.in || exit 1; done
+
+bench: dev ## the side-by-side benchmarks (bench/*.py), one after the other
+	@for file in bench/*.py; do echo "== $$file"; $(BIN)/python "$$file" || exit 1; done
+
+clean: ## remove caches and build leftovers; .venv and runs/ stay
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .ansible .coverage src/*.egg-info
+	find bench plugins setup src tests -name __pycache__ -type d -prune -exec rm -rf {} +
