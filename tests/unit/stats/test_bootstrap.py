@@ -15,7 +15,7 @@ def span(estimate):
     return estimate.interval.low, estimate.interval.high
 
 
-def test_three_repetitions_span_their_range_and_say_what_that_covers():
+def test_three_repetitions_span_their_range_and_say_what_that_covers() -> None:
     estimate = median_estimate([2.0, 1.0, 4.0])
     assert estimate.value == 2.0
     assert span(estimate) == (1.0, 4.0)
@@ -24,30 +24,30 @@ def test_three_repetitions_span_their_range_and_say_what_that_covers():
     assert estimate.interval.coverage == 0.75
 
 
-def test_one_repetition_has_a_median_and_no_interval():
+def test_one_repetition_has_a_median_and_no_interval() -> None:
     estimate = median_estimate([3.5])
     assert (estimate.value, estimate.interval, estimate.n) == (3.5, None, 1)
     assert "one repetition" in estimate.note
 
 
-def test_equal_repetitions_give_an_interval_without_width():
+def test_equal_repetitions_give_an_interval_without_width() -> None:
     estimate = median_estimate([5.0] * 4)
     assert span(estimate) == (5.0, 5.0)
     assert "equal" in estimate.interval.method
 
 
-def test_bca_is_used_from_eight_repetitions_on():
+def test_bca_is_used_from_eight_repetitions_on() -> None:
     assert median_estimate([float(v) for v in range(7)]).interval.method == "percentile bootstrap"
     values = np.random.default_rng(3).normal(10, 1, 40).tolist()
     assert median_estimate(values).interval.method == "BCa bootstrap"
 
 
-def test_bca_falls_back_to_percentile_where_it_has_no_answer():
+def test_bca_falls_back_to_percentile_where_it_has_no_answer() -> None:
     values = [1.0] * 9 + [2.0]  # the jackknife of this median does not vary
     assert median_estimate(values).interval.method == "percentile bootstrap"
 
 
-def test_interval_covers_the_true_median_about_as_often_as_it_says():
+def test_interval_covers_the_true_median_about_as_often_as_it_says() -> None:
     rng = np.random.default_rng(11)
     hits = sum(
         low <= 10 <= high for low, high in (span(median_estimate(rng.normal(10, 1, 25).tolist())) for _ in range(200))
@@ -61,23 +61,23 @@ def test_values_that_are_no_measurements_are_refused(values):
         median_estimate(values)
 
 
-def test_speed_up_of_times_and_of_rates():
+def test_speed_up_of_times_and_of_rates() -> None:
     assert speed_up([8.0, 8.0, 8.0], [2.0, 2.0, 2.0]).value == 4.0
     assert speed_up([100.0, 100.0], [250.0, 250.0], "higher").value == 2.5
 
 
-def test_interval_of_a_ratio_uses_the_uncertainty_of_both_sides():
+def test_interval_of_a_ratio_uses_the_uncertainty_of_both_sides() -> None:
     low, high = span(ratio_estimate([9.0, 10.0, 11.0], [4.0, 5.0, 6.0]))
     assert low == pytest.approx(9 / 6, rel=0.05)
     assert high == pytest.approx(11 / 4, rel=0.05)
 
 
-def test_ratio_of_values_that_are_not_positive_is_refused():
+def test_ratio_of_values_that_are_not_positive_is_refused() -> None:
     with pytest.raises(ValueError, match="positive"):
         speed_up([1.0, 0.0], [1.0])
 
 
-def test_efficiency_divides_by_growth_and_keeps_the_interval():
+def test_efficiency_divides_by_growth_and_keeps_the_interval() -> None:
     speed = speed_up([8.0, 9.0, 10.0], [3.0, 3.1, 3.2])
     share = efficiency(speed, 4, 1)
     assert share.value == pytest.approx(speed.value / 4)
@@ -86,7 +86,7 @@ def test_efficiency_divides_by_growth_and_keeps_the_interval():
         efficiency(speed, 0, 1)
 
 
-def test_shards_beyond_the_cores_use_no_further_core():
+def test_shards_beyond_the_cores_use_no_further_core() -> None:
     assert [usable_cores(n, 4) for n in (1, 4, 16)] == [1, 4, 4]
 
 

@@ -17,7 +17,7 @@ def noisy(values, spread=0.01, repetitions=5):
     return [(value * rng.normal(1, spread, repetitions)).tolist() for value in values]
 
 
-def test_known_coefficients_are_found_from_rates_and_from_times():
+def test_known_coefficients_are_found_from_rates_and_from_times() -> None:
     for better, values in (("higher", [law(n) for n in SIZES]), ("lower", [1 / law(n) for n in SIZES])):
         fit = fit_usl(SIZES, [[value] * 3 for value in values], better)
         assert isinstance(fit, UslFit)
@@ -28,7 +28,7 @@ def test_known_coefficients_are_found_from_rates_and_from_times():
         assert fit.speed_up(1) == 1.0
 
 
-def test_an_independent_non_linear_fit_finds_the_same_coefficients():
+def test_an_independent_non_linear_fit_finds_the_same_coefficients() -> None:
     from scipy.optimize import curve_fit
 
     rates = [median for (median,) in noisy([law(n) for n in SIZES], 0.02, 1)]
@@ -39,7 +39,7 @@ def test_an_independent_non_linear_fit_finds_the_same_coefficients():
     assert (fit.rate, fit.sigma.value, fit.kappa.value) == pytest.approx(tuple(found), rel=0.03)
 
 
-def test_uncertainty_covers_the_truth_and_shrinks_with_the_noise():
+def test_uncertainty_covers_the_truth_and_shrinks_with_the_noise() -> None:
     wide = fit_usl(SIZES, noisy([1 / law(n) for n in SIZES], 0.03))
     narrow = fit_usl(SIZES, noisy([1 / law(n) for n in SIZES], 0.003))
     assert wide.knee.interval.low <= 9.75 <= wide.knee.interval.high
@@ -47,42 +47,42 @@ def test_uncertainty_covers_the_truth_and_shrinks_with_the_noise():
     assert widths[1] < widths[0] / 3
 
 
-def test_one_repetition_gives_coefficients_without_interval():
+def test_one_repetition_gives_coefficients_without_interval() -> None:
     fit = fit_usl(SIZES, [[1 / law(n)] for n in SIZES])
     assert fit.sigma.interval is None
     assert fit.knee.interval is None
 
 
-def test_linear_scaling_has_no_knee():
+def test_linear_scaling_has_no_knee() -> None:
     fit = fit_usl(SIZES, [[1 / n] * 3 for n in SIZES])
     assert fit.sigma.value == pytest.approx(0, abs=1e-9)
     assert fit.knee is None
     assert "no knee" in fit.knee_note
 
 
-def test_knee_is_not_claimed_when_the_repetitions_do_not_tell_kappa_from_nothing():
+def test_knee_is_not_claimed_when_the_repetitions_do_not_tell_kappa_from_nothing() -> None:
     fit = fit_usl(SIZES, noisy([1 / law(n, kappa=0.0002) for n in SIZES], 0.1))
     assert fit.knee is None
     assert "kappa" in fit.knee_note
 
 
-def test_knee_far_beyond_the_measured_sizes_is_not_claimed():
+def test_knee_far_beyond_the_measured_sizes_is_not_claimed() -> None:
     fit = fit_usl(SIZES, [[1 / law(n, kappa=0.0001)] * 3 for n in SIZES])
     assert fit.knee is None
     assert "beyond" in fit.knee_note
 
 
-def test_too_few_sizes_are_refused():
+def test_too_few_sizes_are_refused() -> None:
     assert fit_usl([1, 2, 4], [[1.0]] * 3) == Refused("needs 4 sizes, has 3")
 
 
-def test_a_curve_of_another_shape_is_refused_with_the_size_it_fails_at():
+def test_a_curve_of_another_shape_is_refused_with_the_size_it_fails_at() -> None:
     refused = fit_usl(SIZES, [[1.0], [0.9], [0.1], [0.9], [0.5]])
     assert isinstance(refused, Refused)
     assert "off at" in refused.reason
 
 
-def test_contention_of_one_or_more_puts_the_knee_at_one_shard():
+def test_contention_of_one_or_more_puts_the_knee_at_one_shard() -> None:
     fit = fit_usl([1, 2, 3, 4], [[1.0], [1.2], [1.4], [1.6]])
     assert isinstance(fit, UslFit)
     assert fit.knee.value == 1.0

@@ -7,7 +7,7 @@ from microshard.stats import curve_distance
 PUBLISHED = {1: 1392.0, 2: 931.0, 4: 512.0, 8: 276.0, 16: 215.0}
 
 
-def test_the_same_shape_on_another_machine_is_at_distance_one():
+def test_the_same_shape_on_another_machine_is_at_distance_one() -> None:
     measured = {n: [value / 500] * 3 for n, value in PUBLISHED.items()}
     result = curve_distance(measured, PUBLISHED)
     assert result.distance.value == pytest.approx(1.0)
@@ -15,7 +15,7 @@ def test_the_same_shape_on_another_machine_is_at_distance_one():
     assert result.base == 1
 
 
-def test_distance_and_bias_of_a_known_gap():
+def test_distance_and_bias_of_a_known_gap() -> None:
     result = curve_distance({1: [8.0], 2: [8.0], 4: [8.0]}, {1: 8.0, 2: 4.0, 4: 2.0})
     # gaps of ln 2 and ln 4: rms = ln 2 · sqrt((1 + 4) / 2), mean = ln 2 · 1.5, downwards
     assert result.distance.value == pytest.approx(2 ** (2.5**0.5))
@@ -24,24 +24,24 @@ def test_distance_and_bias_of_a_known_gap():
     assert result.distance.interval is None
 
 
-def test_interval_contains_the_distance():
+def test_interval_contains_the_distance() -> None:
     measured = {n: [value * f for f in (0.95, 1.0, 1.1)] for n, value in PUBLISHED.items()}
     interval = curve_distance(measured, PUBLISHED).distance.interval
     assert 1.0 <= interval.low <= 1.2
     assert interval.low <= curve_distance(measured, PUBLISHED).distance.value <= interval.high
 
 
-def test_rates_compare_with_times():
+def test_rates_compare_with_times() -> None:
     rates = {n: [1 / value] for n, value in PUBLISHED.items()}
     assert curve_distance(rates, PUBLISHED, better="higher").distance.value == pytest.approx(1.0)
 
 
-def test_fewer_than_two_shared_sizes_have_no_distance():
+def test_fewer_than_two_shared_sizes_have_no_distance() -> None:
     assert curve_distance({1: [1.0], 3: [1.0]}, {1: 1.0, 2: 1.0}) is None
     assert curve_distance({1: [1.0], 2: []}, {1: 1.0, 2: 1.0}) is None
 
 
-def test_a_published_zero_is_refused():
+def test_a_published_zero_is_refused() -> None:
     with pytest.raises(ValueError, match="positive"):
         curve_distance({1: [1.0], 2: [1.0]}, {1: 1.0, 2: 0.0})
 

@@ -1,0 +1,203 @@
+"""What the reader must know before the figures. The rules and limits are stated in docs/report.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from microshard.report import format as fmt
+from microshard.report.model import Measurement, Notice, PhaseFigures, PointReport, ReportModel
+from microshard.report.read import RawRun, items, mapping, number, text
+
+DRIFT = 0.10  # change of the first point at the end of the run
+SPREAD = 0.25  # range of the repetitions over their median
+CLIENT_CPU = 0.8  # share of the host's cores; the definition's gates.max_client_cpu overrides it
+SKEW = 1.2  # most documents of a shard over the mean; gates.max_shard_skew overrides it
+NAMED = 5  # notices of one kind about single points before they are summed up
+_RANK = {"error": 0, "warning": 1, "note": 2}
+
+
+def notices(model: ReportModel, raw: RawRun) -> tuple[Notice, ...]:
+    """All notices of a run, errors first; of each kind at most a few points are named."""
+    found: list[Notice] = []
+    for kind in (
+        _answers(model),
+        _failed(model),
+        _invalid(model),
+        _files(raw),
+        _missing(model),
+        _base(model),
+        _drift(model),
+        _client(model),
+        _skew(model),
+        _spread(model),
+        _caches(model),
+        _errors(model),
+        _plan(raw),
+        _repetitions(model),
+    ):
+        found += _short(list(kind))
+    return tuple(sorted(dict.fromkeys(found), key=lambda notice: _RANK[notice.level]))
+
+
+def _short(found: list[Notice]) -> list[Notice]:
+    if len(found) <= NAMED + 1:
+        return found
+    return [*found[:NAMED], Notice(found[NAMED].level, f"… and the same of {len(found) - NAMED:,} more points")]
+
+
+def _answers(model: ReportModel) -> Iterator[Notice]:
+    for point in model.points:
+        if point.answers == "differs":
+            steps = [m.step for m in _all(point) if any("another answer" in problem for problem in m.problems)]
+            where = ", ".join(dict.fromkeys(steps))
+            yield Notice(
+                "error",
+                f"{point.label} gave another answer than most measurements ({where}); these values are not counted",
+                point.id,
+            )
+
+
+def _failed(model: ReportModel) -> Iterator[Notice]:
+    for point in model.points:
+        if point.state == "failed":
+            why = f": {_own_problems(point)[0]}" if _own_problems(point) else ""
+            yield Notice("error", f"{point.label} has no valid measurement{why}", point.id)
+
+
+def _invalid(model: ReportModel) -> Iterator[Notice]:
+    for point in model.points:
+        problems = _own_problems(point)
+        if point.state == "partial" and problems:
+            yield Notice("warning", f"{point.label}: {problems[0]}; not counted in its median", point.id)
+
+
+def _own_problems(point: PointReport) -> list[str]:
+    return [problem for problem in point.problems if "another answer" not in problem]
+
+
+def _files(raw: RawRun) -> Iterator[Notice]:
+    for line in raw.unreadable:
+        yield Notice("error", f"{line}; the report does without it")
+
+
+def _missing(model: ReportModel) -> Iterator[Notice]:
+    if model.steps_planned and not model.complete:
+        yield Notice(
+            "warning",
+            f"{model.steps_done:,} of {model.steps_planned:,} measurements are there: the run is still going, "
+            "or it was stopped before its end",
+        )
+
+
+def _base(model: ReportModel) -> Iterator[Notice]:
+    for series in model.series:
+        points = model.of(series)
+        measured = next((p for p in points if (f := model.figures(p)) and f.values), None)
+        if measured is not None and measured is not points[0]:
+            yield Notice(
+                "warning",
+                f"speed-up and efficiency are against {measured.label}, because {points[0].label} has "
+                "no valid measurement",
+            )
+
+
+def _drift(model: ReportModel) -> Iterator[Notice]:
+    for point in model.points:
+        change = drift(model, point)
+        if change is not None and abs(change) > DRIFT:
+            yield Notice(
+                "warning",
+                f"drift: {point.label}, repeated at the end, was {fmt.per_cent(abs(change))} "
+                f"{'higher' if change > 0 else 'lower'} than its median; "
+                "figures early and late in the run do not compare",
+                point.id,
+            )
+
+
+def drift(model: ReportModel, point: PointReport) -> float | None:
+    """(value at the end / median) - 1 of the point that was repeated; None for all others."""
+    figures = model.figures(point)
+    if figures is None or figures.estimate is None or figures.estimate.value == 0:
+        return None
+    last = [m.value for m in figures.measurements if m.purpose == "drift" and m.valid and m.value is not None]
+    return last[-1] / figures.estimate.value - 1 if last else None
+
+
+def _client(model: ReportModel) -> Iterator[Notice]:
+    limit = number(mapping(model.definition.get("gates")).get("max_client_cpu")) or CLIENT_CPU
+    for point in model.points:
+        figures = model.figures(point)
+        if figures and model.cores and figures.client_cores and figures.client_cores > limit * model.cores:
+            yield Notice(
+                "warning",
+                f"{point.label}: the client itself used {figures.client_cores:.1f} of {model.cores} cores while "
+                f"measuring (limit {fmt.per_cent(limit)}); the servers may have waited for it",
+                point.id,
+            )
+
+
+def _skew(model: ReportModel) -> Iterator[Notice]:
+    limit = number(mapping(model.definition.get("gates")).get("max_shard_skew")) or SKEW
+    for point in model.points:
+        skew = point.storage.skew if point.storage else None
+        if skew is not None and skew > limit:
+            yield Notice(
+                "warning",
+                f"{point.label}: the fullest shard holds {skew:.2f} times the mean (limit {limit:g})",
+                point.id,
+            )
+
+
+def _spread(model: ReportModel) -> Iterator[Notice]:
+    for point in model.points:
+        figures = model.figures(point)
+        if figures is None or figures.estimate is None or figures.estimate.value <= 0 or len(figures.values) < 2:
+            continue
+        width = (max(figures.values) - min(figures.values)) / figures.estimate.value
+        if width > SPREAD:
+            yield Notice(
+                "warning", f"{point.label}: its repetitions lie {fmt.per_cent(width)} of their median apart", point.id
+            )
+
+
+def _caches(model: ReportModel) -> Iterator[Notice]:
+    if model.main is None:
+        return
+    ways = {
+        text(m.notes.get("cache"))
+        for point in model.points
+        if (figures := model.figures(point))
+        for m in figures.measurements
+        if m.valid and m.notes.get("cache")
+    }
+    if len(ways) > 1:
+        yield Notice("warning", "the caches were not treated alike: " + "; ".join(sorted(ways)))
+
+
+def _errors(model: ReportModel) -> Iterator[Notice]:
+    for point in model.points:
+        errors = sum(m.errors for m in _all(point))
+        if errors:
+            yield Notice("warning", f"{point.label}: {errors:,.0f} operations ended in an error", point.id)
+
+
+def _plan(raw: RawRun) -> Iterator[Notice]:
+    for warning in items(raw.plan.get("warnings")):
+        yield Notice("note", text(warning))
+
+
+def _repetitions(model: ReportModel) -> Iterator[Notice]:
+    all_figures: list[PhaseFigures] = [f for p in model.points if (f := model.figures(p)) and f.estimate]
+    fewest = min((figures.estimate.n for figures in all_figures if figures.estimate), default=0)
+    if fewest == 1:
+        yield Notice("note", "a point with one repetition has no interval: nothing is known of its scatter")
+    elif 1 < fewest < 6:  # from six on the range covers 97 %
+        yield Notice(
+            "note",
+            f"with {fmt.count(fewest, 'repetition')} an interval is the range of the values and covers the true median "
+            f"in {fmt.per_cent(1 - 2.0 ** (1 - fewest))} of such runs, not in 95 %",
+        )
+
+
+def _all(point: PointReport) -> list[Measurement]:
+    return [m for figures in point.phases.values() for m in figures.measurements]

@@ -1,0 +1,90 @@
+"""The pictures of a report: what each shows, drawn as SVG for the page and as PNG for everything else."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from microshard.report import takeaways
+from microshard.report.figures import content
+from microshard.report.figures.content import DataTable
+from microshard.report.model import ReportModel
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PNG_DPI = 220  # 374 points become 1,143 pixels: sharp on a page, small in a repository
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture with everything that belongs to it."""
+
+    name: str  # of the PNG, and prefix of the ids in the SVG
+    title: str  # one sentence: what the picture says
+    caption: str  # what is drawn and how
+    alt: str  # the picture in words
+    table: DataTable  # the same figures as numbers
+    svg: str
+    png: bytes
+
+
+def pictures(model: ReportModel, scratch: Path) -> list[Picture]:
+    """Every picture this run has data for. matplotlib's own cache is made below `scratch` and removed again."""
+    with _config_below(scratch):
+        import matplotlib as mpl  # noqa: PLC0415 - slow to import, and it looks for its folder while it is imported
+
+        from microshard.report.figures.style import RC  # noqa: PLC0415
+
+        with mpl.rc_context(RC):
+            drawn = []
+            for name, make in content.ALL.items():
+                picture = _picture(model, name, make)
+                if picture is not None:
+                    drawn.append(picture)
+            return drawn
+
+
+def _picture(model: ReportModel, name: str, make: Callable[[ReportModel], content.Content | None]) -> Picture | None:
+    from microshard.report.figures.svg import for_page  # noqa: PLC0415
+
+    shown = make(model)
+    if shown is None:
+        return None
+    figure, heading = shown.draw()
+    page = for_page(_save(figure, "svg").decode("utf-8"), name, shown.alt, heading)
+    return Picture(name, shown.title, shown.caption, shown.alt, shown.table, page, _save(figure, "png"))
+
+
+def _save(figure: Figure, kind: str) -> bytes:
+    buffer = io.BytesIO()
+    # no date and no version in the file: the same run gives the same bytes
+    metadata = {"Date": None} if kind == "svg" else {"Software": None}
+    figure.savefig(buffer, format=kind, dpi=PNG_DPI if kind == "png" else 72, metadata=metadata)
+    return buffer.getvalue()
+
+
+@contextmanager
+def _config_below(scratch: Path) -> Iterator[None]:
+    """matplotlib's configuration and font cache below the run instead of the user's home, removed afterwards."""
+    if "MPLCONFIGDIR" in os.environ:
+        yield
+        return
+    scratch.mkdir(parents=True, exist_ok=True)
+    folder = tempfile.mkdtemp(prefix=".matplotlib-", dir=scratch)
+    os.environ["MPLCONFIGDIR"] = folder
+    try:
+        yield
+    finally:
+        del os.environ["MPLCONFIGDIR"]
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+__all__ = ["DataTable", "Picture", "pictures", "takeaways"]

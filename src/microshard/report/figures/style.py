@@ -1,0 +1,132 @@
+"""How the pictures look: sizes, colours by role, and a frame that all of them share.
+
+A picture is drawn once, in the light palette. In the page's SVG every colour becomes a CSS variable of the same role,
+so that the page decides between light and dark.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Role → light colour, dark colour. All light colours differ: the SVG tells roles apart by them. Blue against orange
+# and yellow against violet stay apart in the common forms of colour blindness, and lightness differs within a stack.
+COLOURS: Final[Mapping[str, tuple[str, str]]] = {
+    "ink": ("#1b2430", "#e8edf2"),
+    "muted": ("#566270", "#a7b2be"),
+    "grid": ("#dce2e8", "#36414d"),
+    "surface": ("#ffffff", "#171d24"),
+    "measured": ("#0a5fb5", "#6bb3ff"),
+    "published": ("#b04a00", "#ffab5e"),
+    "ideal": ("#76828f", "#8794a2"),
+    "cores": ("#8a5a9e", "#c9a0dc"),
+    "user": ("#2a72b5", "#5ea8ea"),
+    "sys": ("#efa41e", "#f2b84b"),
+    "iowait": ("#b5305f", "#f07aa3"),
+    "idle": ("#e3e8ed", "#2c3641"),
+    "shards": ("#2b73b4", "#5fa9e9"),
+    "router": ("#eea51d", "#f1b94a"),
+    "client": ("#8d4fa8", "#c99be0"),
+    "config": ("#5c9c84", "#8fccb4"),
+    "documents": ("#2c74b3", "#60aae8"),
+    "indexes": ("#eda61c", "#f0ba49"),
+    "folders": ("#c3ccd5", "#4a5866"),
+    "on-dark": ("#fefefe", "#0d1218"),  # text on the strong colours
+    "on-light": ("#1c2531", "#0e1319"),  # text on the yellow ones
+    "on-pale": ("#1d2632", "#e7ecf1"),  # text on the pale ones
+    "series-1": ("#0b60b4", "#6cb4fe"),
+    "series-2": ("#b14b01", "#feac5f"),
+    "series-3": ("#2e7d5b", "#74cfa4"),
+    "series-4": ("#8e3f97", "#d79be0"),
+    "series-5": ("#8a6d00", "#e0c04a"),
+    "series-6": ("#566371", "#a8b3bf"),
+}
+SERIES: Final = tuple(f"series-{n}" for n in range(1, 7))
+
+WIDTH: Final = 374.0  # points; a phone shows them at about this width, so text keeps its size
+PLOT: Final = 214.0  # height of the plot with its axis labels, points
+TITLE: Final = 15.5  # height of a line of the title, points
+SUBTITLE: Final = 15.0
+TEXT: Final = 10.5  # font size of labels, points
+HEADING: Final = "heading"  # group of the title in the SVG, left out there: the page has it as text
+
+RC: Final[dict[Any, Any]] = {
+    "svg.hashsalt": "microshard",  # the same picture has the same ids
+    "svg.fonttype": "none",  # text stays text: it can be searched, selected and restyled
+    "font.family": ["DejaVu Sans"],
+    "font.size": TEXT,
+    "axes.linewidth": 0.8,
+    "lines.solid_capstyle": "round",
+    "path.simplify": True,
+    "hatch.linewidth": 0.8,
+}
+
+
+def colour(role: str) -> str:
+    """The light colour of a role."""
+    return COLOURS[role][0]
+
+
+def new_figure(title: str, subtitle: str, plot_height: float = PLOT) -> tuple[Figure, float]:
+    """An empty figure with its heading, and the height of that heading in points."""
+    from matplotlib.figure import Figure  # noqa: PLC0415 - matplotlib is slow to import, and the command line starts without it
+
+    lines = textwrap.wrap(title, 49)
+    heading = TITLE * len(lines) + SUBTITLE + 9
+    height = heading + plot_height
+    figure = Figure(figsize=(WIDTH / 72, height / 72), facecolor=colour("surface"))
+    y: float
+    for number, line in enumerate(lines):
+        y = 1 - (6 + TITLE * (number + 0.75)) / height
+        figure.text(
+            10 / WIDTH, y, line, fontsize=11.5, fontweight="bold", color=colour("ink"), gid=f"{HEADING}{number}"
+        )
+    y = 1 - (6 + TITLE * len(lines) + SUBTITLE * 0.7) / height
+    figure.text(10 / WIDTH, y, subtitle, fontsize=9, color=colour("muted"), gid=f"{HEADING}-sub")
+    return figure, heading
+
+
+def add_axes(figure: Figure, heading: float, *, left: float, right: float, top: float, bottom: float) -> Axes:
+    """Axes with margins in points, `top` measured from the heading."""
+    width, height = (72 * side for side in figure.get_size_inches())
+    axes = figure.add_axes(
+        (left / width, bottom / height, (width - left - right) / width, (height - heading - top - bottom) / height)
+    )
+    axes.set_facecolor("none")
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(colour("ideal"))
+    axes.tick_params(colors=colour("muted"), length=0, pad=5, labelsize=TEXT)
+    axes.set_axisbelow(True)
+    return axes
+
+
+def unit_label(axes: Axes, text: str) -> None:
+    """The vertical axis' name, written level above it where it is read first."""
+    left = axes.get_position().x0 * WIDTH
+    axes.annotate(
+        text, (0, 1), xytext=(10 - left, 8), xycoords="axes fraction", textcoords="offset points", fontsize=9.5,
+        color=colour("muted"), va="bottom", ha="left",
+    )  # fmt: skip
+
+
+def apart(positions: list[float], gap: float, low: float, high: float) -> list[float]:
+    """Positions moved as little as is needed to be `gap` apart and within `low` to `high`, in the same order."""
+    order = sorted(range(len(positions)), key=lambda i: positions[i])
+    placed: list[float] = []
+    for index in order:
+        wish = min(max(positions[index], low), high)
+        placed.append(wish if not placed else max(wish, placed[-1] + gap))
+    ceiling = high
+    for rank in reversed(range(len(placed))):
+        placed[rank] = min(placed[rank], ceiling)
+        ceiling = placed[rank] - gap
+    result = [0.0] * len(positions)
+    for index, place in zip(order, placed, strict=True):
+        result[index] = place
+    return result

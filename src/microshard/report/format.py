@@ -1,0 +1,97 @@
+"""Numbers as people read them: three digits that mean something, units named beside them."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from microshard.stats import Estimate
+
+MIB = 2**20
+DASH = "\N{EN DASH}"
+TIMES = "\N{MULTIPLICATION SIGN}"
+NONE = DASH
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """`value` with `digits` significant digits and thousands separators; a dash for None."""
+    if value is None or not math.isfinite(value):
+        return NONE
+    return f"{value:,.{decimals(value, digits)}f}"
+
+
+def decimals(value: float, digits: int = 3) -> int:
+    """Decimals that show `digits` significant digits of `value`, at most six."""
+    if value == 0:
+        return 0
+    return min(6, max(0, digits - 1 - math.floor(math.log10(abs(value)))))
+
+
+def spread(estimate: Estimate | None, factor: float = 1.0, digits: int = 3) -> str:
+    """`median [low-high]`, all three with the decimals of the median; no brackets without an interval."""
+    if estimate is None:
+        return NONE
+    value = estimate.value * factor
+    places = decimals(value, digits)
+    if estimate.interval is None or estimate.interval.low == estimate.interval.high:
+        return f"{value:,.{places}f}"
+    low, high = estimate.interval.low * factor, estimate.interval.high * factor
+    return f"{value:,.{places}f} [{low:,.{places}f}{DASH}{high:,.{places}f}]"
+
+
+def percent(share: float | None) -> str:
+    """A share as a whole number of per cent, without the sign."""
+    return NONE if share is None else f"{share * 100:.0f}"
+
+
+def per_cent(share: float) -> str:
+    """A share as a whole number of per cent, with the sign."""
+    return f"{share * 100:.0f} %"
+
+
+def factor(value: float | None) -> str:
+    """A ratio with one decimal from ten on, else two."""
+    if value is None:
+        return NONE
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def mib(size: float | None) -> str:
+    """Bytes as MiB."""
+    return NONE if size is None else number(size / MIB)
+
+
+def size(value: float | None) -> str:
+    """Bytes in the unit that leaves one to four digits before the point."""
+    if value is None:
+        return NONE
+    amount, unit = float(value), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if abs(amount) < 1024 or unit == "TiB":
+            break
+        amount /= 1024
+    return f"{amount:.0f} B" if unit == "B" else f"{number(amount)} {unit}"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds as `42 s`, `3 min 05 s` or `2 h 07 min`."""
+    if seconds is None:
+        return NONE
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def moment(epoch: float | None) -> str:
+    """Epoch seconds as UTC to the minute."""
+    return NONE if epoch is None else time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(epoch))
+
+
+def count(value: int, singular: str, plural: str | None = None) -> str:
+    """`1 shard`, `2 shards`."""
+    return f"{value:,} {singular if value == 1 else plural or singular + 's'}"

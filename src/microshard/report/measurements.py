@@ -1,0 +1,174 @@
+"""From result files to measurements."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from microshard.report.model import CpuSplit, Measurement, PhaseFigures, Storage
+from microshard.report.read import items, mapping, number, text
+from microshard.stats import Better, median_estimate
+
+# Who a process works for, by its role in the plan. The embedded router's own mongod is named "NAME/router".
+ROLES = {
+    "shard": "shards",
+    "member": "shards",
+    "standalone": "shards",
+    "mongos": "router",
+    "config": "config",
+    "client": "client",
+}
+
+
+def measurements(
+    point: Mapping[str, Any], step: str, order: int, result: Mapping[str, Any], fallback: Sequence[Mapping[str, Any]]
+) -> list[Measurement]:
+    """All phases of one result file. `fallback` are the point's phases in the plan, for kinds a result lacks."""
+    kinds = {text(phase.get("name")): text(phase.get("kind")) for phase in fallback}
+    roles = {text(process.get("name")): text(process.get("role")) for process in items(point.get("processes"))}
+    return [
+        _measurement(text(point.get("id")), step, order, result, phase, kinds, roles)
+        for phase in items(result.get("phases"))
+        if isinstance(phase, dict)
+    ]
+
+
+def _measurement(
+    point: str,
+    step: str,
+    order: int,
+    result: Mapping[str, Any],
+    phase: Mapping[str, Any],
+    kinds: Mapping[str, str],
+    roles: Mapping[str, str],
+) -> Measurement:
+    name = text(phase.get("name")) or "measure"
+    metric = mapping(phase.get("metric"))
+    samples = tuple(v for v in map(number, items(phase.get("samples"))) if v is not None)
+    value = number(metric.get("value"))
+    if value is None and samples:
+        value = statistics.median(samples)
+    error = mapping(phase.get("error"))
+    problems = [text(problem) for problem in items(result.get("problems"))]
+    if error:
+        problems.append(f"{name}: {text(error.get('message')) or text(error.get('type'))}")
+    better: Better = "higher" if metric.get("better") == "higher" else "lower"
+    telemetry = mapping(phase.get("telemetry"))
+    return Measurement(
+        point=point,
+        step=step,
+        purpose=text(result.get("purpose")) or ("drift" if step == "drift" else "measure"),
+        order=order,
+        phase=name,
+        kind=text(phase.get("kind")) or kinds.get(name, "measure"),
+        metric=text(metric.get("name")) or name,
+        unit=text(metric.get("unit")),
+        better=better,
+        value=None if error else value,
+        valid=result.get("valid") is not False and not error,
+        problems=tuple(dict.fromkeys(problems)),
+        started=number(phase.get("started")),
+        ended=number(phase.get("ended")),
+        samples=samples,
+        client_cpu_seconds=number(phase.get("client_cpu_seconds")),
+        errors=number(mapping(phase.get("counters")).get("errors")) or 0.0,
+        answer=text(phase.get("answer_sha256")) or None,
+        cpu=_cpu(mapping(telemetry.get("cpu"))),
+        roles=_roles(mapping(telemetry.get("processes")), roles),
+        storage=_storage(mapping(phase.get("storage")), telemetry),
+        notes=mapping(phase.get("notes")),
+    )
+
+
+def _cpu(cpu: Mapping[str, Any]) -> CpuSplit | None:
+    """Shares 0 to 1; None unless all four are there."""
+    user, system, iowait, idle = (number(cpu.get(name)) for name in ("user", "sys", "iowait", "idle"))
+    if user is None or system is None or iowait is None or idle is None:
+        return None
+    return CpuSplit(user, system, iowait, idle, number(cpu.get("steal")) or 0.0)
+
+
+def _roles(processes: Mapping[str, Any], roles: Mapping[str, str]) -> dict[str, float]:
+    """Mean cores by role, summed over its processes."""
+    sums: dict[str, float] = {}
+    for name, usage in processes.items():
+        cores = number(mapping(usage).get("cpu_mean"))
+        owner = name.split("/", 1)[0]
+        role = ROLES.get("client" if owner == "client" else roles.get(owner, ""))
+        if cores is not None and role is not None:
+            sums[role] = sums.get(role, 0.0) + cores
+    return sums
+
+
+def _storage(storage: Mapping[str, Any], telemetry: Mapping[str, Any]) -> Storage | None:
+    data, index = number(storage.get("data_bytes")), number(storage.get("index_bytes"))
+    db_path = number(storage.get("db_path_bytes"))
+    if db_path is None:
+        db_path = _total(telemetry.get("db_path_bytes"))
+    if data is None and index is None and db_path is None:
+        return None
+    documents = {
+        text(shard): count
+        for shard, figures in mapping(storage.get("by_shard")).items()
+        if (count := number(mapping(figures).get("documents"))) is not None
+    }
+    return Storage(data or 0.0, index or 0.0, db_path, documents)
+
+
+def _total(value: object) -> float | None:
+    """A number, or the sum of an object's numbers."""
+    if isinstance(value, dict):
+        numbers = [v for v in map(number, value.values()) if v is not None]
+        return sum(numbers) if numbers else None
+    return number(value)
+
+
+def phase_figures(found: Sequence[Measurement]) -> PhaseFigures:
+    """One phase of one point over its measurements, of which there is at least one."""
+    ordered = tuple(sorted(found, key=lambda m: m.order))
+    named = next((m for m in ordered if m.counts), ordered[0])
+    good = [m for m in ordered if m.counts]
+    values = [m.value for m in good if m.value is not None]
+    return PhaseFigures(
+        phase=named.phase,
+        kind=named.kind,
+        metric=named.metric,
+        unit=named.unit,
+        better=named.better,
+        measurements=ordered,
+        estimate=median_estimate(values) if values else None,
+        seconds=_median(m.seconds for m in good),
+        cpu=median_cpu(m.cpu for m in good),
+        roles={
+            role: cores
+            for role in ("client", "router", "shards", "config")
+            if (cores := _median(m.roles.get(role) for m in good)) is not None
+        },
+        client_cores=_median(m.client_cores for m in good),
+    )
+
+
+def median_cpu(splits: Iterable[CpuSplit | None]) -> CpuSplit | None:
+    """The median of each share, scaled so that the shares add up to what they did (medians alone need not)."""
+    known = [split for split in splits if split is not None]
+    if not known:
+        return None
+    columns = [
+        statistics.median(getattr(split, name) for split in known)
+        for name in ("user", "sys", "iowait", "idle", "steal")
+    ]
+    total = statistics.median(s.user + s.sys + s.iowait + s.idle + s.steal for s in known)
+    factor = total / sum(columns) if sum(columns) > 0 else 1.0
+    return CpuSplit(*(column * factor for column in columns))
+
+
+def median_storage(storages: Iterable[Storage | None]) -> Storage | None:
+    """The storage with the median of documents and indexes; one that was, not a mixture of several."""
+    known = sorted((s for s in storages if s is not None), key=lambda s: s.total)
+    return known[(len(known) - 1) // 2] if known else None
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None

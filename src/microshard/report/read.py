@@ -1,0 +1,85 @@
+"""Reading a run's folder as it is: complete, failed half-way, still going, or damaged.
+
+Nothing here raises for a missing or broken file; what could not be read is named in `RawRun.unreadable`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from microshard.run.folder import JsonLines, RunFolder
+
+
+@dataclass(frozen=True, slots=True)
+class RawRun:
+    """The files of a run, parsed."""
+
+    marker: Mapping[str, Any]
+    lock: Mapping[str, Any]
+    plan: Mapping[str, Any]
+    results: Mapping[tuple[str, str], Mapping[str, Any]]  # (point, step) → result file
+    journal: tuple[Mapping[str, Any], ...]
+    unreadable: tuple[str, ...]  # file: reason
+
+
+def read_run(folder: Path) -> RawRun:
+    """Read a run's folder. Raises RunFolderError when it is not a run of ours."""
+    run = RunFolder.open(Path(folder))
+    unreadable: list[str] = []
+
+    def load(path: Path) -> dict[str, Any]:
+        name = path.relative_to(run.path).as_posix()
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError):
+            unreadable.append(f"{name}: not a whole JSON file")
+            return {}
+        if not isinstance(content, dict):
+            unreadable.append(f"{name}: not a JSON object")
+            return {}
+        return content
+
+    results = {}
+    for path in sorted((run.path / "results").glob("*/*.json")):
+        content = load(path)
+        if content:
+            results[path.parent.name, path.stem] = content
+    unreadable += [f"{name}: not there" for name in ("plan.json", "lock.json") if not (run.path / name).exists()]
+    journal = tuple(record for record in JsonLines(run.path / "journal.jsonl").records() if isinstance(record, dict))
+    return RawRun(
+        marker=run.marker(),
+        lock=load(run.path / "lock.json"),
+        plan=load(run.path / "plan.json"),
+        results=results,
+        journal=journal,
+        unreadable=tuple(unreadable),
+    )
+
+
+def mapping(value: object) -> dict[str, Any]:
+    """`value` when it is an object with text keys, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def items(value: object) -> list[Any]:
+    """`value` when it is a list, else an empty one."""
+    return value if isinstance(value, list) else []
+
+
+def number(value: object) -> float | None:
+    """`value` as a finite float; None for anything else, truth values included."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def text(value: object) -> str:
+    """`value` as text; empty for None."""
+    return "" if value is None else str(value)

@@ -1,0 +1,87 @@
+"""The published experiment beside the measured one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from microshard.report.model import CpuSplit, PointReport, Reference, ReferencePoint
+from microshard.report.read import items, mapping, number, text
+from microshard.stats import Better, CurveDistance, curve_distance
+
+
+def read_reference(definition: Mapping[str, Any], sizes: Sequence[float]) -> Reference | None:
+    """The reference block of a definition; None when there is none.
+
+    Its speed-ups are against the smallest published size that is also among `sizes`, the measured ones,
+    so that both curves start at 1 in the same place.
+    """
+    block = mapping(definition.get("reference"))
+    rows = [row for row in items(block.get("points")) if isinstance(row, dict) and row.get("at") is not None]
+    if not rows:
+        return None
+    unit = text(block.get("unit")) or "s"
+    better: Better = "higher" if "/" in unit else "lower"  # a rate has a "per", a time has none
+    values = {
+        at: value
+        for row in reversed(rows)  # of two figures at one place the first counts
+        if (at := number(row["at"])) is not None and (value := number(row.get("value"))) is not None and value > 0
+    }
+    shared = sorted(at for at in values if at in set(sizes)) or sorted(values)
+    base = values[shared[0]] if shared else None
+    reproduces = mapping(definition.get("reproduces"))
+    return Reference(
+        metric=text(block.get("metric")) or "query time",
+        unit=unit,
+        axis=text(block.get("axis")),
+        better=better,
+        source=text(block.get("source")),
+        title=text(reproduces.get("title")),
+        host=text(reproduces.get("host")),
+        points=tuple(_point(row, base, better) for row in rows),
+    )
+
+
+def _point(row: Mapping[str, Any], base: float | None, better: Better) -> ReferencePoint:
+    at = number(row["at"])
+    value = number(row.get("value"))
+    speed_up = None
+    if value is not None and value > 0 and base is not None:
+        speed_up = base / value if better == "lower" else value / base
+    disk, load = number(row.get("disk_gb")), number(row.get("load_minutes"))
+    return ReferencePoint(
+        at=text(row["at"]) if at is None else at,
+        value=value,
+        speed_up=speed_up,
+        cpu=_cpu(row),
+        disk_bytes=None if disk is None else disk * 1e9,
+        load_seconds=None if load is None else load * 60,
+        label=text(row.get("label")),
+    )
+
+
+def _cpu(row: Mapping[str, Any]) -> CpuSplit | None:
+    """Published per cent as shares, scaled to add up to 1: the published rows are rounded and some do not."""
+    shares = [number(row.get(name)) for name in ("user", "sys", "iowait", "idle")]
+    known = [share for share in shares if share is not None]
+    if len(known) < 4 or sum(known) <= 0:
+        return None
+    return CpuSplit(*(share / sum(known) for share in known))
+
+
+def distance_to(reference: Reference | None, points: Sequence[PointReport], phase: str | None) -> CurveDistance | None:
+    """Distance in shape between the published and the measured curve of `points`; None without two shared sizes."""
+    if reference is None or phase is None:
+        return None
+    measured = {
+        point.x: point.phases[phase].values
+        for point in points
+        if point.x is not None and phase in point.phases and all(v > 0 for v in point.phases[phase].values)
+    }
+    published = {
+        float(row.at): row.value
+        for row in reversed(reference.points)
+        if not isinstance(row.at, str) and row.value is not None and row.value > 0
+    }
+    better: Better = next((point.phases[phase].better for point in points if phase in point.phases), "lower")
+    return curve_distance(measured, published, better, reference.better)

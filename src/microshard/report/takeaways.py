@@ -1,0 +1,151 @@
+"""The one sentence each picture is about, computed from its data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from microshard.report import format as fmt
+from microshard.report.checks import DRIFT, drift
+from microshard.report.model import PhaseFigures, PointReport, ReportModel
+
+SAME = 0.10  # relative difference below which a curve is called flat
+
+Measured = list[tuple[PointReport, PhaseFigures]]
+
+
+def headline(model: ReportModel) -> str:
+    """What the run found, in one sentence."""
+    rows = measured(model)
+    if not rows:
+        return "No valid measurement yet"
+    if len(rows) == 1:
+        point, figures = rows[0]
+        value = figures.estimate.value if figures.estimate else None
+        return f"{figures.metric.capitalize()} {fmt.number(value)} {figures.unit} with {point.label}"
+    return speed(model)
+
+
+def measured(model: ReportModel, phase: str | None = None, series: str | None = None) -> Measured:
+    """Points with valid values of a phase, the smallest first; of all series unless one is named."""
+    names = model.series if series is None else (series,)
+    return [
+        (point, figures)
+        for name in names
+        for point in model.of(name)
+        if (figures := model.figures(point, phase)) is not None and figures.estimate is not None
+    ]
+
+
+def speed(model: ReportModel) -> str:
+    """The largest speed-up, and what the curve does beyond the cores."""
+    rows = [(p, f, f.speed_up.value) for p, f in measured(model) if f.speed_up is not None]
+    if len(rows) < 2:
+        return "Nothing to compare with yet"
+    best, _, top = max(rows, key=lambda row: row[2])
+    if best is rows[0][0] or top <= 1 + SAME / 2:
+        last, _, value = rows[-1]
+        if value < 1 - SAME:
+            return f"No gain: {last.label} reach {fmt.factor(value)} {fmt.TIMES} the speed of {rows[0][0].label}"
+        return f"No gain from {rows[0][0].label} to {last.label}"
+    sentence = f"{fmt.factor(top)} {fmt.TIMES} at {best.label}"
+    if len(model.series) > 1:
+        return sentence
+    return sentence + _beyond(model, [(p, value) for p, _, value in rows], best, top)
+
+
+def _beyond(model: ReportModel, rows: Sequence[tuple[PointReport, float]], best: PointReport, top: float) -> str:
+    cores = model.cores if model.axis_label == "shards" else None
+    last, value = rows[-1]
+    full = [(p, v) for p, v in rows if cores and p.size <= cores]
+    over = [(p, v) for p, v in rows if cores and p.size > cores]
+    if last is not best and value < top * (1 - 2 * SAME):
+        return f"; down to {fmt.factor(value)} {fmt.TIMES} at {last.label}"
+    if full and over and top > full[-1][1] * (1 + SAME):
+        return f"; more than the {fmt.count(cores or 0, 'core')} alone explain"
+    if full and over:
+        return f"; flat after the {fmt.count(cores or 0, 'core')} are full"
+    if last is best:
+        return "; still rising at the last point"
+    return ""
+
+
+def value(model: ReportModel, phase: str | None = None) -> str:
+    """From the smallest point's value to the best one."""
+    rows = measured(model, phase)
+    if not rows:
+        return "No valid measurement yet"
+    first, base = rows[0]
+    choose = min if base.better == "lower" else max
+    best, figures = choose(rows, key=lambda row: row[1].estimate.value if row[1].estimate else 0.0)
+    start = base.estimate.value if base.estimate else None
+    end = figures.estimate.value if figures.estimate else None
+    name = f"{base.metric.capitalize()}"
+    if best is first:
+        return f"{name} is best at {first.label}: {fmt.number(start)} {base.unit}"
+    return f"{name} from {fmt.number(start)} to {fmt.number(end)} {base.unit}, best at {best.label}"
+
+
+def cpu(model: ReportModel) -> str:
+    """Where the processor's time went."""
+    rows = [(p, f.cpu) for p, f in measured(model) if f.cpu is not None]
+    if not rows:
+        return "No telemetry"
+    first, start = rows[0]
+    waiting = [(p, split) for p, split in rows if split.iowait > 0.2]
+    if waiting:
+        point, split = max(waiting, key=lambda row: row[1].iowait)
+        return f"{point.label.capitalize()} waits for the disk {fmt.percent(split.iowait)} % of the time"
+    full = next(((p, split) for p, split in rows if split.busy > 0.9), None)
+    if full is None:
+        point, split = max(rows, key=lambda row: row[1].busy)
+        return f"The CPU is never full: at most {fmt.percent(split.busy)} % busy, at {point.label}"
+    if full[0] is first:
+        return f"The CPU is full at every point ({fmt.percent(start.busy)} % busy at {first.label})"
+    share = fmt.per_cent(full[1].busy)
+    return f"{fmt.per_cent(start.busy)} of the CPU busy at {first.label}, {share} at {full[0].label}"
+
+
+def roles(model: ReportModel) -> str:
+    """Which processes used the processor."""
+    rows = [(p, f.roles) for p, f in measured(model) if f.roles]
+    if not rows:
+        return "No telemetry"
+    total = sum(sum(use.values()) for _, use in rows)
+    shards = sum(use.get("shards", 0.0) for _, use in rows)
+    router = max(use.get("router", 0.0) for _, use in rows)
+    client = max(use.get("client", 0.0) for _, use in rows)
+    if total <= 0:
+        return "No process used the CPU"
+    return (
+        f"{fmt.percent(shards / total)} % of the CPU used is the shards'; "
+        f"router at most {router:.2f}, client {client:.2f} cores"
+    )
+
+
+def disk(model: ReportModel) -> str:
+    """Whether the documents take more room on more shards, and what the processes add."""
+    rows = [(p, p.storage) for name in model.series for p in model.of(name) if p.storage is not None]
+    if not rows:
+        return "No disk use reported"
+    totals = [storage.total for _, storage in rows]
+    low, high = min(totals), max(totals)
+    even = low > 0 and high / low < 1 + SAME
+    sentence = f"Documents and indexes take {fmt.size(high)}" if even else f"{fmt.size(low)} to {fmt.size(high)}"
+    if even:
+        sentence += " at every point" if len(rows) > 1 else ""
+    folders = [storage.db_path for _, storage in rows if storage.db_path is not None]
+    if len(folders) > 1 and max(folders) > min(folders) * (1 + SAME):
+        sentence += f"; the folders grow to {fmt.size(max(folders))}"
+    return sentence
+
+
+def order(model: ReportModel) -> str:
+    """Whether the machine changed while the run went."""
+    for point in model.points:
+        change = drift(model, point)
+        if change is not None:
+            what = "higher" if change > 0 else "lower"
+            if abs(change) > DRIFT:
+                return f"Drift: {point.label} was {fmt.per_cent(abs(change))} {what} at the end than its median"
+            return f"No drift: {point.label} at the end within {fmt.per_cent(max(abs(change), 0.01))} of its median"
+    return "Repetitions in the order they were taken"
