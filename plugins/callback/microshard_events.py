@@ -7,7 +7,9 @@ name: microshard_events
 type: notification
 short_description: One JSON line an event on an inherited file descriptor
 description:
-  - Writes plays, tasks, results by host and the final counts to the file descriptor that E(MICROSHARD_EVENTS_FD) names.
+  - Writes to the file descriptor that E(MICROSHARD_EVENTS_FD) names. Every line has C(event) and C(time), in seconds
+    since the epoch. C(event) is playbook, play, task (one begins), result (of a task on a host) or stats.
+  - A result has C(status) (ok, changed, failed, unreachable or skipped), C(message) and C(duration) in seconds.
   - Without that variable it does nothing, so a play run by hand is not changed by it.
   - Of a task with C(no_log) only its name, host, status and duration are told.
 requirements:
@@ -62,7 +64,9 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible has no type
         self._tell("play", play=play.get_name())
 
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:  # noqa: ARG002 - Ansible's signature
-        """A task begins."""
+        """A task begins; the check of a role's arguments is not worth a line unless it fails."""
+        if task.action.rpartition(".")[2] == "validate_argument_spec":
+            return
         self._tell("task", task=task.name or task.action, role=_role(task), action=task.action)
 
     def v2_runner_on_start(self, host: Any, task: Any) -> None:
@@ -71,7 +75,8 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible has no type
 
     def v2_runner_on_ok(self, result: Any) -> None:
         """A task succeeded."""
-        self._told(result, "changed" if result.is_changed() else "ok")
+        if result.task.action.rpartition(".")[2] != "validate_argument_spec":
+            self._told(result, "changed" if result.is_changed() else "ok")
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
         """A task failed."""

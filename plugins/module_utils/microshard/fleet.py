@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import ALL_COMPLETED, FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from functools import partial
 from typing import TypeVar
 
@@ -50,7 +50,8 @@ class Fleet:
         """Every process is held. Routers first, so that none of them waits for a shard that is held already."""
         ordered = sorted(self.processes, key=lambda p: p.role != "mongos")
         population = proc.everyone()
-        return [process.park(population, check=self.check) for process in ordered]
+        # One at a time keeps the order; the pool's way with failures holds the others also when one has died.
+        return _together(1, [partial(p.park, population, check=self.check) for p in ordered], to_the_end=True)
 
     def resume(self, *, timeout: float) -> list[Outcome]:
         """Every process continues, every replica set has a primary, every mongos routes."""
@@ -81,14 +82,15 @@ class Fleet:
         return outcomes
 
 
-def _together(concurrency: int, actions: list[Callable[[], _Result]]) -> list[_Result]:
+def _together(concurrency: int, actions: list[Callable[[], _Result]], *, to_the_end: bool = False) -> list[_Result]:
     """The results of all actions, in their order.
 
-    After a failure nothing more is begun, what has begun is waited for, and all failures are told together.
+    After a failure nothing more is begun (unless `to_the_end`), what has begun is waited for, and all failures are
+    told together.
     """
     with ThreadPoolExecutor(concurrency) as pool:
         futures = [pool.submit(action) for action in actions]
-        wait(futures, return_when=FIRST_EXCEPTION)
+        wait(futures, return_when=ALL_COMPLETED if to_the_end else FIRST_EXCEPTION)
         for future in futures:
             future.cancel()
     problems = [f.exception() for f in futures if not f.cancelled() and f.exception()]

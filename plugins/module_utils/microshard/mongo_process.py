@@ -29,7 +29,7 @@ _EXIT_CODES = {
 _ROUTED = {"aggregate": "shards", "pipeline": [], "cursor": {}, "$db": "config"}
 
 
-class ProcessProblem(Exception):  # noqa: N818 - not every problem is an error of ours
+class ProcessProblem(Exception):
     """What is wrong with a process, in words for people."""
 
 

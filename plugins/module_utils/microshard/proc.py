@@ -54,7 +54,7 @@ def recorded(pid_path: str, argument: str) -> Seen | None:
     """The process a pid file names, if it is really that one.
 
     A pid file outlives its process and a pid is given out again: the process counts only when `argument`
-    (its configuration file) is one of its command line's arguments.
+    (the path of its configuration file) is one of its command line's arguments.
     """
     try:
         with open(pid_path, encoding="ascii") as file:

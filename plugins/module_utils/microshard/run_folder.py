@@ -6,7 +6,7 @@ import json
 import os
 
 
-class NotOurs(Exception):  # noqa: N818 - it reads as what it says
+class NotOurs(Exception):
     """A path or a process that does not belong to the run."""
 
 

@@ -11,7 +11,7 @@ from pymongo import MongoClient
 POLL = 0.02  # s; an election of a single member takes about 70 ms
 
 
-class TopologyProblem(Exception):  # noqa: N818 - not every problem is an error of ours
+class TopologyProblem(Exception):
     """What keeps the topology from being as planned, with the server's own words."""
 
 
