@@ -44,6 +44,7 @@ def test_processes_of_the_run_are_ended_and_its_data_removed_and_neighbours_live
     parked = _mongod(run / "deployments" / "p02" / "shard01")
     engine = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", run / "results" / "x.json"])
     neighbour = _mongod(tmp_path / "elsewhere")
+    run.journal.append(event="run started")
     reader = subprocess.Popen(["tail", "-f", run / "journal.jsonl"], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     started = [ours, parked, engine, neighbour, reader]
     try:
