@@ -138,12 +138,19 @@ def _lock(shape: Shape) -> dict[str, Any]:
             "transparent_huge_pages": "always",
             "python": "3.11.2",
         },
-        "mongodb": {"version": "6.0.5", "embedded": True, "sha256": hashlib.sha256(b"mongod").hexdigest()},
-        "versions": {"ansible-core": "2.19.3", "pymongo": "4.15.0", "numpy": "2.4.6", "scipy": "1.17.1"},
-        "hashes": {
-            "experiment.yml": hashlib.sha256(b"yml").hexdigest(),
-            "mongod": hashlib.sha256(b"mongod").hexdigest(),
+        "microshard": "0.1.0",
+        "definition_sha256": hashlib.sha256(b"yml").hexdigest(),
+        "binaries": {
+            f"p{number:02d}": {
+                "mongod": "bin/mongod",
+                "mongos": "",
+                "embedded": True,
+                "version": "6.0.5",
+                "mongod_sha256": hashlib.sha256(b"mongod").hexdigest(),
+            }
+            for number in range(1, len(shape.shards) + 1)
         },
+        "packages": {"ansible-core": "2.19.3", "pymongo": "4.15.0", "numpy": "2.4.6", "scipy": "1.17.1"},
     }
 
 

@@ -88,9 +88,9 @@ def assemble(raw: RawRun) -> ReportModel:
         distance=distance_to(reference, first, main),
         usl=_usl(first, axis, main),
         notices=(),
-        host=_first_mapping(raw.lock, "host", "machine", "place"),
-        versions=_first_mapping(raw.lock, "versions", "packages"),
-        hashes=_first_mapping(raw.lock, "hashes", "sha256"),
+        host=mapping(raw.lock.get("host")),
+        versions=_versions(raw),
+        hashes=_hashes(raw),
         definition=definition,
         plan=raw.plan,
     )
@@ -193,12 +193,12 @@ def _phases(found: Sequence[Measurement]) -> tuple[str | None, str | None]:
 
 
 def _answers(found: Mapping[str, Sequence[Measurement]]) -> dict[str, str]:
-    """The right answer of each phase: the one most measurements gave; of two as frequent the earlier one."""
+    """The right answer to each question: the one most measurements gave; of two as frequent the earlier one."""
     votes: dict[str, Counter[str]] = {}
     for m in sorted((m for ms in found.values() for m in ms), key=lambda m: m.order):
         if m.answer:
-            votes.setdefault(m.phase, Counter())[m.answer] += 1
-    return {phase: count.most_common(1)[0][0] for phase, count in votes.items()}
+            votes.setdefault(m.question, Counter())[m.answer] += 1
+    return {question: count.most_common(1)[0][0] for question, count in votes.items()}
 
 
 def _point(
@@ -209,7 +209,7 @@ def _point(
     others = {key: value for key, value in axes.items() if key != axis} if axis else {}
     marked = [
         replace(m, valid=False, problems=(*m.problems, "another answer than the other measurements"))
-        if m.answer and m.answer != right.get(m.phase)
+        if m.answer and m.answer != right.get(m.question)
         else m
         for m in found
     ]
@@ -252,10 +252,10 @@ def _state(valid: int, done: int, planned: int, failed: bool) -> PointState:
 
 
 def _compare(found: Sequence[Measurement], right: Mapping[str, str]) -> Answers:
-    given = [(m.phase, m.answer) for m in found if m.answer]
+    given = [(m.question, m.answer) for m in found if m.answer]
     if not given:
         return "none"
-    return "equal" if all(right.get(phase) == answer for phase, answer in given) else "differs"
+    return "equal" if all(right.get(question) == answer for question, answer in given) else "differs"
 
 
 def _compared(points: Sequence[PointReport], axis: str | None, cores: int | None) -> list[PointReport]:
@@ -304,17 +304,31 @@ def _usl(points: Sequence[PointReport], axis: str | None, phase: str | None) -> 
 
 def _cores(raw: RawRun) -> int | None:
     facts = mapping(raw.plan.get("facts"))
-    cores = number(facts.get("cores")) or number(_first_mapping(raw.lock, "host", "machine", "place").get("cores"))
+    cores = number(facts.get("cores")) or number(mapping(raw.lock.get("host")).get("cores"))
     return int(cores) if cores else None
 
 
+def _binaries(raw: RawRun) -> list[dict[str, Any]]:
+    return [binary for binary in mapping(raw.lock.get("binaries")).values() if isinstance(binary, dict)]
+
+
 def _embedded(raw: RawRun) -> bool | None:
-    for place in (mapping(raw.lock.get("mongodb")), mapping(mapping(raw.lock.get("mongodb")).get("bin")), raw.lock):
-        if isinstance(place.get("embedded"), bool):
-            return bool(place["embedded"])
+    """Whether the router is microshard's own; what was found says it, else what was asked for."""
+    found = {binary["embedded"] for binary in _binaries(raw) if isinstance(binary.get("embedded"), bool)}
+    if found:
+        return found == {True}
     sources = {text(mapping(mapping(p).get("mongodb")).get("source")) for p in items(raw.plan.get("points"))}
     return sources == {"embedded"} if sources - {""} else None
 
 
-def _first_mapping(source: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    return next((found for name in names if (found := mapping(source.get(name)))), {})
+def _versions(raw: RawRun) -> dict[str, Any]:
+    servers = {text(binary.get("version")) for binary in _binaries(raw)} - {""}
+    own = {"MongoDB": ", ".join(sorted(servers))} if servers else {}
+    return {**own, "microshard": text(raw.marker.get("microshard")), **mapping(raw.lock.get("packages"))}
+
+
+def _hashes(raw: RawRun) -> dict[str, Any]:
+    found = {"experiment.yml": text(raw.lock.get("definition_sha256"))}
+    for binary in _binaries(raw):
+        found[f"mongod {text(binary.get('version'))}"] = text(binary.get("mongod_sha256"))
+    return {name: digest for name, digest in found.items() if digest}

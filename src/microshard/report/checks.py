@@ -24,7 +24,7 @@ def notices(model: ReportModel, raw: RawRun) -> tuple[Notice, ...]:
         _failed(model),
         _invalid(model),
         _files(raw),
-        _missing(model),
+        _missing(model, raw),
         _base(model),
         _drift(model),
         _client(model),
@@ -60,7 +60,7 @@ def _answers(model: ReportModel) -> Iterator[Notice]:
 def _failed(model: ReportModel) -> Iterator[Notice]:
     for point in model.points:
         if point.state == "failed":
-            why = f": {_own_problems(point)[0]}" if _own_problems(point) else ""
+            why = f": {_first_line(_own_problems(point)[0])}" if _own_problems(point) else ""
             yield Notice("error", f"{point.label} has no valid measurement{why}", point.id)
 
 
@@ -68,7 +68,11 @@ def _invalid(model: ReportModel) -> Iterator[Notice]:
     for point in model.points:
         problems = _own_problems(point)
         if point.state == "partial" and problems:
-            yield Notice("warning", f"{point.label}: {problems[0]}; not counted in its median", point.id)
+            yield Notice("warning", f"{point.label}: {_first_line(problems[0])}; not counted in its median", point.id)
+
+
+def _first_line(text: str) -> str:
+    return text.strip().splitlines()[0] if text.strip() else text
 
 
 def _own_problems(point: PointReport) -> list[str]:
@@ -80,13 +84,19 @@ def _files(raw: RawRun) -> Iterator[Notice]:
         yield Notice("error", f"{line}; the report does without it")
 
 
-def _missing(model: ReportModel) -> Iterator[Notice]:
-    if model.steps_planned and not model.complete:
-        yield Notice(
-            "warning",
-            f"{model.steps_done:,} of {model.steps_planned:,} measurements are there: the run is still going, "
-            "or it was stopped before its end",
-        )
+def _missing(model: ReportModel, raw: RawRun) -> Iterator[Notice]:
+    if not model.steps_planned or model.complete:
+        return
+    events = {text(record.get("event")) for record in raw.journal}
+    if "stopped" in events:
+        why = "the run was stopped"
+    elif "budget reached" in events:
+        why = "the time budget was used up"
+    elif "run ended" in events:
+        why = "the rest belongs to points that failed"
+    else:
+        why = "the run is still going, or it was killed"
+    yield Notice("warning", f"{model.steps_done:,} of {model.steps_planned:,} measurements are there: {why}")
 
 
 def _base(model: ReportModel) -> Iterator[Notice]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -26,12 +27,24 @@ def measurements(
 ) -> list[Measurement]:
     """All phases of one result file. `fallback` are the point's phases in the plan, for kinds a result lacks."""
     kinds = {text(phase.get("name")): text(phase.get("kind")) for phase in fallback}
+    questions = {text(phase.get("name")): _question(fallback, phase) for phase in fallback}
     roles = {text(process.get("name")): text(process.get("role")) for process in items(point.get("processes"))}
     return [
-        _measurement(text(point.get("id")), step, order, result, phase, kinds, roles)
+        _measurement(text(point.get("id")), step, order, result, phase, kinds, questions, roles)
         for phase in items(result.get("phases"))
         if isinstance(phase, dict)
     ]
+
+
+def _question(phases: Sequence[Mapping[str, Any]], phase: Mapping[str, Any]) -> str:
+    """What decides an answer: the data loaded and the query. The topology never does."""
+    data = [_chosen(p, "dataset", "namespace", "documents", "seed") for p in phases if p.get("kind") == "load"]
+    return json.dumps([data, phase.get("name"), _chosen(phase, "namespace", "pipeline", "pipeline_name")], default=str)
+
+
+def _chosen(phase: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    parameters = mapping(phase.get("parameters"))
+    return {name: parameters.get(name) for name in names}
 
 
 def _measurement(
@@ -41,6 +54,7 @@ def _measurement(
     result: Mapping[str, Any],
     phase: Mapping[str, Any],
     kinds: Mapping[str, str],
+    questions: Mapping[str, str],
     roles: Mapping[str, str],
 ) -> Measurement:
     name = text(phase.get("name")) or "measure"
@@ -73,6 +87,7 @@ def _measurement(
         samples=samples,
         client_cpu_seconds=number(phase.get("client_cpu_seconds")),
         errors=number(mapping(phase.get("counters")).get("errors")) or 0.0,
+        question=questions.get(name, name),
         answer=text(phase.get("answer_sha256")) or None,
         cpu=_cpu(mapping(telemetry.get("cpu"))),
         roles=_roles(mapping(telemetry.get("processes")), roles),

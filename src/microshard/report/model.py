@@ -86,6 +86,7 @@ class Measurement:
     samples: tuple[float, ...]
     client_cpu_seconds: float | None
     errors: float
+    question: str  # points with the same question must give the same answer
     answer: str | None  # hash of the canonical answer
     cpu: CpuSplit | None
     roles: Mapping[str, float]  # client, router, shards, config → mean cores

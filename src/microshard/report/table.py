@@ -6,9 +6,9 @@ Columns are left out by priority until the table fits; a line is never broken. N
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -16,9 +16,11 @@ from rich.measure import Measurement as Width
 from rich.table import Table
 from rich.text import Text
 
+from microshard.plan.model import Plan
 from microshard.report import format as fmt
 from microshard.report import takeaways
 from microshard.report.model import PhaseFigures, PointReport, ReportModel
+from microshard.report.read import items, mapping, number, text
 
 GAP = 2  # between columns
 MOST_ROWS = 60  # of the final table; the report has them all
@@ -221,8 +223,34 @@ def _vmstat(figures: PhaseFigures | None) -> str:
     return "/".join(fmt.percent(share) for share in (cpu.user, cpu.sys, cpu.iowait, cpu.idle + cpu.steal))
 
 
+def live_table(
+    plan: Plan, results: Sequence[Mapping[str, Any]], failed: Mapping[str, str], width: int | None = None
+) -> RenderableType:
+    """The live table of a plan from the results so far (contents of rN.json) and the points given up, with why."""
+    values: dict[str, list[float]] = {}
+    named: tuple[str, str] = ("", "")
+    for result in results:
+        phases = [phase for phase in items(result.get("phases")) if isinstance(phase, dict)]
+        main = next((phase for phase in phases if phase.get("kind") == "measure"), {})
+        metric = mapping(main.get("metric"))
+        value = number(metric.get("value"))
+        if value is not None and result.get("valid") is not False and result.get("purpose") != "drift":
+            values.setdefault(text(result.get("point")), []).append(value)
+            named = text(metric.get("name")), text(metric.get("unit"))
+    rows = []
+    for point in plan.points:
+        found = tuple(values.get(point.id, ()))
+        state: LiveState = "waiting"
+        if point.id in failed:
+            state = "failed"
+        elif found:
+            state = "done" if len(found) >= plan.repetitions else "measuring"
+        rows.append(LivePoint(point.label, state, len(found), plan.repetitions, found, *named))
+    return live(rows, width)
+
+
 def live_points(model: ReportModel) -> list[LivePoint]:
-    """What a run's folder says while it goes, for a second terminal; the runner knows more and makes its own."""
+    """The same from a run's folder, for a second terminal."""
     states: dict[str, LiveState] = {"done": "done", "failed": "failed", "partial": "measuring", "waiting": "waiting"}
     found = []
     for point in model.points:
