@@ -14,6 +14,7 @@ from microshard.definition import source as files
 from microshard.definition.check import Checker, nearest
 from microshard.definition.errors import COMMAND_LINE, DefinitionError, Problem, printable
 from microshard.definition.experiment import Experiment
+from microshard.definition.rules import findings, matrix_findings
 from microshard.definition.source import Source, Spot
 
 _NOT_SCALED = ("microshard", "scales")
@@ -57,15 +58,40 @@ def build(
     base_data, base_spot = data, spot
     for layer in layers:
         data, spot = _apply(layer, data, spot, source, problems)
-    experiment, found = _validate(source, data, spot)
-    problems += found
-    if scale is None:
-        # A scale nobody asked for now is wrong all the same; only what it adds to the file's own problems is news.
+    result = examine(source, data, spot)
+    problems += result.errors
+    if scale is None and result.experiment is not None:
+        # A scale nobody asked for now is wrong all the same.
         for name in _scale_names(base_data):
-            problems += _broken_scale(source, base_data, base_spot, name) if experiment is not None else []
-    if problems or experiment is None:
+            problems += _broken_scale(source, base_data, base_spot, name)
+    if problems or result.experiment is None:
         raise DefinitionError(problems)
-    return Loaded(experiment, replace(source, spot=spot), data)
+    return Loaded(result.experiment, replace(source, spot=spot), data, tuple(result.warnings))
+
+
+@dataclass(slots=True)
+class Examined:
+    """What came of checking data."""
+
+    experiment: Experiment | None
+    """None where the types do not fit."""
+    errors: list[Problem]
+    warnings: list[Problem]
+
+
+def examine(source: Source, data: dict[str, Any], spot: Spot) -> Examined:
+    """Checks data against types and rules; every problem stands at its place."""
+    checker = Checker(source, data, spot)
+    try:
+        experiment = Experiment.model_validate(data)
+    except ValidationError as error:
+        return Examined(None, [*checker.problems(error), *checker.misread()], [])
+    errors = checker.misread()
+    warnings: list[Problem] = []
+    for finding in [*findings(experiment), *matrix_findings(experiment)]:
+        problem = checker.at_value(finding.path, finding.message, severity=finding.severity)
+        (errors if finding.severity == "error" else warnings).append(problem)
+    return Examined(experiment, errors, warnings)
 
 
 def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
@@ -122,7 +148,7 @@ def _scale(checker: Checker, name: str | None, problems: list[Problem]) -> list[
 
 
 def _command_line(overrides: Mapping[str, Any]) -> list[_Layer]:
-    return [_Layer(k, v, (0, 0), Spot(0, 0, raw=str(v), plain=True)) for k, v in overrides.items()]
+    return [_Layer(k, v, (0, 0), Spot(0, 0, raw=str(v), plain=not isinstance(v, str))) for k, v in overrides.items()]
 
 
 def _on_command_line(key: str, message: str) -> Problem:
@@ -142,19 +168,11 @@ def _apply(
     return _long_form(data, spot)
 
 
-def _validate(source: Source, data: dict[str, Any], spot: Spot) -> tuple[Experiment | None, list[Problem]]:
-    checker = Checker(source, data, spot)
-    try:
-        return Experiment.model_validate(data), checker.misread()
-    except ValidationError as error:
-        return None, [*checker.problems(error), *checker.misread()]
-
-
 def _broken_scale(source: Source, data: dict[str, Any], spot: Spot, name: str) -> list[Problem]:
     problems: list[Problem] = []
     for layer in _scale(Checker(source, data, spot), name, problems):
         data, spot = _apply(layer, data, spot, source, problems)
-    return [*problems, *_validate(source, data, spot)[1]]
+    return [*problems, *examine(source, data, spot).errors]
 
 
 def _long_form(data: dict[str, Any], spot: Spot) -> tuple[dict[str, Any], Spot]:

@@ -34,40 +34,51 @@ def split(key: str) -> KeyPath:
 def put(
     data: Mapping[str, Any], spot: Spot, path: KeyPath, value: Any, value_spot: Spot, key_at: tuple[int, int]
 ) -> tuple[dict[str, Any], Spot]:
-    """A copy of the document with one value replaced; what is not on the way to it is shared, not copied.
+    """A copy of the document with one value replaced, and of its places.
 
     Missing mappings are made; list items must be there. Raises NoSuchPlaceError.
     """
-    new_data, new_spot = _put(data, spot, path, (value, value_spot, key_at), ())
-    assert isinstance(new_data, dict)  # noqa: S101 - a document is a mapping, here for the type checker
-    return new_data, new_spot
+    changed: dict[str, Any] = put_value(data, path, value)
+    return changed, _put_spot(spot, data, path, value_spot, key_at)
 
 
-def _put(
-    data: Any, spot: Spot, path: KeyPath, new: tuple[Any, Spot, tuple[int, int]], done: KeyPath
-) -> tuple[Any, Spot]:
+def put_value(data: Any, path: KeyPath, value: Any, done: KeyPath = ()) -> Any:
+    """As `put`, without the places. What is not on the way to the value is shared, not copied."""
     if not path:
-        return new[0], new[1]
+        return value
     part, rest = path[0], path[1:]
-    here = ".".join(map(str, done)) or "the experiment"
     if isinstance(data, list):
-        if not (isinstance(part, int) or _INDEX.fullmatch(part)):
-            raise NoSuchPlaceError(f"{here} is a list; name an item of it by 0 to {len(data) - 1}, not by `{part}`")
-        index = int(part)
-        if index >= len(data):
-            items = (
-                "1 item (0)" if len(data) == 1 else f"{len(data)} items (0 to {len(data) - 1})" if data else "no items"
-            )
-            raise NoSuchPlaceError(f"{here} has {items}, so there is no {index}")
-        inner, inner_spot = _put(data[index], spot.items.get(index, spot), rest, new, (*done, index))
-        return [*data[:index], inner, *data[index + 1 :]], replace(spot, items={**spot.items, index: inner_spot})
+        index = _index(part, len(data), done)
+        return [*data[:index], put_value(data[index], rest, value, (*done, index)), *data[index + 1 :]]
     if data is None:
-        data, spot = {}, replace(spot, items={}, keys={}, bad=False)
+        data = {}
     if not isinstance(data, dict):
-        raise NoSuchPlaceError(f"{here} is a single value and has no `{part}`")
-    part = str(part)
-    at = new[2]
-    inside = spot.items.get(part, Spot(*at))
-    inner, inner_spot = _put(data.get(part), inside, rest, new, (*done, part))
-    keys = spot.keys if rest and part in spot.keys else {**spot.keys, part: at}
-    return {**data, part: inner}, replace(spot, keys=keys, items={**spot.items, part: inner_spot})
+        raise NoSuchPlaceError(f"{_dotted(done)} is a single value and has no `{part}`")
+    return {**data, part: put_value(data.get(part), rest, value, (*done, part))}
+
+
+def _index(part: str | int, length: int, done: KeyPath) -> int:
+    if not _INDEX.fullmatch(str(part)):
+        raise NoSuchPlaceError(f"{_dotted(done)} is a list; name an item of it by number, from 0, not by `{part}`")
+    if int(part) >= length:
+        items = {0: "no items", 1: "1 item (0)"}.get(length, f"{length} items (0 to {length - 1})")
+        raise NoSuchPlaceError(f"{_dotted(done)} has {items}, so there is no {part}")
+    return int(part)
+
+
+def _put_spot(spot: Spot, data: Any, path: KeyPath, new: Spot, key_at: tuple[int, int]) -> Spot:
+    """Mirrors put_value."""
+    if not path:
+        return new
+    part: str | int = int(path[0]) if isinstance(data, list) else path[0]
+    inside: Any = data[int(part)] if isinstance(data, list) else (data or {}).get(part)
+    known = {} if data is None else spot.items
+    changed = _put_spot(known.get(part, Spot(*key_at)), inside, path[1:], new, key_at)
+    keys = spot.keys
+    if isinstance(part, str) and (len(path) == 1 or part not in keys):
+        keys = {**keys, part: key_at}
+    return replace(spot, keys=keys, items={**known, part: changed}, bad=spot.bad and data is not None)
+
+
+def _dotted(path: KeyPath) -> str:
+    return ".".join(map(str, path)) or "the experiment"

@@ -1,0 +1,200 @@
+"""Rules across keys that hold wherever an experiment runs: versions, what belongs to the tool, what has no effect.
+
+What depends on the machine (RAM, ports, disk, EBS ceilings) is checked when planning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from microshard.definition.experiment import Experiment
+from microshard.definition.passthrough import passthrough
+from microshard.definition.source import KeyPath
+from microshard.definition.topology import Topology
+from microshard.definition.workload import InsertPhase
+
+# The embedded mongod, and so what is known of a definition that asks for no version.
+_EMBEDDED = (6, 0)
+
+# First release of each, from MongoDB's release notes.
+_BLOCK_COMPRESSORS = {"zstd": (4, 2)}
+_NETWORK_COMPRESSORS = {"snappy": (3, 4), "zlib": (3, 6), "zstd": (4, 2)}
+# First release and the one it is gone from. RocksDB (MongoRocks) and TokuMX were never built for 4.0.
+_ENGINES: dict[str, tuple[tuple[int, int], tuple[int, int] | None]] = {
+    "wiredTiger": ((3, 0), None),
+    "inMemory": ((3, 2), None),
+    "mmapv1": ((0, 0), (4, 2)),
+    "rocksdb": ((3, 0), (4, 0)),
+    "tokumx": ((0, 0), (4, 0)),
+}
+_ONLY_SHARDED = ("shards", "mongos", "config_servers", "balancer")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A rule that does not hold, at the key where it is mended."""
+
+    path: KeyPath
+    message: str
+    severity: Literal["error", "warning"] = "error"
+
+
+def findings(experiment: Experiment) -> list[Finding]:
+    """All rules about one deployment: of the experiment as it stands, or of one point."""
+    topology = experiment.topology
+    return [
+        *_engine(topology),
+        *_compressors(topology),
+        *_without_effect(topology),
+        *_presplit(experiment),
+        *_workload(experiment),
+        *(
+            Finding(("topology", "mongod", *path), message, severity)
+            for path, message, severity in passthrough(topology)
+        ),
+    ]
+
+
+def matrix_findings(experiment: Experiment) -> list[Finding]:
+    """Rules about the experiment as a whole."""
+    reference, matrix = experiment.reference, experiment.matrix
+    if reference is None:
+        return []
+    axes = {*matrix.axes, *matrix.zip, *(k for point in matrix.include for k in point)}
+    if reference.axis in axes:
+        return []
+    path = ("reference", "axis") if "axis" in reference.model_fields_set else ("reference",)
+    message = f"{reference.axis} is no axis of the matrix, so the published values have no points beside them"
+    return [Finding(path, message, "warning")]
+
+
+def _version(topology: Topology) -> tuple[int, int] | None:
+    """Major and minor; None where it is whatever the given binaries are."""
+    mongodb = topology.mongodb
+    if mongodb.version is None:
+        return _EMBEDDED if mongodb.source == "embedded" else None
+    major, minor = mongodb.version.split(".")[:2]
+    return int(major), int(minor)
+
+
+def _shown(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}"
+
+
+def _here(topology: Topology, version: tuple[int, int]) -> str:
+    own = "the embedded mongod is" if topology.mongodb.version is None else "topology.mongodb.version is"
+    return f"{own} {_shown(version)}"
+
+
+def _engine(topology: Topology) -> Iterator[Finding]:
+    version, engine, mongodb = _version(topology), topology.storage.engine, topology.mongodb
+    path: KeyPath = ("topology", "storage", "engine")
+    if "engine" not in topology.storage.model_fields_set:
+        path = ("topology", "mongodb", "version")
+    if version is not None:
+        first, gone = _ENGINES[engine]
+        if version < first:
+            yield Finding(path, f"{engine} came with MongoDB {_shown(first)}; {_here(topology, version)}")
+        if gone is not None and version >= gone:
+            yield Finding(path, f"{engine} exists only below MongoDB {_shown(gone)}; {_here(topology, version)}")
+        members = topology.config_servers.members
+        if topology.kind == "sharded" and version < (3, 2) and members not in {1, 3}:
+            message = f"config servers are a replica set from MongoDB 3.2 on, before it 1 or 3, not {members}"
+            yield Finding(("topology", "config_servers", "members"), message)
+    if engine == "inMemory" and mongodb.source == "embedded":
+        yield Finding(path, "inMemory is part of MongoDB Enterprise, the embedded mongod is the Community edition")
+
+
+def _compressors(topology: Topology) -> Iterator[Finding]:
+    version, storage, network = _version(topology), topology.storage, topology.network
+    if version is not None:
+        needed = _BLOCK_COMPRESSORS.get(storage.block_compressor)
+        if needed is not None and version < needed:
+            message = f"{storage.block_compressor} came with MongoDB {_shown(needed)}; {_here(topology, version)}"
+            yield Finding(("topology", "storage", "block_compressor"), message)
+    for index, compressor in enumerate(network.compressors):
+        path: KeyPath = ("topology", "network", "compressors", index)
+        first = _NETWORK_COMPRESSORS.get(compressor)
+        if first is None:
+            yield Finding(path, "none is not a compressor of the wire; an empty list switches compression off")
+        elif compressor in network.compressors[:index]:
+            yield Finding(path, f"{compressor} is there twice")
+        elif version is not None and version < first:
+            message = f"{compressor} on the wire came with MongoDB {_shown(first)}; {_here(topology, version)}"
+            if "compressors" not in network.model_fields_set:
+                path, message = ("topology", "mongodb", "version"), f"{message}; set topology.network.compressors: []"
+            yield Finding(path, message)
+
+
+def _without_effect(topology: Topology) -> Iterator[Finding]:
+    """Keys that were given and change nothing. Warnings, since a sweep may pass over them on its way."""
+
+    def warn(path: KeyPath, why: str) -> Finding:
+        return Finding(("topology", *path), f"has no effect: {why}", "warning")
+
+    kind = topology.kind
+    if kind != "sharded":
+        for key in _ONLY_SHARDED:
+            if key in topology.model_fields_set:
+                yield warn((key,), f"kind: {kind} has none")
+    if kind != "replica_set" and "replica_set" in topology.model_fields_set:
+        yield warn(("replica_set",), f"kind: {kind} has none")
+    storage = topology.storage
+    if storage.engine == "mmapv1":
+        if "block_compressor" in storage.model_fields_set and storage.block_compressor != "none":
+            yield warn(("storage", "block_compressor"), "mmapv1 does not compress")
+        if "index_prefix_compression" in storage.model_fields_set and storage.index_prefix_compression:
+            yield warn(("storage", "index_prefix_compression"), "mmapv1 does not compress")
+        if "cache" in storage.model_fields_set:
+            yield warn(("storage", "cache"), "mmapv1 maps its files and has no cache of its own")
+
+
+def _presplit(experiment: Experiment) -> Iterator[Finding]:
+    topology = experiment.topology
+    for index, collection in enumerate(topology.collections):
+        path: KeyPath = ("topology", "collections", index, "presplit")
+        presplit = collection.presplit
+        if presplit.policy != "key_ranges" and "ranges_per_shard" in presplit.model_fields_set:
+            message = f"has no effect: policy {presplit.policy} has no ranges of ours"
+            yield Finding((*path, "ranges_per_shard"), message, "warning")
+        if presplit.policy != "none" and topology.balancer.enabled:
+            yield Finding(path, "the balancer is enabled and may move what is pre-split here", "warning")
+        if presplit.policy != "key_ranges":
+            continue
+        ranges = presplit.ranges_per_shard * topology.shards.count
+        for step_index, step in enumerate(experiment.workload):
+            phase = step.phase
+            if not isinstance(phase, InsertPhase) or phase.namespace != collection.namespace:
+                continue
+            if isinstance(phase.processes, int) and phase.processes > ranges:
+                message = (
+                    f"{phase.processes} loaders for {ranges} key ranges: {phase.processes - ranges} have nothing to do"
+                )
+                yield Finding(("workload", step_index, step.kind, "processes"), message, "warning")
+
+
+def _workload(experiment: Experiment) -> Iterator[Finding]:
+    topology = experiment.topology
+    sharded = {c.namespace for c in topology.collections}
+    members = {"standalone": 1, "replica_set": topology.replica_set.members, "sharded": topology.shards.members}
+    for index, step in enumerate(experiment.workload):
+        phase = step.phase
+        path: KeyPath = ("workload", index, step.kind)
+        if topology.kind == "sharded" and phase.namespace not in sharded:
+            where = "namespace" if "namespace" in phase.model_fields_set else "engine"
+            message = f"{phase.namespace} is not among topology.collections, so it lies unsharded on one shard"
+            yield Finding((*path, where), message, "warning")
+        if isinstance(phase, InsertPhase):
+            yield from _write_concern(phase.write_concern, members[topology.kind], path)
+
+
+def _write_concern(concern: dict[Any, Any], members: int, path: KeyPath) -> Iterator[Finding]:
+    wanted = concern.get("w")
+    at = (*path, "write_concern", "w")
+    if isinstance(wanted, bool) or (isinstance(wanted, int) and wanted < 0):
+        yield Finding(at, 'needs a number of members or "majority"')
+    elif isinstance(wanted, int) and wanted > members:
+        only = "is one member" if members == 1 else f"are {members} members"
+        yield Finding(at, f"waits for {wanted} members where there {only}, so no insert would end")
