@@ -1,0 +1,316 @@
+"""The front: client connections, and the short way of the commands the router mongod has a cluster form of.
+
+find, insert, update, delete, aggregate and getMore are not decoded. Their first element is renamed (`find` to
+`clusterFind`), two lengths are mended, and the router mongod's reply goes back as it comes. Everything else takes the
+long way through `commands.dispatch`.
+"""
+
+import asyncio
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from microshard.embedded import commands, wire
+from microshard.embedded.errors import (
+    CHANGE_STREAM_UNSUPPORTED,
+    HOST_UNREACHABLE,
+    ILLEGAL_OPERATION,
+    NOT_SUPPORTED_IN_TRANSACTION,
+    STALE_ROUTING,
+    CommandError,
+)
+from microshard.embedded.nodes import Backoff, Link
+
+if TYPE_CHECKING:
+    from microshard.embedded.front import Front
+
+_INT32 = struct.Struct("<i")
+_INT64 = struct.Struct("<q")
+# Operation code OP_MSG, no flags, a body section first: nearly every message there is.
+_PLAIN = _INT32.pack(wire.OP_MSG) + bytes(5)
+_BODY = 21  # offset of the BSON in such a message
+_NAME = _BODY + 4  # its first element: type, name
+# A failed reply begins with "ok": 0.0.
+_NOT_OK = b"\x01ok\x00" + bytes(8)
+# Names whose presence anywhere in a body sends a message the long way, where it is looked at properly.
+_SUSPECTS = (b"lsid\0", b"txnNumber\0", b"$changeStream\0")
+_MAX_WAITING = 1 << 16  # bytes of further requests read ahead while one is under way
+
+
+@dataclass(slots=True)
+class Forwarded:
+    """A command of the short way: what its first element becomes, how much longer that is, how often it was used."""
+
+    name: str
+    cluster_name: bytes
+    growth: int
+    count: int = 0
+
+
+def forwarded_commands() -> dict[bytes, Forwarded]:
+    """The commands of the short way by type and name of their first element; counters belong to one front."""
+    table = {}
+    for name in ("find", "insert", "update", "delete", "aggregate", "getMore"):
+        cluster = "cluster" + name[0].upper() + name[1:]
+        # string; double, int32 and int64 for the collectionless form of aggregate; int64 is a cursor's number
+        for kind in (b"\x12",) if name == "getMore" else (b"\x02", b"\x01", b"\x10", b"\x12"):
+            table[kind + name.encode()] = Forwarded(name, kind + cluster.encode(), len(cluster) - len(name))
+    return table
+
+
+class ClientConnection(wire.Framed):
+    """One client: one request at a time, the next when the reply to the last has been written."""
+
+    def __init__(self, front: "Front") -> None:
+        super().__init__()
+        self.front = front
+        self.transport = cast(asyncio.Transport, None)  # set by connection_made, before anything else can happen
+        self.number = 0
+        self.peer = ""
+        self.compressing = False  # the request under way came compressed, so its reply goes compressed
+        self._silent = False  # the request under way wants no reply
+        self._busy = False
+        self._choked = False
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        self._link: Link | None = None
+        self._request = b""
+        self._command: Forwarded | None = None
+        self._backoff: Backoff | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._router = front.router
+        self._forwarded = front.forwarded
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is under way."""
+        return self._busy
+
+    # --- the connection itself
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Greet or, when there are too many, refuse."""
+        self.transport = cast(asyncio.Transport, transport)
+        address = transport.get_extra_info("peername") or ("", 0)
+        self.peer = f"{address[0]}:{address[1]}"
+        self.front.joined(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why it ended changes nothing
+        """Interrupt what this client was waiting for, as a mongos does for a client that left."""
+        self.front.left(self)
+        if self._link is not None:
+            self._link.sink = None
+            self._link.transport.abort()
+        if self._task is not None:
+            self._task.cancel()
+
+    def protocol_failed(self, error: wire.ProtocolError) -> None:
+        """Close the connection, as the server does."""
+        self.front.log.alert("NETWORK", "Closing a connection that does not speak the protocol",
+                            remote=self.peer, error=str(error))  # fmt: skip
+        self.transport.abort()
+
+    def pause_writing(self) -> None:
+        """Stop taking requests from a client that does not read its replies."""
+        self._choked = True
+
+    def resume_writing(self) -> None:
+        """Go on: the client has read."""
+        self._choked = False
+        if not self._busy:
+            self._next()
+
+    # --- one request after another
+
+    def message_received(self, message: bytes) -> None:
+        """Begin, or let it wait for the one before."""
+        self.front.bytes_in += len(message)
+        if not self._busy and not self._choked:
+            self._begin(message)
+            return
+        self._waiting.append(message)
+        self._waiting_bytes += len(message)
+        if self._waiting_bytes > _MAX_WAITING:
+            self.transport.pause_reading()
+
+    def _begin(self, message: bytes) -> None:
+        self._busy = True
+        if message[12:_BODY] == _PLAIN:
+            name_end = message.find(0, _NAME)
+            command = self._forwarded.get(message[_NAME:name_end])
+            if command is not None:
+                body_end = _BODY + int.from_bytes(message[_BODY:_NAME], "little")
+                for suspect in _SUSPECTS:
+                    if message.find(suspect, name_end, body_end) >= 0:
+                        break
+                else:
+                    if not self.front.pins or command.name != "getMore":
+                        self._forward(message, name_end, command)
+                        return
+        self._task = self.front.loop.create_task(self._long_way(message))
+
+    def _forward(self, message: bytes, name_end: int, command: Forwarded) -> None:
+        """Rename, mend the lengths of message and body, send on a link that is free."""
+        command.count += 1
+        growth = command.growth
+        request = b"".join((
+            _INT32.pack(len(message) + growth),
+            message[4:_BODY],
+            _INT32.pack(_INT32.unpack_from(message, _BODY)[0] + growth),
+            command.cluster_name,
+            message[name_end:],
+        ))  # fmt: skip
+        self._request = request
+        self._command = command
+        pool = self._router.pool
+        if pool is not None and pool.idle:
+            self._send(pool.idle.pop())
+        else:
+            self._task = self.front.loop.create_task(self._send_when_possible())
+
+    def _send(self, link: Link) -> None:
+        link.sink = self
+        self._link = link
+        link.transport.write(self._request)
+
+    async def _send_when_possible(self) -> None:
+        """The short way when there is no free link: a new one, or a router mongod that is being restarted."""
+        try:
+            link = await (await self.front.cluster.router_pool()).acquire()
+        except CommandError as error:
+            self._fail(error)
+        except OSError as error:
+            self._fail(CommandError(HOST_UNREACHABLE, f"the router mongod does not answer: {error}"))
+        else:
+            self._send(link)
+
+    def upstream_reply(self, message: bytes) -> None:
+        """Relay, unless the routing was old: then try again."""
+        self._link = None
+        if message[_BODY + 4 : _BODY + 16] == _NOT_OK and self._command is not None and self._command.name != "getMore":
+            self._task = self.front.loop.create_task(self._failed(message))
+        else:
+            self.reply(message)
+
+    def upstream_lost(self) -> None:
+        """Say that the outcome is unknown."""
+        self._link = None
+        self._fail(CommandError(HOST_UNREACHABLE, "the router mongod of this embedded mongos ended while it worked on "
+                                "this command; whether a write was done is unknown"))  # fmt: skip
+
+    async def _failed(self, message: bytes) -> None:
+        reply = wire.decode(wire.parse(message).body)
+        if reply.get("code") in STALE_ROUTING:
+            self._backoff = self._backoff or Backoff()
+            namespace = reply.get("ns", reply.get("db"))
+            try:
+                if isinstance(namespace, str):
+                    await self.front.cluster.forget_routing(namespace)
+            except CommandError as error:
+                self._fail(error)
+                return
+            if await self._backoff.again():
+                await self._send_when_possible()
+                return
+        self.reply(message)
+
+    def reply(self, message: bytes) -> None:
+        """Write the reply of the request under way, and begin the next."""
+        if not self._silent:
+            if self.compressing:
+                message = wire.compress(message)
+            self.front.bytes_out += len(message)
+            self.transport.write(message)
+        self._busy = self._silent = self.compressing = False
+        self._request = b""
+        self._backoff = None
+        if self._waiting:
+            self._next()
+
+    def _next(self) -> None:
+        if self._waiting and not self._choked:
+            message = self._waiting.pop(0)
+            before, self._waiting_bytes = self._waiting_bytes, self._waiting_bytes - len(message)
+            if before > _MAX_WAITING >= self._waiting_bytes:
+                self.transport.resume_reading()
+            self._begin(message)
+
+    def _fail(self, error: CommandError) -> None:
+        request_id = wire.request_id_of(self._request) if self._request else 0
+        self.reply(wire.build(wire.encode(error.document()), response_to=request_id))
+
+    # --- the long way
+
+    async def _long_way(self, message: bytes) -> None:
+        try:
+            if wire.opcode_of(message) == wire.OP_COMPRESSED:
+                message = wire.decompress(message)
+                self.compressing = True
+            if wire.opcode_of(message) == wire.OP_QUERY:
+                self.reply(commands.legacy_handshake(self, message))
+                return
+            request = wire.parse(message)
+            self._silent = bool(request.flags & wire.MORE_TO_COME)
+            names = wire.top_level_names(request.body)
+        except wire.ProtocolError as error:
+            self.protocol_failed(error)
+            return
+        self._request = message
+        try:
+            self._refuse_sessions(names)
+            if self._forward_normalised(request):
+                return
+            await self._answer(request)
+        except CommandError as error:
+            self._fail(error)
+        except wire.ProtocolError as error:
+            self.protocol_failed(error)
+        except (LookupError, TypeError, ValueError, AttributeError, OSError) as error:
+            # A command with fields of a form nobody expects must not take the connection's other commands with it.
+            self.front.log.fail("COMMAND", "A command failed inside the router", error=repr(error),
+                                command=names[:1], remote=self.peer)  # fmt: skip
+            self._fail(CommandError(8, f"the embedded mongos cannot make sense of this command: {error!r}"))
+
+    async def _answer(self, request: wire.Message) -> None:
+        async for body, more in commands.dispatch(self, request):
+            flags = wire.MORE_TO_COME if more else 0
+            message = wire.build(body, response_to=request.request_id, flags=flags)
+            if more:
+                self.transport.write(wire.compress(message) if self.compressing else message)
+            else:
+                self.reply(message)
+
+    @staticmethod
+    def _refuse_sessions(names: list[str]) -> None:
+        """Such a message would end the router mongod (an invariant): it must not get there."""
+        if "autocommit" in names or "startTransaction" in names:
+            raise CommandError(NOT_SUPPORTED_IN_TRANSACTION, "The embedded mongos has no transactions.")
+        if "txnNumber" in names:
+            # Drivers know the first words, and tell their user to switch retryable writes off.
+            raise CommandError(ILLEGAL_OPERATION, "Transaction numbers are only allowed on a replica set member or "
+                               "mongos; the embedded mongos has no retryable writes and no transactions.")  # fmt: skip
+        if "lsid" in names:
+            raise CommandError(ILLEGAL_OPERATION, "The embedded mongos has no sessions: send the command without lsid.")
+
+    def _forward_normalised(self, request: wire.Message) -> bool:
+        """Send a command of the short way that came in an unusual form on in the usual one."""
+        name_end = request.body.find(0, 5)
+        command = self._forwarded.get(request.body[4:name_end])
+        if command is None:
+            return False
+        if command.name == "aggregate" and b"$changeStream\0" in request.body:
+            self._refuse_change_streams(request.body)
+        if command.name == "getMore" and _INT64.unpack_from(request.body, name_end + 1)[0] in self.front.pins:
+            return False
+        # A body's flags stay behind: the reply is always awaited, so that the client's next request comes after it.
+        message = wire.build(request.body, sequences=request.sequences, request_id=request.request_id)
+        self._forward(message, _BODY + name_end, command)
+        return True
+
+    @staticmethod
+    def _refuse_change_streams(body: bytes) -> None:
+        pipeline = wire.decode_raw(body).get("pipeline", ())
+        if any(isinstance(stage, Mapping) and "$changeStream" in stage for stage in pipeline):
+            raise CommandError(CHANGE_STREAM_UNSUPPORTED, "The $changeStream stage is only supported on replica sets: "
+                               "the embedded mongos has no change streams.")  # fmt: skip
