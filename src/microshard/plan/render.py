@@ -19,6 +19,10 @@ def render(plan: Plan, console: Console) -> None:
     console.print(f"on this machine: {facts['cores']} cores, {ram}", highlight=False)
     console.print()
     console.print(_points(plan))
+    cache = plan.points[0].cache
+    of = f" of {cache.ram_mib:,.0f} MiB of RAM" if cache.ram_mib else ""
+    console.print(f"Cache policy {cache.policy}{of}; config servers have their own.", highlight=False)
+    console.print()
     largest = max(plan.points, key=lambda p: len(p.processes))
     console.print(_processes(largest))
     console.print(_phases(largest))
@@ -44,9 +48,9 @@ def render(plan: Plan, console: Console) -> None:
 def _points(plan: Plan) -> Table:
     table = Table(title="Points", title_justify="left", box=None, padding=(0, 2, 0, 0), header_style="bold")
     for name in ("", "point"):
-        table.add_column(name)
-    for name in ("processes", "ports", "cache per process", "cache in all", "disk", "memory", "load", "a repetition"):
-        table.add_column(name, justify="right")
+        table.add_column(name, no_wrap=True)
+    for name in ("procs", "ports", "cache, MiB", "disk, GB", "RAM, MiB", "load", "rep."):
+        table.add_column(name, justify="right", no_wrap=True)
     for point in plan.points[:_MOST_ROWS]:
         ports = [p.port for p in point.processes]
         cache = point.cache
@@ -55,12 +59,9 @@ def _points(plan: Plan) -> Table:
             point.label,
             str(len(point.processes)),
             f"{min(ports)}–{max(ports)}" if len(ports) > 1 else str(ports[0]),
-            f"{cache.total_mib:,.0f} ÷ {cache.processes} = {cache.per_process_mib:,.6g} MiB"
-            if cache.policy != "per_process_mb"
-            else f"{cache.per_process_mib:,.6g} MiB",
-            f"{cache.total_mib:,.0f} MiB" + (f" of {cache.ram_mib:,.0f}" if cache.ram_mib else ""),
-            f"{point.disk_bytes / 1e9:.2f} GB",
-            f"{point.memory_mib:,} MiB",
+            f"{cache.processes} × {cache.per_process_mib:,.6g} = {cache.total_mib:,.6g}",
+            f"{point.disk_bytes / 1e9:.2f}",
+            f"{point.memory_mib:,}",
             duration(point.load_seconds),
             duration(point.measure_seconds),
         )

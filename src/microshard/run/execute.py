@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
+from microshard.definition.errors import Problem
 from microshard.plan.model import Plan
 from microshard.run.folder import RunFolder
 from microshard.run.prepare import Prepared, binaries, check_room, write_run
@@ -23,7 +25,7 @@ def execute(ready: Prepared, runs: Path, console: Console) -> int:
     found = {point.id: binaries(point) for point in plan.points}
     folder = RunFolder.create(runs, plan.name)
     write_run(folder, ready, found)
-    _announce(plan, folder, console)
+    _announce(plan, ready.loaded.warnings, folder, console)
     with Progress(folder, plan, console) as progress:
         runner = Runner(folder, plan, found, progress, max_hours=ready.loaded.experiment.budget.max_hours)
         outcome = runner.run()
@@ -31,7 +33,7 @@ def execute(ready: Prepared, runs: Path, console: Console) -> int:
     return outcome.exit_code
 
 
-def _announce(plan: Plan, folder: RunFolder, console: Console) -> None:
+def _announce(plan: Plan, warnings: Sequence[Problem], folder: RunFolder, console: Console) -> None:
     console.print(f"[bold]{plan.title}[/bold]")
     console.print(
         f"{len(plan.points)} points × {plan.repetitions} repetitions, about {duration(plan.estimate_seconds)}, "
@@ -39,7 +41,7 @@ def _announce(plan: Plan, folder: RunFolder, console: Console) -> None:
         highlight=False,
         soft_wrap=True,
     )
-    for warning in plan.warnings:
+    for warning in (*map(str, warnings), *plan.warnings):
         console.print(f"[yellow]note:[/yellow] {warning}", highlight=False)
 
 

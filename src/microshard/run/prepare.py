@@ -112,7 +112,7 @@ def binaries(point: Point) -> Binaries:
     folder = Path(wish["path"]).expanduser() if wish["path"] else None
     try:
         mongod = binary.find_mongod(folder)
-        version = binary.version(mongod)
+        version = binary.version(mongod).text
         mongos, embedded = None, False
         if point.topology == "sharded":
             mongos, embedded = binary.find_mongos(folder)
@@ -140,7 +140,7 @@ def write_run(folder: RunFolder, prepared: Prepared, found: Mapping[str, Binarie
     digests: dict[Path, str] = {}
     for item in found.values():
         if item.mongod not in digests:
-            digests[item.mongod] = sha256(item.mongod)
+            digests[item.mongod] = binary.sha256(item.mongod)
     write_json(
         folder / "lock.json",
         {
@@ -198,16 +198,11 @@ def step_name(step: Step) -> str:
 
 def _absolute(point: Point, root: Path) -> dict[str, Any]:
     value = dataclasses.asdict(point)
-    for process in value["processes"]:
+    for process, planned in zip(value["processes"], point.processes, strict=True):
+        process["endpoint"] = planned.endpoint
         for key in ("folder", "db_path", "log_path", "config_path", "pid_path"):
             if process[key] is not None:
                 process[key] = str(root / process[key])
     value["connection_string"] = point.connection_string
     return value
-
-
-def sha256(path: Path) -> str:
-    """Hex digest of a file's content."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 

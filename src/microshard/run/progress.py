@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from microshard.plan.model import Plan, Point, Step
-from microshard.report.table import live_table
+from microshard.report.table import LivePoint, LiveState, live
 from microshard.run.folder import RunFolder
 from microshard.run.prepare import step_name
 
@@ -74,7 +73,7 @@ class Progress:
         self.plan = plan
         self.console = console
         self.clock = Clock(plan)
-        self.now = "starting"
+        self.now = self.now_stage = "starting"
         self.current: Step | None = None
         self.failed: dict[str, str] = {}
         self.results: list[dict[str, Any]] = []
@@ -83,7 +82,6 @@ class Progress:
             if console.is_terminal
             else None
         )
-        self._first_event = threading.Event()
 
     def __enter__(self) -> Progress:
         if self.live:
@@ -100,7 +98,7 @@ class Progress:
         if step is not None and step is not self.current:
             self.current = step
             self.clock.begin()
-        self.now = stage
+        self.now = self.now_stage = stage
 
     def event(self, event: dict[str, Any]) -> None:
         """An event of Ansible's; the task's name says what is becoming true."""
@@ -136,12 +134,41 @@ class Progress:
         head = Table.grid(padding=(0, 1), expand=True)
         head.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
         head.add_column(justify="right", no_wrap=True)
-        head.add_row(Text(f"{where}{self.now}{self._phase()}"), f"{duration(self.clock.remaining)} left")
+        head.add_row(Text(f"{where}{self.now}"), f"{duration(self.clock.remaining)} left")
         return Group(
-            live_table(self.plan, self.results, self.failed, width=self.console.width),
+            live([self._point(p) for p in self.plan.points], self.console.width),
             head,
             ProgressBar(total=1.0, completed=self.clock.share),
             Text(f"{done} of {len(self.plan.steps)} measurements · {self.folder.path}", style="dim", overflow="ellipsis", no_wrap=True),
+        )
+
+    def _point(self, point: Point) -> LivePoint:
+        metrics = [
+            phase["metric"]
+            for result in self.results
+            if result["point"] == point.id and result["purpose"] == "measure"
+            for phase in result["phases"]
+            if phase["kind"] == "measure" and phase.get("metric")
+        ]
+        here = self.current is not None and self.current.point == point.id and point.id not in self.failed
+        state: LiveState = "waiting"
+        if point.id in self.failed:
+            state = "failed"
+        elif len(metrics) == self.plan.repetitions:
+            state = "done"
+        elif here:
+            state = "deploying" if self.now_stage == "deploy" else "measuring"
+        elif metrics:
+            state = "partial"
+        return LivePoint(
+            label=point.label,
+            state=state,
+            done=len(metrics),
+            planned=self.plan.repetitions,
+            values=tuple(float(m["value"]) for m in metrics),
+            metric=metrics[0]["name"] if metrics else "",
+            unit=metrics[0]["unit"] if metrics else "",
+            note=self._phase() if here else "",
         )
 
     def _phase(self) -> str:
@@ -149,7 +176,7 @@ class Progress:
         if not line:
             return ""
         share = f"{line['done'] / line['of']:.0%}" if line.get("of") else ""
-        return f" · {line.get('phase', '')} {share} {line.get('note', '')}"
+        return " ".join(part for part in (str(line.get("phase", "")), share, str(line.get("note", ""))) if part)
 
 
 def last_line(path: Path) -> dict[str, Any] | None:
