@@ -1,0 +1,159 @@
+"""What a fleet is to be: the whole wish, as a value."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from microshard.definition.infrastructure import HostGroup
+
+Market = Literal["on_demand", "spot", "spot_or_on_demand"]
+MARKETS = ("on_demand", "spot", "spot_or_on_demand")
+
+TAG_RUN = "microshard:run"
+TAG_OWNER = "microshard:owner"
+TAG_EXPERIMENT = "microshard:experiment"
+TAG_EXPIRES = "microshard:expires-at"  # epoch seconds
+TAG_GROUP = "microshard:group"
+
+# /dev/sdf to /dev/sdp are the names EC2 recommends for data volumes on HVM images.
+_DEVICES = {"data": "/dev/sdf", "journal": "/dev/sdg", "log": "/dev/sdh"}
+# MongoDB's and this project's ports (plan.build.FIRST_PORT and up); open between the hosts of a run, to nobody else.
+CLUSTER_PORTS = (27000, 32000)
+
+
+class SpecError(ValueError):
+    """A wish that cannot be: the message names the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeSpec:
+    """A volume each host of a group gets. Units: GiB, IOPS, MiB/s; None is the type's own rate."""
+
+    purpose: str  # data, journal or log
+    type: str
+    size_gib: int
+    iops: int | None = None
+    throughput_mibps: int | None = None
+
+    @property
+    def device(self) -> str:
+        """The name it is attached under; on Nitro the disk is found by its serial, the volume's id."""
+        return _DEVICES[self.purpose]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSpec:
+    """Hosts of one kind: one RunInstances."""
+
+    name: str
+    count: int
+    instance_types: tuple[str, ...]  # the first is wanted; the others are taken, in order, when capacity is missing
+    volumes: tuple[VolumeSpec, ...] = ()
+    image: str = "al2023"
+    market: Market = "on_demand"
+    threads_per_core: int | None = None  # 1 switches hyper-threading off; None leaves the type's own
+    root_gib: int = 16
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSpec:
+    """All hosts of a run and what surrounds them."""
+
+    run: str
+    owner: str
+    experiment: str
+    expires_at: int  # epoch seconds; the instances end themselves then
+    groups: tuple[GroupSpec, ...]
+    controller_cidrs: tuple[str, ...]  # from where SSH is allowed
+    ports: tuple[int, int] = CLUSTER_PORTS
+    placement_group: bool = False  # all hosts close to each other (cluster strategy)
+    zones: tuple[str, ...] = ()  # empty: every zone that offers the types
+    vpc_id: str | None = None  # None: a VPC is made for the run
+    subnet_id: str | None = None
+    public_addresses: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.groups:
+            raise SpecError("groups: there is none")
+        if len({g.name for g in self.groups}) != len(self.groups):
+            raise SpecError("groups: two have the same name")
+        if not self.controller_cidrs:
+            raise SpecError("controller_cidrs: nobody could reach the hosts")
+        if any(cidr.endswith("/0") for cidr in self.controller_cidrs):
+            raise SpecError("controller_cidrs: SSH is not opened to the whole Internet; give the controller's address")
+        for group in self.groups:
+            if group.count < 1 or not group.instance_types:
+                raise SpecError(f"groups.{group.name}: needs a count of at least 1 and an instance type")
+            if group.market not in MARKETS:
+                raise SpecError(f"groups.{group.name}.market: {group.market} is none of {', '.join(MARKETS)}")
+            for volume in group.volumes:
+                if volume.purpose not in _DEVICES:
+                    raise SpecError(f"groups.{group.name}.volumes: {volume.purpose} is none of {', '.join(_DEVICES)}")
+
+    @property
+    def name(self) -> str:
+        """The name of everything that has a name of its own: key pair, security group, placement group."""
+        return resource_name(self.run)
+
+    def tags(self, **more: str) -> list[dict[str, str]]:
+        """The tags everything of the run carries."""
+        tags = {
+            "Name": self.name,
+            TAG_RUN: self.run,
+            TAG_OWNER: self.owner,
+            TAG_EXPERIMENT: self.experiment,
+            TAG_EXPIRES: str(self.expires_at),
+            **more,
+        }
+        return [{"Key": key, "Value": value} for key, value in tags.items()]
+
+
+def resource_name(run: str) -> str:
+    """The name of a run's key pair, security group and placement group."""
+    return f"microshard-{run}"
+
+
+def group_spec(name: str, group: HostGroup, **more: Any) -> GroupSpec:
+    """A group of the experiment file as hosts of EC2. Raises SpecError."""
+    if group.instance_type is None:
+        raise SpecError(f"infrastructure.{name}.instance_type: EC2 needs one")
+    volumes = []
+    for purpose in ("data", "journal", "log"):
+        wish = getattr(group.volumes, purpose)
+        if wish is None:
+            continue
+        if wish.type == "emulated":
+            raise SpecError(
+                f"infrastructure.{name}.volumes.{purpose}.type: emulated volumes exist on this machine only"
+            )
+        volumes.append(VolumeSpec(purpose, wish.type, wish.size_gib, wish.iops, wish.throughput_mibps))
+    return GroupSpec(name, group.count, (group.instance_type,), tuple(volumes), **more)
+
+
+def from_mapping(value: Mapping[str, Any]) -> FleetSpec:
+    """A spec from plain data (JSON, YAML, Ansible). Raises SpecError."""
+    try:
+        groups = tuple(
+            GroupSpec(
+                **{
+                    **g,
+                    "instance_types": tuple(g["instance_types"]),
+                    "volumes": tuple(VolumeSpec(**v) for v in g.get("volumes", ())),
+                }
+            )
+            for g in value["groups"]
+        )
+        more = {k: tuple(v) for k, v in value.items() if k in {"controller_cidrs", "ports", "zones"}}
+        return FleetSpec(**{**value, **more, "groups": groups})
+    except KeyError as error:
+        raise SpecError(f"{error.args[0]}: is missing") from error
+    except TypeError as error:
+        raise SpecError(str(error)) from error
+
+
+def to_mapping(spec: FleetSpec) -> dict[str, Any]:
+    """The spec as plain data."""
+    return dataclasses.asdict(spec)

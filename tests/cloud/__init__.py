@@ -1,0 +1,1 @@
+"""EC2 over real HTTP on loopback."""

@@ -1,0 +1,26 @@
+"""`python -m tests.cloud.strict`: the simulation in a process of its own; it prints its address."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from . import Simulation, Timing
+
+
+def main() -> None:
+    """Serve until standard input is closed."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--pending", type=float, default=0.0, help="seconds until an instance runs")
+    parser.add_argument("--terminating", type=float, default=0.0, help="seconds until an instance is gone")
+    parser.add_argument("--consistency", type=float, default=0.0, help="seconds until a new thing is visible")
+    wish = parser.parse_args()
+    timing = Timing(wish.pending, wish.terminating, wish.consistency)
+    with Simulation(timing=timing).serving(wish.port) as simulation:
+        print(simulation.url, flush=True)
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()

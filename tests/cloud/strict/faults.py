@@ -1,0 +1,105 @@
+"""Bad luck on order: which call it strikes, how often, and what happens."""
+
+from __future__ import annotations
+
+import fnmatch
+import threading
+from dataclasses import dataclass
+from typing import Literal
+
+from .wire import ApiError, Call
+
+Lost = Literal["", "before", "after"]
+
+# HTTP status of errors that are not 400; EC2 answers missing capacity with 500, which clients retry by themselves.
+_STATUS = {
+    "InsufficientInstanceCapacity": 500,
+    "InternalError": 500,
+    "RequestLimitExceeded": 503,
+    "Unavailable": 503,
+    "UnauthorizedOperation": 403,
+    "AuthFailure": 401,
+    "RequestExpired": 400,
+    "ExpiredToken": 400,
+}
+
+
+@dataclass(slots=True)
+class Fault:
+    """Something that goes wrong.
+
+    `action` is a name or a pattern (`Delete*`). `times` None means for ever; `skip` calls pass unharmed first.
+    `zone` and `instance_type` narrow it to launches there. `delay` is in seconds, before anything else.
+    `lost`: the connection is cut before the call is carried out, or after it and before the answer.
+    `alter` is handed to the launch: stuck_pending, never_attach, iops=N, or no_tags.
+    """
+
+    action: str
+    code: str = ""
+    message: str = "injected by the test"
+    times: int | None = 1
+    skip: int = 0
+    zone: str = ""
+    instance_type: str = ""
+    market: str = ""
+    delay: float = 0.0
+    lost: Lost = ""
+    alter: str = ""
+    struck: int = 0
+
+    def matches(self, call: Call, zone: str) -> bool:
+        """Whether it is about this call at all."""
+        return (
+            fnmatch.fnmatchcase(call.action, self.action)
+            and (not self.zone or self.zone == zone)
+            and (not self.instance_type or self.instance_type == call.get("InstanceType"))
+            and (not self.market or self.market == call.get("InstanceMarketOptions.MarketType", "on-demand"))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """What all faults together do to one call."""
+
+    delay: float = 0.0
+    lost: Lost = ""
+    error: ApiError | None = None
+    alter: tuple[str, ...] = ()
+
+
+class Faults:
+    """The faults that wait for their call."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._faults: list[Fault] = []
+
+    def add(self, fault: Fault) -> Fault:
+        """Let it wait for its call."""
+        with self._lock:
+            self._faults.append(fault)
+        return fault
+
+    def clear(self) -> None:
+        """No more bad luck."""
+        with self._lock:
+            self._faults.clear()
+
+    def strike(self, call: Call, zone: str) -> Strike:
+        """What happens to this call; used-up faults are over."""
+        delay, lost, alter, error = 0.0, "", list[str](), None
+        with self._lock:
+            for fault in self._faults:
+                if not fault.matches(call, zone) or (fault.times is not None and fault.struck >= fault.times):
+                    continue
+                if fault.skip > 0:
+                    fault.skip -= 1
+                    continue
+                fault.struck += 1
+                delay += fault.delay
+                lost = lost or fault.lost
+                if fault.alter:
+                    alter.append(fault.alter)
+                if fault.code and error is None:
+                    error = ApiError(fault.code, fault.message, _STATUS.get(fault.code, 400))
+        return Strike(delay, "before" if lost == "before" else "after" if lost == "after" else "", error, tuple(alter))

@@ -1,0 +1,193 @@
+"""What the real EC2 refuses and moto lets pass: order of deletion, and what may be launched."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYPES
+
+from .wire import ApiError, Call
+from .world import Region
+
+# EBS volume types: GiB, IOPS and MiB/s as in the EBS user guide.
+_SIZE = {"gp2": (1, 16384), "gp3": (1, 65536), "io1": (4, 16384), "io2": (4, 65536), "st1": (125, 16384),
+         "sc1": (125, 16384), "standard": (1, 1024)}  # fmt: skip
+_IOPS = {"gp3": (3000, 80000, 500), "io1": (100, 64000, 50), "io2": (100, 256000, 1000)}
+_USER_DATA_BYTES = 16384
+
+
+def refuse_deletion(call: Call, region: Region) -> None:
+    """Raises ApiError where something else still hangs on what is to be deleted."""
+    backend = region.backend
+    match call.action:
+        case "DeleteSecurityGroup":
+            group = call.get("GroupId")
+            used = any(group in {g.id for g in eni.group_set} for eni in backend.enis.values())
+            named = any(
+                rule.source_group.get("GroupId") == group
+                for by_id in backend.groups.values()
+                for other in by_id.values()
+                if other.id != group
+                for rule in [*other.ingress_rules, *other.egress_rules]
+            )
+            if used or named:
+                raise ApiError("DependencyViolation", f"resource {group} has a dependent object")
+        case "DeleteSubnet":
+            subnet = call.get("SubnetId")
+            if any(eni.subnet.id == subnet for eni in backend.enis.values()):
+                raise ApiError("DependencyViolation", f"The subnet '{subnet}' has dependencies and cannot be deleted.")
+        case "DeleteVpc":
+            vpc = call.get("VpcId")
+            gateways = any(g.vpc is not None and g.vpc.id == vpc for g in backend.internet_gateways.values())
+            groups = any(g.name != "default" for g in backend.groups.get(vpc, {}).values())
+            if gateways or groups:
+                raise ApiError("DependencyViolation", f"The vpc '{vpc}' has dependencies and cannot be deleted.")
+        case "DetachInternetGateway":
+            vpc = call.get("VpcId")
+            if any(eni.subnet.vpc_id == vpc and eni.public_ip for eni in backend.enis.values()):
+                raise ApiError(
+                    "DependencyViolation",
+                    f"Network {vpc} has some mapped public address(es). Please unmap those public address(es) first.",
+                )
+
+
+def zone_of(call: Call, region: Region) -> str:
+    """The zone a launch goes to; empty for other calls and unknown subnets."""
+    if call.action != "RunInstances":
+        return ""
+    subnet_id = call.get("NetworkInterface.1.SubnetId") or call.get("SubnetId")
+    for zone, subnets in region.backend.subnets.items():
+        if subnet_id in subnets:
+            return str(zone)
+    return call.get("Placement.AvailabilityZone")
+
+
+def refuse_launch(call: Call, region: Region, quota: int | None) -> None:
+    """Raises ApiError where the real RunInstances would refuse."""
+    facts = _facts(call)
+    _refuse_image(call, region, facts)
+    if call.get("KeyName") and call.get("KeyName") not in region.backend.key_pairs:
+        raise ApiError("InvalidKeyPair.NotFound", f"The key pair '{call.get('KeyName')}' does not exist")
+    if call.members("NetworkInterface") and (call.values("SecurityGroupId") or call.get("SubnetId")):
+        raise ApiError(
+            "InvalidParameterCombination",
+            "Network interfaces and an instance-level security groups may not be specified on the same request",
+        )
+    if len(base64.b64decode(call.get("UserData"))) > _USER_DATA_BYTES:
+        raise ApiError("InvalidParameterValue", f"User data is limited to {_USER_DATA_BYTES} bytes")
+    _refuse_zone(call, region)
+    _refuse_placement(call, region, facts)
+    _refuse_processor(call, facts)
+    for mapping in call.members("BlockDeviceMapping"):
+        _refuse_volume(mapping)
+    names = [m.get("DeviceName") for m in call.members("BlockDeviceMapping")]
+    if len(set(names)) != len(names):
+        raise ApiError("InvalidBlockDeviceMapping", "The device is used in more than one block-device mapping")
+    if call.tags("spot-instances-request") and call.get("InstanceMarketOptions.MarketType") != "spot":
+        raise ApiError("InvalidParameterValue", "'spot-instances-request' is not a valid taggable resource type here")
+    if quota is not None:
+        running = sum(
+            INSTANCE_TYPES[i.instance_type]["VCpuInfo"]["DefaultVCpus"]
+            for i in region.instances().values()
+            if i.state in {"pending", "running"}
+        )
+        wanted = int(call.get("MaxCount")) * facts["VCpuInfo"]["DefaultVCpus"]
+        if running + wanted > quota:
+            raise ApiError(
+                "VcpuLimitExceeded",
+                f"You have requested more vCPU capacity than your current vCPU limit of {quota} allows for the "
+                "instance bucket that the specified instance type belongs to.",
+            )
+
+
+def _facts(call: Call) -> dict[str, Any]:
+    name = call.get("InstanceType")
+    if name not in INSTANCE_TYPES:
+        raise ApiError("InvalidParameterValue", f"Invalid value '{name}' for InstanceType.")
+    facts: dict[str, Any] = INSTANCE_TYPES[name]
+    return facts
+
+
+def _refuse_image(call: Call, region: Region, facts: dict[str, Any]) -> None:
+    image = region.backend.amis.get(call.get("ImageId"))
+    if image is None:
+        raise ApiError("InvalidAMIID.NotFound", f"The image id '[{call.get('ImageId')}]' does not exist")
+    if image.architecture not in facts["ProcessorInfo"]["SupportedArchitectures"]:
+        raise ApiError(
+            "InvalidParameterValue",
+            "The architecture of the specified instance type does not match the architecture "
+            f"'{image.architecture}' of the specified AMI.",
+        )
+
+
+def _refuse_zone(call: Call, region: Region) -> None:
+    zone = zone_of(call, region)
+    offered = INSTANCE_TYPE_OFFERINGS["availability-zone"].get(region.name, [])
+    if zone and not any(o["Location"] == zone and o["InstanceType"] == call.get("InstanceType") for o in offered):
+        raise ApiError(
+            "Unsupported",
+            f"Your requested instance type ({call.get('InstanceType')}) is not supported in your requested "
+            f"Availability Zone ({zone}).",
+        )
+
+
+def _refuse_placement(call: Call, region: Region, facts: dict[str, Any]) -> None:
+    name = call.get("Placement.GroupName")
+    if not name:
+        return
+    if name not in region.placement:
+        raise ApiError("InvalidPlacementGroup.Unknown", f"The Placement Group '{name}' is unknown.")
+    strategy = region.placement[name].strategy
+    if strategy not in facts["PlacementGroupInfo"]["SupportedStrategies"]:
+        raise ApiError(
+            "InvalidParameterCombination",
+            f"{strategy.capitalize()} placement groups are not supported by '{call.get('InstanceType')}'.",
+        )
+
+
+def _refuse_processor(call: Call, facts: dict[str, Any]) -> None:
+    cores, threads = call.get("CpuOptions.CoreCount"), call.get("CpuOptions.ThreadsPerCore")
+    if not cores and not threads:
+        return
+    if not (cores and threads):
+        raise ApiError("InvalidParameterCombination", "CoreCount and ThreadsPerCore must be specified together")
+    cpu = facts["VCpuInfo"]
+    if int(cores) not in cpu.get("ValidCores", []) or int(threads) not in cpu.get("ValidThreadsPerCore", []):
+        raise ApiError(
+            "InvalidParameterValue", f"CpuOptions {cores}x{threads} are not valid for {call.get('InstanceType')}."
+        )
+
+
+def _refuse_volume(mapping: dict[str, str]) -> None:
+    if "VirtualName" in mapping or "NoDevice" in mapping:
+        return
+    kind = mapping.get("Ebs.VolumeType", "gp2")
+    if kind not in _SIZE:
+        raise ApiError("InvalidParameterValue", f"Invalid volume type: {kind}")
+    size = int(mapping.get("Ebs.VolumeSize", "8"))
+    low, high = _SIZE[kind]
+    if not low <= size <= high:
+        raise ApiError("InvalidParameterValue", f"Volume of {size}GiB is not in the limits {low} to {high} of {kind}")
+    _refuse_rates(kind, size, mapping.get("Ebs.Iops"), mapping.get("Ebs.Throughput"))
+
+
+def _refuse_rates(kind: str, size: int, iops: str | None, throughput: str | None) -> None:
+    if kind in {"io1", "io2"} and iops is None:
+        raise ApiError("MissingParameter", f"The parameter iops must be specified for {kind} volumes.")
+    if iops is not None:
+        if kind not in _IOPS:
+            raise ApiError("InvalidParameterCombination", f"The parameter iops is not supported for {kind} volumes.")
+        least, most, ratio = _IOPS[kind]
+        if not least <= int(iops) <= most or (int(iops) > least and int(iops) > size * ratio):
+            raise ApiError("InvalidParameterCombination", f"{iops} IOPS are not possible for {kind} of {size} GiB")
+    if throughput is not None:
+        if kind != "gp3":
+            raise ApiError(
+                "InvalidParameterCombination", f"The parameter throughput is not supported for {kind} volumes."
+            )
+        # 0.25 MiB/s for each IOPS, 125 to 2000 MiB/s
+        if not 125 <= int(throughput) <= 2000 or int(throughput) > max(125.0, 0.25 * int(iops or 3000)):
+            raise ApiError(
+                "InvalidParameterCombination", f"Throughput {throughput} is too high for {iops or 3000} IOPS"
+            )
