@@ -80,13 +80,13 @@ class Reference(Model):
 class Matrix(Model):
     """The grid of points. Axes given directly are combined; `zip` goes in step; include and exclude mend the grid."""
 
-    axes: dict[DottedKey, AxisValues] = Field(default={})
+    axes: Annotated[dict[DottedKey, AxisValues], Field(max_length=32)] = Field(default={})
     """Dotted key of the experiment → values; all combinations."""
-    zip: dict[DottedKey, AxisValues] = Field(default={})
+    zip: Annotated[dict[DottedKey, AxisValues], Field(max_length=32)] = Field(default={})
     """Dotted keys whose values go together, first with first; one more axis of the grid."""
-    include: list[dict[DottedKey, Any]] = Field(default=[])
+    include: Annotated[list[dict[DottedKey, Any]], Field(max_length=10_000)] = Field(default=[])
     """Points added to the grid."""
-    exclude: list[dict[DottedKey, Any]] = Field(default=[])
+    exclude: Annotated[list[dict[DottedKey, Any]], Field(max_length=1000)] = Field(default=[])
     """Points taken out: every one that has all these values."""
 
 

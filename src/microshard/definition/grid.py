@@ -18,7 +18,7 @@ from microshard.definition.source import KeyPath, Source, Spot
 
 MAX_POINTS = 10_000
 MAX_COMBINATIONS = 100_000  # before exclude; looked at, but not validated
-_SECTIONS = ("topology", "infrastructure", "workload")
+SECTIONS = ("topology", "infrastructure", "workload")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +101,9 @@ class Grid:
         self._check_nested(list(places), places)
 
     def _check_key(self, key: str, place: KeyPath) -> None:
-        if key.split(".", maxsplit=1)[0] not in _SECTIONS:
-            near = nearest(key, [k for k in dotted_keys(EXPERIMENT) if k.startswith(_SECTIONS) and "." in k])
-            message = (
-                f"cannot be an axis; axes begin with {', '.join(f'{s}.' for s in _SECTIONS[:2])} or {_SECTIONS[2]}."
-            )
+        if key.split(".", maxsplit=1)[0] not in SECTIONS:
+            near = nearest(key, [k for k in dotted_keys(EXPERIMENT) if k.startswith(SECTIONS) and "." in k])
+            message = f"cannot be an axis; axes begin with {', '.join(f'{s}.' for s in SECTIONS[:2])} or {SECTIONS[2]}."
             self._problem(place, message + (f"; did you mean `{near}`?" if near else ""), nearest=near)
             return
         shape: Shape | None = EXPERIMENT

@@ -188,8 +188,10 @@ def _describe(shape: Shape) -> str:  # noqa: PLR0911 - one sentence a kind
 def limits(shape: Shape) -> str:
     """Range or size, with a space in front; empty without one."""
     low, high = shape.min_length, shape.max_length
-    if low or high is not None:
-        return f" of {low or 0} to {high}" if high is not None else f" of at least {low}"
+    if high is not None:
+        return f" of {low} to {high} entries" if low else f" of at most {high} entries"
+    if low:
+        return f" of at least {low} {'entry' if low == 1 else 'entries'}"
     low_text = (
         f"{_figure(shape.ge)}" if shape.ge is not None else f"above {_figure(shape.gt)}" if shape.gt is not None else ""
     )
