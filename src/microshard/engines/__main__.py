@@ -19,7 +19,7 @@ from pymongo.errors import PyMongoError
 from microshard.engines import registry
 from microshard.engines.base import Context, Engine, PhaseError, PhaseResult, cpu_seconds
 from microshard.engines.job import Job, JobError, read_job
-from microshard.engines.lifetime import Terminated, end_orderly_on_signals
+from microshard.engines.lifetime import Terminated, orderly_end
 from microshard.engines.progress import Progress
 
 FAILED = 3
@@ -105,15 +105,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="where the result is written")
     parser.add_argument("--progress", type=Path, help="JSON lines are appended here while it runs")
     given = parser.parse_args(arguments)
-    end_orderly_on_signals()
+    with orderly_end():
+        return execute(given.job, given.out, given.progress)
+
+
+def execute(path: Path, out: Path, progress_path: Path | None) -> int:
+    """Read the job, run it, write the result; returns the exit code."""
     progress: Progress | None = None
-    code = 0
     try:
         try:
-            data = json.loads(given.job.read_text(encoding="utf-8"))
+            data = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise JobError(f"cannot read the job {given.job}: {error}") from None
-        progress = Progress(given.progress)
+            raise JobError(f"cannot read the job {path}: {error}") from None
+        progress = Progress(progress_path)
         result, code = run_job(read_job(data), progress)
     except JobError as error:
         print(f"microshard.engines: {error}", file=sys.stderr)
@@ -124,7 +128,7 @@ def main(arguments: list[str] | None = None) -> int:
     finally:
         if progress is not None:
             progress.close()
-    write_atomically(given.out, result)
+    write_atomically(out, result)
     for problem in result["problems"]:
         print(f"microshard.engines: {problem}", file=sys.stderr)
     return code

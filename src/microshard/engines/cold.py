@@ -25,6 +25,7 @@ STOP_SECONDS = 60.0  # SIGTERM: quiesce takes up to 15 s, the final checkpoint t
 START_SECONDS = 60.0  # recovery from the journal and the election
 ANSWER_SECONDS = 60.0  # until a router has found the restarted shards
 POLL_SECONDS = 0.05
+HELLO_MS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,22 +115,27 @@ def start(processes: Sequence[Running]) -> None:
 
 def _wait_ready(process: Running, child: subprocess.Popen[bytes], deadline: float) -> None:
     """Until `hello` says primary, secondary or stand-alone; a replica set's first member may need an election."""
-    with direct(process.info) as client:
-        while True:
-            code = child.poll()
-            if code not in {None, 0}:  # 0: `--fork`, the server is the child's child
-                raise PhaseError("DoesNotStart", f"{process.info.name} ended with exit code {code} when restarted")
-            try:
-                hello = client.admin.command("hello", maxTimeMS=1000)
-                if hello["isWritablePrimary"] or hello.get("secondary"):
-                    return
-            except PyMongoError:
-                pass  # not listening yet
-            if time.monotonic() > deadline:
-                raise PhaseError(
-                    "DoesNotStart", f"{process.info.name} was not ready {START_SECONDS:.0f} s after its restart"
-                )
-            time.sleep(POLL_SECONDS)
+    while True:
+        code = child.poll()
+        if code not in {None, 0}:  # 0: `--fork`, the server is the child's child
+            raise PhaseError("DoesNotStart", f"{process.info.name} ended with exit code {code} when restarted")
+        if _takes_part(process.info):
+            return
+        if time.monotonic() > deadline:
+            raise PhaseError(
+                "DoesNotStart", f"{process.info.name} was not ready {START_SECONDS:.0f} s after its restart"
+            )
+        time.sleep(POLL_SECONDS)
+
+
+def _takes_part(info: ProcessInfo) -> bool:
+    """Whether it is primary, secondary or stand-alone. A new client each time: one that was refused pauses 0.5 s."""
+    try:
+        with direct(info, serverSelectionTimeoutMS=HELLO_MS, socketTimeoutMS=HELLO_MS) as client:
+            hello = client.admin.command("hello")
+    except PyMongoError:
+        return False
+    return bool(hello["isWritablePrimary"] or hello.get("secondary"))
 
 
 def _record_pid(process: Running, child: subprocess.Popen[bytes]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 PR_SET_PDEATHSIG = 1  # prctl(2)
@@ -18,16 +20,22 @@ class Terminated(BaseException):
         self.exit_code = 128 + number
 
 
-def end_orderly_on_signals() -> None:
-    """Turn SIGTERM and SIGINT into Terminated in the main thread, once; a second signal changes nothing."""
+@contextmanager
+def orderly_end() -> Iterator[None]:
+    """Turn the first SIGTERM or SIGINT into Terminated in the main thread; later ones change nothing."""
+    ends = (signal.SIGTERM, signal.SIGINT)
 
     def handler(number: int, _frame: FrameType | None) -> None:
-        for each in (signal.SIGTERM, signal.SIGINT):
+        for each in ends:
             signal.signal(each, signal.SIG_IGN)
         raise Terminated(number)
 
-    for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, handler)
+    before = [signal.signal(each, handler) for each in ends]
+    try:
+        yield
+    finally:
+        for each, old in zip(ends, before, strict=True):
+            signal.signal(each, old)
 
 
 def die_with_parent(parent: int) -> None:

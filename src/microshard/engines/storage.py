@@ -17,9 +17,9 @@ from microshard.engines.together import together
 CHECKPOINT_MS = 600_000  # a checkpoint writes the whole cache: minutes on a slow disk
 
 
-def direct(process: ProcessInfo) -> Client:
-    """A client of this process alone."""
-    return connect(f"mongodb://{process.endpoint}/", directConnection=True)
+def direct(process: ProcessInfo, **options: Any) -> Client:
+    """A client of this process alone; options as in connect."""
+    return connect(f"mongodb://{process.endpoint}/", directConnection=True, **options)
 
 
 def on_all(processes: Sequence[ProcessInfo], act: Callable[[ProcessInfo], None]) -> None:

@@ -7,7 +7,7 @@ Needs nothing but Python's standard library (3.9 or newer) and Linux. FILE of --
 {"name", "pid_path", "db_path"}; it and the pid files are read again when they change, so processes may come later.
 Children of a process without db_path (a router in front of its own mongod) are reported as NAME/router. The process
 in --client-pid-file is reported as "client", with all its descendants added. Ends on SIGTERM; every line is whole.
-Measured with 20 mongods on one machine: about 0.4 % of a core.
+Measured with 20 processes of 50 threads each: 0.25 % of a core.
 """
 
 from __future__ import annotations

@@ -26,34 +26,13 @@ TIMEOUT_MS = 1500  # for connecting, selecting and answering alike
 HEARTBEAT_MS = 60_000  # the driver's own monitoring is of no use here
 # Sections that are large and not read; leaving them out is half of the cost.
 LEFT_OUT = dict.fromkeys(
-    [
-        "metrics",
-        "tcmalloc",
-        "locks",
-        "transactions",
-        "sharding",
-        "repl",
-        "security",
-        "logicalSessionRecordCache",
-        "shardingStatistics",
-        "electionMetrics",
-        "network",
-        "opLatencies",
-        "flowControl",
-        "indexStats",
-        "asserts",
-        "indexBulkBuilder",
-        "scramCache",
-        "catalogStats",
-        "featureCompatibilityVersion",
-        "twoPhaseCommitCoordinator",
-        "transportSecurity",
-        "hedgingMetrics",
-        "batchedDeletes",
-        "tenantMigrations",
-        "readConcernCounters",
-        "queryAnalyzers",
-    ],
+    (
+        *("metrics", "tcmalloc", "locks", "transactions", "sharding", "repl", "security", "asserts", "network"),
+        *("logicalSessionRecordCache", "shardingStatistics", "electionMetrics", "opLatencies", "flowControl"),
+        *("indexStats", "indexBulkBuilder", "scramCache", "catalogStats", "featureCompatibilityVersion"),
+        *("twoPhaseCommitCoordinator", "transportSecurity", "hedgingMetrics", "batchedDeletes", "tenantMigrations"),
+        *("readConcernCounters", "queryAnalyzers"),
+    ),
     0,
 )
 
@@ -166,15 +145,15 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if given.interval <= 0:
         parser.error("--interval must be above 0")
-    # Blocked before any thread is there, so that all inherit it and only sigwait takes the signal.
-    ends = {signal.SIGTERM, signal.SIGINT}
-    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     try:
         targets = mongods(json.loads(given.job.read_text(encoding="utf-8")))
         out = os.open(given.out, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     except (OSError, ValueError, KeyError, TypeError) as error:
         print(f"microshard.telemetry.server: {given.job}: {type(error).__name__}: {error}", file=sys.stderr)
         return 2
+    # Blocked before any thread is there, so that all inherit it and only sigwait takes the signal.
+    ends = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     for name, endpoint in targets:
         threading.Thread(target=watch, args=(Watch(name, endpoint), out, given.interval), daemon=True).start()
     signal.sigwait(ends)

@@ -248,7 +248,8 @@ def summarise(
 def _rounded(value: Any) -> Any:
     """Six significant digits: telemetry is not more exact than that."""
     if isinstance(value, float):
-        return int(value) if value.is_integer() else float(f"{value:.6g}")
+        short = float(f"{value:.6g}")
+        return int(short) if short.is_integer() else short
     if isinstance(value, dict):
         return {key: _rounded(item) for key, item in value.items()}
     return value

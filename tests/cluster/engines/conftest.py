@@ -1,185 +1,42 @@
-"""Real stand-alone mongods and jobs for them."""
+"""Mongods for tests, and jobs against them."""
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import signal
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pymongo import MongoClient
-from pymongo.errors import PyMongoError
 
-from microshard.embedded.binary import find_mongod
-
-START_SECONDS = 30.0
-
-
-@dataclass
-class Mongod:
-    """A stand-alone mongod in a folder of its own, with the files a deployment would have."""
-
-    folder: Path
-    port: int
-    process: subprocess.Popen[bytes]
-
-    @property
-    def info(self) -> dict[str, Any]:
-        """How a job describes it."""
-        return {
-            "name": self.folder.name,
-            "role": "standalone",
-            "endpoint": f"127.0.0.1:{self.port}",
-            "db_path": str(self.folder / "data"),
-            "pid_path": str(self.folder / "pid"),
-            "host": "local",
-        }
-
-    def client(self) -> MongoClient[dict[str, Any]]:
-        return MongoClient("127.0.0.1", self.port, directConnection=True, serverSelectionTimeoutMS=5000)
-
-    def pid(self) -> int:
-        """The pid that its pid file names now (a cold phase starts it anew)."""
-        return int((self.folder / "pid").read_text())
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def start_mongod(folder: Path, *options: str) -> Mongod:
-    (folder / "data").mkdir(parents=True)
-    port = free_port()
-    command = [
-        str(find_mongod()),
-        *("--port", str(port), "--bind_ip", "127.0.0.1", "--nounixsocket", "--dbpath", str(folder / "data")),
-        *("--logpath", str(folder / "mongod.log"), "--wiredTigerCacheSizeGB", "0.25"),
-        *("--setParameter", "shutdownTimeoutMillisForSignaledShutdown=0"),
-        *("--setParameter", "diagnosticDataCollectionEnabled=false"),
-        *options,
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    (folder / "pid").write_text(f"{process.pid}\n")
-    mongod = Mongod(folder, port, process)
-    deadline = time.monotonic() + START_SECONDS
-    with mongod.client() as client:
-        while True:
-            try:
-                client.admin.command("ping")
-                return mongod
-            except PyMongoError:
-                assert process.poll() is None, (folder / "mongod.log").read_text()[-2000:]
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
-
-
-def stop_mongod(mongod: Mongod) -> None:
-    """Kill it, and what a cold phase started in its place; the data is thrown away."""
-    mongod.process.kill()
-    mongod.process.wait()
-    pid = mongod.pid()
-    try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except FileNotFoundError:
-        command = b""
-    if str(mongod.folder).encode() in command:
-        os.kill(pid, signal.SIGKILL)
-    shutil.rmtree(mongod.folder / "data", ignore_errors=True)
+from tests.cluster.engines.mongods import Mongod, RunJob, Started, start_job, start_mongod, stop_mongod
 
 
 @pytest.fixture
 def mongod(tmp_path: Path) -> Iterator[Mongod]:
+    """A mongod of this test alone; it may be killed or restarted."""
     started = start_mongod(tmp_path / "mongod1")
     yield started
     stop_mongod(started)
 
 
-LOAD: dict[str, Any] = {
-    "dataset": "mot",
-    "namespace": "vosa.mot_results",
-    "documents": 20_000,
-    "seed": 3,
-    "batch_size": 1000,
-    "processes": 2,
-    "key_ranges": 4,
-    "write_concern": {"w": 1},
-    "ordered": False,
-}
-QUERY: dict[str, Any] = {
-    "namespace": "vosa.mot_results",
-    "pipeline": json.loads((Path(__file__).parents[3] / "experiments/pipelines/mot_greenness.json").read_text()),
-    "pipeline_name": "mot_greenness",
-    "allow_disk_use": False,
-    "iterations": 2,
-    "warm_up_iterations": 1,
-    "cache": "warm",
-    "connections": 1,
-}
-
-
-def load(**changes: Any) -> dict[str, Any]:
-    return {"name": "load", "kind": "load", "engine": "insert", "parameters": LOAD | changes}
-
-
-def query(**changes: Any) -> dict[str, Any]:
-    return {"name": "measure", "kind": "measure", "engine": "aggregate", "parameters": QUERY | changes}
-
-
-@dataclass
-class Started:
-    """The engines' command, running."""
-
-    process: subprocess.Popen[str]
-    out: Path
-    progress: Path
-
-    def finish(self, seconds: float = 60) -> tuple[int, dict[str, Any], str]:
-        """Exit code, result and standard error."""
-        _, errors = self.process.communicate(timeout=seconds)
-        return self.process.returncode, json.loads(self.out.read_text()) if self.out.exists() else {}, errors
-
-
-RunJob = Callable[..., Started]
+@pytest.fixture(scope="module")
+def shared_mongod(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mongod]:
+    """One for all tests of a module that use collections of their own and leave it alone otherwise."""
+    started = start_mongod(tmp_path_factory.mktemp("shared") / "mongod1")
+    yield started
+    stop_mongod(started)
 
 
 @pytest.fixture
 def run_job(tmp_path: Path) -> Iterator[RunJob]:
-    """Start `python -m microshard.engines` for these phases against these mongods (the first is the door)."""
-    running: list[subprocess.Popen[str]] = []
+    """Start the engines; what still runs at the end of the test is killed."""
+    running: list[Started] = []
 
     def start(mongods: list[Mongod], *phases: dict[str, Any]) -> Started:
-        number = len(running)
-        job, out, progress = (tmp_path / f"{name}{number}.json" for name in ("job", "result", "progress"))
-        point = {
-            "id": "p01",
-            "shards": 0,
-            "topology": "standalone",
-            "cores": 2,
-            "processes": [mongod.info for mongod in mongods],
-            "collections": [],
-        }
-        uri = f"mongodb://127.0.0.1:{mongods[0].port}/"
-        job.write_text(json.dumps({"connection_string": uri, "point": point, "phases": phases}))
-        command = [sys.executable, "-m", "microshard.engines", "--job", str(job), "--out", str(out)]
-        process = subprocess.Popen([*command, "--progress", str(progress)], stderr=subprocess.PIPE, text=True)
-        running.append(process)
-        return Started(process, out, progress)
+        running.append(start_job(tmp_path, mongods, *phases))
+        return running[-1]
 
     yield start
-    for process in running:
-        process.kill()
-        process.wait()
-        if process.stderr is not None:
-            process.stderr.close()
+    for started in running:
+        started.process.kill()
+        started.process.communicate()

@@ -1,0 +1,174 @@
+"""Summaries of synthetic telemetry whose sums are known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from microshard.telemetry import summary
+
+
+def host_record(t: float, **changes: Any) -> dict[str, Any]:
+    return {
+        "t": t,
+        "seconds": 1.0,
+        "cpu": {"user": 0.5, "sys": 0.1, "iowait": 0.1, "idle": 0.3, "steal": 0.0},
+        "cores": 2,
+        "mem": {"total": 100, "available": 60},
+        "disk": {"vda": {"r_ios": 10, "w_ios": 20, "r_bytes": 1000, "w_bytes": 2000, "util": 0.5}},
+        "net": {"lo": {"rx_bytes": 7, "tx_bytes": 9}},
+        "proc": {"shard01": {"pid": 5, "cpu": 0.8, "rss": 1000, "r_bytes": 100, "w_bytes": 200}},
+    } | changes
+
+
+def server_record(t: float, process: str = "shard01", **changes: Any) -> dict[str, Any]:
+    return {
+        "t": t,
+        "process": process,
+        "opcounters": {"insert": 100.0, "command": 2.0},
+        "wt": {
+            "cache_bytes": 50,
+            "cache_max": 80,
+            "dirty_bytes": 5,
+            "read_into_bytes": 10.0,
+            "tickets_read_out": 1,
+            "tickets_write_out": 2,
+        },
+        "connections": 3,
+        "page_faults": 1.0,
+    } | changes
+
+
+def test_constant_rates_add_up_over_the_window() -> None:
+    found = summary.host_summary([host_record(float(t)) for t in range(100, 121)], 105, 115)
+    assert found["cpu"] == pytest.approx({"user": 0.5, "sys": 0.1, "iowait": 0.1, "idle": 0.3, "steal": 0})
+    assert found["processes"]["shard01"] == pytest.approx(
+        {"cpu_mean": 0.8, "cpu_max": 0.8, "rss_max": 1000, "r_bytes": 1000, "w_bytes": 2000}
+    )
+    assert found["disk"]["vda"] == pytest.approx(
+        {"r_ios_mean": 10, "w_ios_mean": 20, "r_bytes_mean": 1000, "w_bytes_mean": 2000, "util_mean": 0.5}
+    )
+    assert found["net"]["lo"] == pytest.approx({"rx_bytes": 70, "tx_bytes": 90})
+
+
+@given(st.floats(100, 119), st.floats(0.01, 20), st.lists(st.floats(0, 2), min_size=21, max_size=21))
+def test_what_a_process_used_is_the_integral_of_its_rate(start: float, length: float, rates: list[float]) -> None:
+    end = min(start + length, 120.0)
+    records = [
+        host_record(100.0 + k, proc={"x": {"cpu": rate, "rss": 1, "r_bytes": 0, "w_bytes": rate}})
+        for k, rate in enumerate(rates)
+    ]
+    covered = [max(0.0, min(100 + k, end) - max(99 + k, start)) for k in range(21)]
+    used = sum(rate * seconds for rate, seconds in zip(rates, covered, strict=True))
+    found = summary.host_summary(records, start, end)
+    if found["records"]:
+        assert found["processes"]["x"]["w_bytes"] == pytest.approx(used, abs=1e-6)
+        assert found["processes"]["x"]["cpu_mean"] * (end - start) == pytest.approx(used, abs=1e-6)
+
+
+def test_a_window_shorter_than_the_interval_has_the_figures_of_its_record() -> None:
+    records = [host_record(float(t), cpu={"user": t / 1000, "idle": 0.0}) for t in range(100, 110)]
+    found = summary.host_summary(records, 103.2, 103.4)
+    assert found["records"] == 1
+    assert found["cpu"] == pytest.approx({"user": 0.104, "idle": 0})
+
+
+def test_means_and_maxima_of_a_process_that_was_there_for_half_of_the_window() -> None:
+    records = [host_record(float(t), **({} if t <= 105 else {"proc": {}})) for t in range(101, 111)]
+    found = summary.host_summary(records, 100, 110)["processes"]["shard01"]
+    assert found["cpu_mean"] == pytest.approx(0.4)
+    assert found["cpu_max"] == 0.8
+
+
+def test_the_size_of_db_paths_is_that_nearest_to_the_end() -> None:
+    records = [host_record(float(t), db_path_bytes={"shard01": t}) for t in (100, 105, 110, 115)]
+    assert summary.host_summary(records, 101, 111)["db_path_bytes"] == {"shard01": 110}
+
+
+def test_a_window_without_records_says_so() -> None:
+    assert summary.host_summary([host_record(100.0)], 200, 210) == {"records": 0}
+
+
+def test_without_their_length_records_begin_where_the_last_one_ended() -> None:
+    records = [{"t": t} for t in (100.0, 103.0, 104.0)]
+    parts = summary.window(records, 101.0, 110.0)
+    assert [part.seconds for part in parts] == [2.0, 1.0]
+
+
+def test_servers_are_summed_one_by_one_and_together() -> None:
+    records = [server_record(float(t), name) for t in range(100, 111) for name in ("shard01", "shard02")]
+    found = summary.server_summary(records, 100, 110)
+    assert found["shard01"] == {
+        "records": 10,
+        "unanswered": 0,
+        "operations": {"command": 20, "insert": 1000},
+        "page_faults": 10,
+        "cache_read_bytes": 100,
+        "connections_max": 3,
+        "cache_bytes_max": 50,
+        "cache_max": 80,
+        "dirty_bytes_max": 5,
+        "tickets_read_out_max": 1,
+        "tickets_write_out_max": 2,
+    }
+    assert summary.server_sums(found.values()) == {
+        "operations": {"command": 40, "insert": 2000},
+        "page_faults": 20,
+        "cache_read_bytes": 200,
+        "unanswered": 0,
+    }
+
+
+def test_a_server_that_did_not_answer_is_counted_inside_the_window_only() -> None:
+    silent = [{"t": float(t), "process": "shard01", "error": "NetworkTimeout"} for t in range(100, 111)]
+    assert summary.server_summary(silent, 102, 105)["shard01"] == {"records": 0, "unanswered": 4}
+
+
+def test_hosts_are_weighted_by_their_cores() -> None:
+    busy = [host_record(101.0, cpu={"user": 1.0}, cores=6)]
+    idle = [host_record(101.0, cpu={"user": 0.0}, cores=2, proc={"client": {"cpu": 1, "rss": 1}})]
+    found = summary.summarise({"db": busy, "client": idle}, [], 100, 101)
+    assert found["cpu"]["user"] == pytest.approx(0.75)
+    assert set(found["processes"]) == {"shard01", "client"}
+    assert set(found["disk"]) == {"db:vda", "client:vda"}
+
+
+def write(path: Path, *lines: dict[str, Any], torn: str = "") -> None:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines) + torn)
+
+
+def test_telemetry_is_put_beside_each_phase(tmp_path: Path) -> None:
+    write(tmp_path / "host-local.jsonl", *(host_record(float(t)) for t in range(100, 121)), torn='{"t": 121, "cp')
+    write(tmp_path / "server.jsonl", *(server_record(float(t)) for t in range(100, 121)))
+    result: dict[str, Any] = {
+        "phases": [
+            {"name": "load", "started": 100.0, "ended": 110.0},
+            {"name": "measure", "started": 500.0, "ended": 510.0},
+            {"name": "broken"},
+        ]
+    }
+    summary.attach(result, tmp_path)
+    load, measure, broken = result["phases"]
+    assert load["telemetry"]["cpu"]["user"] == 0.5
+    assert load["telemetry"]["processes"]["shard01"]["cpu_mean"] == 0.8
+    assert load["telemetry"]["servers"]["shard01"]["operations"]["insert"] == 1000
+    assert load["telemetry"]["problems"] == ["host-local.jsonl:22: the last line is torn; left out"]
+    assert "no record of local covers this phase" in measure["telemetry"]["problems"]
+    assert "telemetry" not in broken
+
+
+def test_a_folder_without_telemetry_leaves_the_result_alone(tmp_path: Path) -> None:
+    result: dict[str, Any] = {"phases": [{"name": "load", "started": 1.0, "ended": 2.0}]}
+    summary.attach(result, tmp_path / "none")
+    assert result == {"phases": [{"name": "load", "started": 1.0, "ended": 2.0}]}
+
+
+def test_lines_that_are_no_records_are_named_and_left_out() -> None:
+    found = summary.parse('{"t": 1}\nrubbish\n[1]\n{"t": 2}\n', "x.jsonl")
+    assert [record["t"] for record in found.records] == [1, 2]
+    assert found.problems == ["x.jsonl:2: not JSON; left out", "x.jsonl:3: not a record; left out"]
