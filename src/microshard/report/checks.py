@@ -61,7 +61,7 @@ def _failed(model: ReportModel) -> Iterator[Notice]:
     for point in model.points:
         if point.state == "failed":
             why = f": {_first_line(_own_problems(point)[0])}" if _own_problems(point) else ""
-            yield Notice("error", f"{point.label} has no valid measurement{why}", point.id)
+            yield Notice("error", f"no valid measurement of {point.label}{why}", point.id)
 
 
 def _invalid(model: ReportModel) -> Iterator[Notice]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LEFT, RIGHT, TOP, BOTTOM = 44.0, 70.0, 25.0, 38.0  # margins in points; the labels of the lines stand on the right
+LEFT, RIGHT, TOP, BOTTOM = 42.0, 66.0, 25.0, 38.0  # margins in points; the labels of the lines stand on the right
 MOST_SERIES = 6  # beyond, single lines cannot be told apart
 MOST_TICKS = 9
 

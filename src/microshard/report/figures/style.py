@@ -48,8 +48,8 @@ COLOURS: Final[Mapping[str, tuple[str, str]]] = {
 }
 SERIES: Final = tuple(f"series-{n}" for n in range(1, 7))
 
-WIDTH: Final = 374.0  # points; a phone shows them at about this width, so text keeps its size
-PLOT: Final = 214.0  # height of the plot with its axis labels, points
+WIDTH: Final = 340.0  # points; a phone shows them at about this width, so text keeps its size
+PLOT: Final = 200.0  # height of the plot with its axis labels, points
 TITLE: Final = 15.5  # height of a line of the title, points
 SUBTITLE: Final = 15.0
 TEXT: Final = 10.5  # font size of labels, points
@@ -76,7 +76,7 @@ def new_figure(title: str, subtitle: str, plot_height: float = PLOT) -> tuple[Fi
     """An empty figure with its heading, and the height of that heading in points."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - matplotlib is slow to import, and the command line starts without it
 
-    lines = textwrap.wrap(title, 49)
+    lines = textwrap.wrap(title, 44)
     heading = TITLE * len(lines) + SUBTITLE + 9
     height = heading + plot_height
     figure = Figure(figsize=(WIDTH / 72, height / 72), facecolor=colour("surface"))

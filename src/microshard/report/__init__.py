@@ -1,0 +1,36 @@
+"""The report of a run: a model, a table for the terminal, pictures, one self-contained page, and data files.
+
+`build` reads a run's folder into a `ReportModel`; `write` puts report.html, the pictures, figures.csv and summary.json
+into its `report/`. Definitions of all figures: docs/report.md.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from microshard.report.model import ReportModel
+
+
+def build(run_folder: Path) -> ReportModel:
+    """The report of a run as it is now: complete, partly failed, or still going.
+
+    Raises RunFolderError when the folder is not a run of ours; nothing else that is missing or broken raises.
+    """
+    from microshard.report.assemble import build as assemble  # noqa: PLC0415 - the command line starts without numpy
+
+    return assemble(run_folder)
+
+
+def write(run_folder: Path) -> Path:
+    """Write all files of the report, each atomically, and return the path of report.html.
+
+    Raises RunFolderError when the folder is not a run of ours, OSError when it cannot be written.
+    """
+    from microshard.report.output import write_all  # noqa: PLC0415 - the command line starts without matplotlib
+
+    return write_all(Path(run_folder), build(run_folder))
+
+
+__all__ = ["build", "write"]

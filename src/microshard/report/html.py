@@ -1,0 +1,313 @@
+"""The page: one HTML file with everything in it, made from the model, the pictures and a template."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from microshard.report import format as fmt
+from microshard.report import takeaways
+from microshard.report.figures.style import COLOURS
+from microshard.report.model import PointReport, ReportModel
+from microshard.report.read import items, mapping, number, text
+from microshard.stats import CurveDistance, Refused, UslFit
+
+if TYPE_CHECKING:
+    from microshard.report.figures import Picture
+
+_OWN = {
+    "net.port",
+    "net.bindIp",
+    "storage.dbPath",
+    "systemLog.path",
+    "processManagement.pidFilePath",
+    "replication.replSetName",
+}
+_HOST = {"cpu": "CPU", "ram_mib": "RAM", "python": "Python"}
+_ROLE_NAMES = {
+    "shard": "shards",
+    "member": "members",
+    "standalone": "server",
+    "config": "config servers",
+    "mongos": "mongos",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A figure in large type."""
+
+    value: str
+    name: str
+    note: str = ""
+
+
+def page(model: ReportModel, pictures: list[Picture]) -> str:
+    """The whole page as text; it asks for nothing from outside."""
+    from jinja2 import Environment, StrictUndefined  # noqa: PLC0415 - the command line starts without it
+    from markupsafe import Markup  # noqa: PLC0415
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["svg"] = Markup  # drawn by us, text in it is escaped
+    source = resources.files("microshard.report").joinpath("assets")
+    css = source.joinpath("report.css").read_text(encoding="utf-8")
+    template = environment.from_string(source.joinpath("report.html.j2").read_text(encoding="utf-8"))
+    return template.render(
+        model=model,
+        fmt=fmt,
+        css=Markup(_palette() + css),  # noqa: S704 - our own file
+        headline=takeaways.headline(model),
+        tiles=list(tiles(model)),
+        pictures=pictures,
+        rows=[
+            (point, model.figures(point), model.figures(point, model.load) if model.load else None)
+            for point in model.points
+        ],
+        columns=_columns(model),
+        scaling=list(scaling(model)),
+        configuration=configuration(model),
+        caches=caches(model),
+        method=list(method(model)),
+        options=options,
+        processes=processes,
+        levels={level: [n for n in model.notices if n.level == level] for level in ("error", "warning", "note")},
+    )
+
+
+def _palette() -> str:
+    """The colours of the pictures as CSS variables, light and dark."""
+    light = "".join(f"--{role}:{pair[0]};" for role, pair in COLOURS.items())
+    dark = "".join(f"--{role}:{pair[1]};" for role, pair in COLOURS.items())
+    return f":root{{{light}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
+
+
+def tiles(model: ReportModel) -> Iterator[Tile]:
+    """The few figures a reader looks for first."""
+    rows = [
+        (p, f, f.speed_up) for p, f in takeaways.measured(model) if f.speed_up is not None and f.estimate is not None
+    ]
+    if rows:
+        best, figures, speed = max(rows, key=lambda row: row[2].value)
+        span = ""
+        if speed.interval is not None and speed.interval.low != speed.interval.high:
+            span = f"{fmt.factor(speed.interval.low)} to {fmt.factor(speed.interval.high)}"
+        if len(rows) > 1:
+            yield Tile(f"{fmt.factor(speed.value)} {fmt.TIMES}", f"best speed-up, {best.label}", span)
+        yield Tile(
+            f"{fmt.number(figures.estimate.value if figures.estimate else None)} {figures.unit}",
+            f"{figures.metric}, {best.label}",
+        )
+        if figures.efficiency is not None and len(rows) > 1:
+            cores = figures.efficiency_of_cores
+            note = f"{fmt.per_cent(cores.value)} of the cores" if cores is not None else ""
+            yield Tile(fmt.per_cent(figures.efficiency.value), "efficiency there", note)
+        if best.published_speed_up is not None and len(rows) > 1:
+            yield Tile(f"{fmt.factor(best.published_speed_up)} {fmt.TIMES}", "published there", "another machine")
+    given = [point.answers for point in model.points if point.answers != "none"]
+    if given:
+        wrong = given.count("differs")
+        yield Tile(
+            "all equal" if not wrong else f"{wrong} differ", "answers", f"{fmt.count(len(given), 'point')} compared"
+        )
+
+
+def _columns(model: ReportModel) -> dict[str, bool]:
+    """Which groups of columns the summary table has data for."""
+    figures = [f for p in model.points if (f := model.figures(p)) is not None]
+    return {
+        "efficiency": any(f.efficiency for f in figures),
+        "cores": any(f.efficiency_of_cores for f in figures),
+        "published": any(p.published_speed_up for p in model.points),
+        "load": any(model.figures(p, model.load) for p in model.points) if model.load else False,
+        "cpu": any(f.cpu for f in figures),
+        "disk": any(p.storage for p in model.points),
+        "folders": any(p.storage and p.storage.db_path for p in model.points),
+    }
+
+
+def scaling(model: ReportModel) -> Iterator[str]:
+    """What the Universal Scalability Law and the published curve say, in sentences."""
+    usl, distance = model.usl, model.distance
+    if isinstance(usl, UslFit):
+        yield (
+            f"Universal Scalability Law: contention σ = {fmt.spread(usl.sigma)}, "  # noqa: RUF001
+            f"coherency κ = {fmt.spread(usl.kappa)}; the fit is at most {fmt.per_cent(usl.misfit)} off at a point."
+        )
+        if usl.knee is not None:
+            note = f" ({usl.knee_note})" if usl.knee_note else ""
+            yield (
+                f"Its knee, beyond which more shards are slower, is at {fmt.spread(usl.knee)} shards{note}; the interval "
+                "knows the scatter of the repetitions only, not whether the law holds."
+            )
+        else:
+            yield f"No knee is claimed: {usl.knee_note}."
+    elif isinstance(usl, Refused):
+        yield f"The Universal Scalability Law is not fitted: {usl.reason}."
+    if isinstance(distance, CurveDistance):
+        where = "below" if distance.bias < 1 else "above"
+        yield (
+            f"Shape against the published curve: {fmt.spread(distance.distance)} {fmt.TIMES} apart on average "
+            f"(1 is the same shape), the measured speed-up lying {where} it."
+        )
+
+
+def configuration(model: ReportModel) -> list[tuple[str, list[tuple[str, str]]]]:
+    """What was measured on what: groups of names and values."""
+    storage = mapping(mapping(model.definition.get("topology")).get("storage"))
+    first = model.points[0].plan if model.points else {}
+    groups = [
+        ("Topology", list(_topology(model, storage, first))),
+        ("Host", [(_HOST.get(k, k.replace("_", " ")), _value(k, v)) for k, v in model.host.items() if text(v)]),
+        ("Versions", [(k, text(v)) for k, v in model.versions.items() if text(v)]),
+        ("Hashes (SHA-256)", [(k, text(v)) for k, v in model.hashes.items()]),
+        ("Run", list(_run(model))),
+    ]
+    return [(name, rows) for name, rows in groups if rows]
+
+
+def _topology(model: ReportModel, storage: Mapping[str, Any], first: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    kinds = list(dict.fromkeys(point.topology.replace("_", " ") for point in model.points))
+    yield "kind", ", ".join(kinds)
+    shards = list(dict.fromkeys(point.shards for point in model.points if point.shards))
+    if shards:
+        yield "shards", ", ".join(map(str, shards[:24]))
+    if model.embedded is not None and shards:
+        version = text(model.versions.get("MongoDB"))
+        yield (
+            "router",
+            f"MongoDB {version} behind microshard's embedded router, which hands each operation to the routing code of "
+            "a mongod; not a mongos of MongoDB"
+            if model.embedded
+            else f"mongos {version} of MongoDB",
+        )
+    for name in ("engine", "block_compressor", "journal_compressor"):
+        if text(storage.get(name)):
+            yield name.replace("_", " "), text(storage[name])
+    for collection in items(first.get("collections")):
+        key = ", ".join(f"{k}: {v}" for k, v in mapping(mapping(collection).get("shard_key")).items())
+        chunks = items(mapping(collection).get("chunks"))
+        yield (
+            text(mapping(collection).get("namespace")),
+            f"shard key {{{key}}}, "
+            + ("pre-split, one or more chunks a shard" if chunks else "initial chunks by MongoDB"),
+        )
+    balancer = mapping(first.get("balancer"))
+    if balancer:
+        yield "balancer", "on" if balancer.get("enabled") else "off"
+    compressors = items(first.get("network_compressors"))
+    if compressors:
+        yield "network compressors", ", ".join(map(text, compressors))
+
+
+def _run(model: ReportModel) -> Iterator[tuple[str, str]]:
+    yield "run", model.run_id
+    yield "made", fmt.moment(model.created)
+    if model.started is not None and model.ended is not None:
+        yield "first to last phase", fmt.duration(model.ended - model.started)
+    yield "measurements", f"{model.steps_done:,} of {model.steps_planned:,}"
+    for phase in items(model.points[0].plan.get("phases")) if model.points else []:
+        parameters = ", ".join(
+            f"{k} {v}"
+            for k, v in mapping(mapping(phase).get("parameters")).items()
+            if isinstance(v, str | int | float) and text(v)
+        )
+        yield f"phase {text(mapping(phase).get('name'))}", f"{text(mapping(phase).get('engine'))}: {parameters}"
+
+
+def _value(name: str, value: object) -> str:
+    size = number(value)
+    if name == "ram_mib" and size is not None:
+        return f"{size:,.0f} MiB"
+    return text(value)
+
+
+def caches(model: ReportModel) -> list[tuple[str, str, str, str]]:
+    """The cache arithmetic by point: processes times MiB each = MiB in all, share of RAM. Equal points once."""
+    rows: dict[tuple[str, str, str], list[PointReport]] = {}
+    for point in model.points:
+        cache = mapping(point.plan.get("cache"))
+        each, total = number(cache.get("per_process_mib")), number(cache.get("total_mib"))
+        if each is None or total is None:
+            continue
+        ram = number(cache.get("ram_mib"))
+        way = " (through the engine's config string)" if cache.get("through_config_string") else ""
+        sums = (
+            f"{int(number(cache.get('processes')) or 0):,} {fmt.TIMES} {fmt.number(each)} MiB = {fmt.number(total)} MiB"
+        )
+        share = f"{fmt.number(total / ram * 100, 2)} % of RAM" if ram else ""
+        rows.setdefault((text(cache.get("policy")) + way, sums, share), []).append(point)
+    return [
+        (points[0].label if len(points) == 1 else f"{points[0].label} and {fmt.count(len(points) - 1, 'other')}", *key)
+        for key, points in rows.items()
+    ]
+
+
+def method(model: ReportModel) -> Iterator[str]:
+    """How it was measured, in sentences."""
+    metric = model.metric
+    yield (
+        f"A repetition is one execution of the workload's measured phase at one point; its value is the {metric} the "
+        f"engine reports. The figure of a point is the median of its valid repetitions ({model.repetitions} planned)."
+    )
+    order = mapping(model.definition.get("order"))
+    policy = {
+        "interleaved": "Repetitions are interleaved: every point once in a shuffled order, then every point again",
+        "random": "All repetitions of all points are taken in one random order",
+        "sequential": "All repetitions of a point are taken before the next point",
+    }.get(text(order.get("policy")))
+    if policy:
+        seed = f" (seed {order['seed']})" if order.get("seed") is not None else ""
+        again = any(m.purpose == "drift" for p in model.points for f in p.phases.values() for m in f.measurements)
+        yield policy + seed + ("; the first point comes once more at the end, to show drift." if again else ".")
+    if model.plan.get("redeploy") == "per_point":
+        yield (
+            "Each point is deployed and loaded once. While another point is measured its processes are parked: stopped "
+            "by SIGSTOP, so that they use no CPU but keep their memory and caches."
+        )
+    elif model.plan.get("redeploy") == "per_repetition":
+        yield "Each point is deployed and loaded anew before every repetition, and removed after it."
+    ways = {
+        text(m.notes["cache"])
+        for p in model.points
+        for f in p.phases.values()
+        for m in f.measurements
+        if m.notes.get("cache")
+    }
+    if ways:
+        yield "Cache before the measurement: " + "; ".join(sorted(ways)) + "."
+    yield (
+        "Intervals are bootstrap intervals at a nominal 95 % (percentile form below eight repetitions, BCa from there). "
+        "With n repetitions they cover the true median in at most 1 − 2^(1−n) of runs: 75 % for three, 94 % for five."  # noqa: RUF001
+    )
+    yield (
+        "The answers of all measurements that ask the same question are compared; one that differs makes its "
+        "measurement invalid, and it is not counted."
+    )
+
+
+def processes(point: PointReport) -> list[Mapping[str, Any]]:
+    """Processes of a point as the plan has them."""
+    return [p for p in items(point.plan.get("processes")) if isinstance(p, dict)]
+
+
+def options(point: PointReport) -> list[tuple[str, list[str]]]:
+    """By role, the options its processes have in common, as `key: value`; ports, paths and names are in the table."""
+    shared: dict[str, dict[str, str]] = {}
+    for process in processes(point):
+        role = text(process.get("role"))
+        flat = {key: value for key, value in _flat(mapping(process.get("options"))) if key not in _OWN}
+        known = shared.setdefault(role, flat)
+        shared[role] = {key: value for key, value in known.items() if flat.get(key) == value}
+    return [
+        (_ROLE_NAMES.get(role, role), [f"{k}: {v}" for k, v in keys.items()]) for role, keys in shared.items() if keys
+    ]
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", str(value).lower() if isinstance(value, bool) else text(value)

@@ -1,0 +1,152 @@
+"""The files of a report: written whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from microshard.report import takeaways
+from microshard.report.figures import pictures
+from microshard.report.html import page
+from microshard.report.model import CpuSplit, Measurement, PhaseFigures, PointReport, ReportModel
+from microshard.stats import Estimate, Refused
+
+COLUMNS = ("point", "label", "step", "purpose", "order", "phase", "metric", "unit", "value", "valid")
+
+
+def write_all(run_folder: Path, model: ReportModel) -> Path:
+    """Write report.html, the pictures, figures.csv and summary.json below RUN/report; returns the page's path."""
+    folder = run_folder / "report"
+    folder.mkdir(exist_ok=True)
+    drawn = pictures(model, folder)
+    for picture in drawn:
+        _write(folder / f"{picture.name}.png", picture.png)
+    for old in folder.glob("*.png"):
+        if old.stem not in {picture.name for picture in drawn}:
+            old.unlink()  # of an earlier report of this run, which had data this one does not
+    _write(folder / "figures.csv", tidy_csv(model).encode("utf-8"))
+    _write(folder / "summary.json", (json.dumps(summary(model), indent=1, default=str) + "\n").encode("utf-8"))
+    _write(folder / "report.html", page(model, drawn).encode("utf-8"))  # last: it names the others
+    return folder / "report.html"
+
+
+def _write(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def tidy_csv(model: ReportModel) -> str:
+    """One value a line: point, its axes, step, phase, metric, unit, value, valid."""
+    axes = sorted({key for point in model.points for key in point.axes})
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow([*COLUMNS[:2], *axes, *COLUMNS[2:]])
+    for point in model.points:
+        for figures in point.phases.values():
+            for m in figures.measurements:
+                head = [point.id, point.label, *(point.axes.get(axis, "") for axis in axes)]
+                for metric, unit, value in _values(m):
+                    valid = "true" if m.valid else "false"
+                    writer.writerow([*head, m.step, m.purpose, m.order, m.phase, metric, unit, repr(value), valid])
+    return buffer.getvalue()
+
+
+def _values(m: Measurement) -> Iterator[tuple[str, str, float]]:
+    if m.value is not None:
+        yield m.metric, m.unit, m.value
+    for number, sample in enumerate(m.samples, start=1):
+        yield f"{m.metric}, sample {number}", m.unit, sample
+    if m.seconds is not None:
+        yield "wall time", "s", m.seconds
+    if m.client_cpu_seconds is not None:
+        yield "client CPU time", "s", m.client_cpu_seconds
+    if m.cpu is not None:
+        for name in ("user", "sys", "iowait", "idle", "steal"):
+            yield f"cpu {name}", "share", getattr(m.cpu, name)
+    for role, cores in m.roles.items():
+        yield f"cpu of {role}", "cores", cores
+    if m.storage is not None:
+        yield "data size", "bytes", m.storage.data
+        yield "index size", "bytes", m.storage.index
+        if m.storage.db_path is not None:
+            yield "folder size", "bytes", m.storage.db_path
+
+
+def summary(model: ReportModel) -> dict[str, Any]:
+    """The figures of the report for other programs: medians, intervals, notices, fit and distance."""
+    usl = model.usl
+    return {
+        "microshard": 1,
+        "run": model.run_id,
+        "experiment": model.experiment,
+        "title": model.title,
+        "tool_version": model.version,
+        "created": model.created,
+        "headline": takeaways.headline(model),
+        "complete": model.complete,
+        "measurements": {"planned": model.steps_planned, "done": model.steps_done},
+        "axis": model.axis,
+        "main_phase": model.main,
+        "notices": [asdict(notice) for notice in model.notices],
+        "points": [_point(point) for point in model.points],
+        "scaling": {"refused": usl.reason} if isinstance(usl, Refused) else asdict(usl) if usl is not None else None,
+        "distance_to_published": asdict(model.distance) if model.distance is not None else None,
+        "host": dict(model.host),
+        "versions": dict(model.versions),
+        "hashes": dict(model.hashes),
+    }
+
+
+def _point(point: PointReport) -> dict[str, Any]:
+    return {
+        "id": point.id,
+        "label": point.label,
+        "axes": dict(point.axes),
+        "state": point.state,
+        "repetitions": {"planned": point.planned, "done": point.done},
+        "answers": point.answers,
+        "published_speed_up": point.published_speed_up,
+        "storage": None if point.storage is None else asdict(point.storage),
+        "problems": list(point.problems),
+        "phases": {name: _phase(figures) for name, figures in point.phases.items()},
+    }
+
+
+def _phase(figures: PhaseFigures) -> dict[str, Any]:
+    return {
+        "metric": figures.metric,
+        "unit": figures.unit,
+        "better": figures.better,
+        "values": list(figures.values),
+        "median": _estimate(figures.estimate),
+        "speed_up": _estimate(figures.speed_up),
+        "efficiency": _estimate(figures.efficiency),
+        "efficiency_of_cores": _estimate(figures.efficiency_of_cores),
+        "seconds": figures.seconds,
+        "cpu": _cpu(figures.cpu),
+        "cores_by_role": dict(figures.roles),
+        "client_cores": figures.client_cores,
+    }
+
+
+def _estimate(estimate: Estimate | None) -> Mapping[str, Any] | None:
+    return None if estimate is None else asdict(estimate)
+
+
+def _cpu(split: CpuSplit | None) -> Mapping[str, float] | None:
+    return None if split is None else asdict(split)
