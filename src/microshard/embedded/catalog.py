@@ -33,7 +33,8 @@ def raw_by_host(replies: dict[str, Any], hosts: dict[str, Any]) -> tuple[Documen
 
 async def _on_owners(request: Request, *, create: bool = False) -> Reply:
     """Run the command on every owner of its collection and answer as mongos does for several shards."""
-    bodies = await request.cluster.on_owners(request.database, request.collection, request.passed_on, create=create)
+    sent = request.durably if create else request.passed_on
+    bodies = await request.cluster.on_owners(request.database, request.collection, sent, create=create)
     replies = {
         shard: {key: value for key, value in wire.decode(body).items() if not key.startswith("$")}
         for shard, body in bodies.items()
@@ -50,7 +51,7 @@ async def _on_owners(request: Request, *, create: bool = False) -> Reply:
 async def _create(request: Request) -> Reply:
     if request.database in CONFIG_DATABASES:
         return await _on_config(request)
-    return checked(await request.cluster.on_primary(request.database, request.passed_on, create=True))
+    return checked(await request.cluster.on_primary(request.database, request.durably, create=True))
 
 
 @command("drop")
@@ -109,7 +110,7 @@ async def _modify(request: Request) -> Reply:
 async def _convert(request: Request) -> Reply:
     if await request.cluster.collection(request.namespace) is not None:
         raise CommandError(ILLEGAL_OPERATION, "can't convertToCapped a sharded collection")
-    return checked(await request.cluster.on_primary(request.database, request.passed_on))
+    return checked(await request.cluster.on_primary(request.database, request.durably))
 
 
 @command("createIndexes")

@@ -8,6 +8,7 @@ from typing import Any
 
 from bson import ObjectId
 
+from microshard.embedded import wire
 from microshard.embedded.cluster import Cluster
 from microshard.embedded.errors import CommandError
 from microshard.embedded.log import ServerLog
@@ -40,6 +41,8 @@ class Front:
         self.process_id = ObjectId()
         self.stop = asyncio.Event()
         self.build_info: dict[str, Any] = {}
+        self.default_concern: dict[str, Any] = {}  # what a write without a write concern is given
+        self.write_concern = b""  # the cluster's default as a BSON element, empty for w: 1
         self.wire_version = 17  # of MongoDB 6.0; replaced by what the router mongod says
         self._listeners: list[asyncio.Server] = []
 
@@ -89,6 +92,19 @@ class Front:
         self.build_info = await pool.call("admin", {"buildInfo": 1})
         self.wire_version = (await pool.call("admin", {"hello": 1}))["maxWireVersion"]
 
+    async def learn_defaults(self) -> None:
+        """Read the cluster's default write concern: a mongos adds it to writes that name none. CommandError."""
+        reply = await self.cluster.config.call("admin", {"getDefaultRWConcern": 1})
+        default = {
+            name: value for name, value in reply["defaultWriteConcern"].items() if name in ("w", "wtimeout", "j")
+        }
+        self.default_concern = {} if default.get("w") == 1 else {"writeConcern": default}
+        # A document of one field is its length, the element and a zero byte.
+        self.write_concern = wire.encode(self.default_concern)[4:-1]
+        for forwarded in self.forwarded.values():
+            if forwarded.name in ("insert", "update", "delete"):
+                forwarded.concern = self.write_concern
+
     async def show_signs_of_life(self) -> None:
         """Write to config.mongos that this router is there, as tools expect (sh.status). Runs until cancelled."""
         name = f"{os.uname().nodename}:{self.options.port}"
@@ -101,6 +117,7 @@ class Front:
             update = {"q": {"_id": name}, "u": {"$set": alive}, "upsert": True}
             try:
                 await self.cluster.config.call("config", {"update": "mongos", "updates": [update]})
+                await self.learn_defaults()
             except CommandError as error:
-                self.log.alert("SHARDING", "Cannot write to config.mongos", error=str(error))
+                self.log.alert("SHARDING", "Cannot reach the config server", error=str(error))
             await asyncio.sleep(PING_INTERVAL)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -54,7 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _version(mongod: Path) -> str:
     found = binary.version(mongod)
     # The first line is what programs read; the rest says that this is no mongos of MongoDB's.
-    return f'mongos version v{found.text}\nBuild Info: {{\n    "microshard": "{__version__}",\n    "what": "{about.WHAT}"\n}}'
+    build = json.dumps({"version": found.text, "microshard": __version__, "what": about.WHAT}, indent=4)
+    return f"mongos version v{found.text}\nBuild Info: {build}"
 
 
 class _Fork:
@@ -161,7 +163,7 @@ async def _serve_until_cancelled(front: Front, ready: _Fork | None) -> None:
     # The router mongod starts while the config servers may still be electing.
     pool, cluster_id = await asyncio.gather(router.become_primary(), _cluster_id(front))
     await router.identify(pool, cluster_id, chosen.config_servers)
-    await front.learn(pool)
+    await asyncio.gather(front.learn(pool), front.learn_defaults())
     await front.listen()
     if chosen.pid_file:
         chosen.pid_file.write_text(f"{os.getpid()}\n", encoding="ascii")

@@ -92,7 +92,7 @@ def distinct_pipeline(request: Request) -> list[Any]:
 @command("findAndModify", "findandmodify")
 async def _find_and_modify(request: Request) -> Reply:
     cluster = request.cluster
-    rest = request.passed_on
+    rest = request.durably
 
     async def attempt() -> bytes:
         collection = await cluster.collection(request.namespace)

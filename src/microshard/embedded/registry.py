@@ -65,6 +65,11 @@ class Request:
         """The command without what belongs to the client's conversation with the router."""
         return {key: value for key, value in self.document.items() if key not in ENVELOPE}
 
+    @property
+    def durably(self) -> Document:
+        """The command to be passed on, with the cluster's default write concern unless it names its own."""
+        return {**self.passed_on, **({} if "writeConcern" in self.document else self.front.default_concern)}
+
     def fields(self, *names: str) -> Document:
         """Those of the named fields that the command has."""
         return {name: self.document[name] for name in names if name in self.document}

@@ -55,7 +55,8 @@ class RouterOptions:
     verbosity: int = 0
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """Between fork and exec: have the kernel kill this process when the one that started it ends (Linux)."""
     # The signal comes when the *thread* that forked ends: the front forks from its main thread, which lives longest.
     parent = os.getppid()
     if sys.platform == "linux":
@@ -139,7 +140,7 @@ class RouterMongod:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # a Ctrl-C at the terminal is the front's to handle
-            preexec_fn=_die_with_parent,  # noqa: PLW1509 - the front has one thread
+            preexec_fn=die_with_parent,  # noqa: PLW1509 - the front has one thread
         )
         self._mark(self._process.pid)
 

@@ -34,17 +34,24 @@ _NAME = _BODY + 4  # its first element: type, name
 # A failed reply begins with "ok": 0.0.
 _NOT_OK = b"\x01ok\x00" + bytes(8)
 # Names whose presence anywhere in a body sends a message the long way, where it is looked at properly.
-_SUSPECTS = (b"lsid\0", b"txnNumber\0", b"$changeStream\0")
+_SUSPECTS = (b"lsid\0", b"txnNumber\0")
+_SUSPECT_STAGES = (b"$changeStream\0", b"$out\0", b"$merge\0")
 _MAX_WAITING = 1 << 16  # bytes of further requests read ahead while one is under way
 
 
 @dataclass(slots=True)
 class Forwarded:
-    """A command of the short way: what its first element becomes, how much longer that is, how often it was used."""
+    """A command of the short way.
+
+    `cluster_name` is what its first element becomes, `growth` how many bytes longer that is. `concern` is the cluster's
+    default write concern as a BSON element, for a write that has none of its own: a mongos adds it, a mongod does not.
+    """
 
     name: str
     cluster_name: bytes
     growth: int
+    suspects: tuple[bytes, ...]
+    concern: bytes = b""
     count: int = 0
 
 
@@ -55,8 +62,24 @@ def forwarded_commands() -> dict[bytes, Forwarded]:
         cluster = "cluster" + name[0].upper() + name[1:]
         # string; double, int32 and int64 for the collectionless form of aggregate; int64 is a cursor's number
         for kind in (b"\x12",) if name == "getMore" else (b"\x02", b"\x01", b"\x10", b"\x12"):
-            table[kind + name.encode()] = Forwarded(name, kind + cluster.encode(), len(cluster) - len(name))
+            suspects = _SUSPECTS + (_SUSPECT_STAGES if name == "aggregate" else ())
+            table[kind + name.encode()] = Forwarded(name, kind + cluster.encode(), len(cluster) - len(name), suspects)
     return table
+
+
+def with_concern(message: bytes, body_end: int, name_end: int, concern: bytes) -> bytes:
+    """A write with the default write concern, unless it brings its own."""
+    field = concern[: concern.index(0, 1) + 1]
+    body = message[_BODY:body_end]
+    # Nearly always the name is either absent or a field of the command; only then it is worth the walk.
+    if message.find(field, name_end, body_end) >= 0 and field[1:-1].decode() in wire.top_level_names(body):
+        return message
+    return b"".join((
+        _INT32.pack(len(message) + len(concern)),
+        message[4:_BODY],
+        wire.append_field(body, concern),
+        message[body_end:],
+    ))  # fmt: skip
 
 
 class ClientConnection(wire.Framed):
@@ -141,11 +164,13 @@ class ClientConnection(wire.Framed):
             command = self._forwarded.get(message[_NAME:name_end])
             if command is not None:
                 body_end = _BODY + int.from_bytes(message[_BODY:_NAME], "little")
-                for suspect in _SUSPECTS:
+                for suspect in command.suspects:
                     if message.find(suspect, name_end, body_end) >= 0:
                         break
                 else:
                     if not self.front.pins or command.name != "getMore":
+                        if command.concern:
+                            message = with_concern(message, body_end, name_end, command.concern)
                         self._forward(message, name_end, command)
                         return
         self._task = self.front.loop.create_task(self._long_way(message))
@@ -299,18 +324,25 @@ class ClientConnection(wire.Framed):
         command = self._forwarded.get(request.body[4:name_end])
         if command is None:
             return False
-        if command.name == "aggregate" and b"$changeStream\0" in request.body:
-            self._refuse_change_streams(request.body)
-        if command.name == "getMore" and _INT64.unpack_from(request.body, name_end + 1)[0] in self.front.pins:
+        body, concern = request.body, command.concern
+        if command.name == "aggregate":
+            concern = self._concern_of_stages(body)
+        if command.name == "getMore" and _INT64.unpack_from(body, name_end + 1)[0] in self.front.pins:
             return False
-        # A body's flags stay behind: the reply is always awaited, so that the client's next request comes after it.
-        message = wire.build(request.body, sequences=request.sequences, request_id=request.request_id)
+        if concern and "writeConcern" not in wire.top_level_names(body):
+            body = wire.append_field(body, concern)
+        # The flags stay behind: the reply is always awaited, so that the client's next request comes after it.
+        message = wire.build(body, sequences=request.sequences, request_id=request.request_id)
         self._forward(message, _BODY + name_end, command)
         return True
 
-    @staticmethod
-    def _refuse_change_streams(body: bytes) -> None:
+    def _concern_of_stages(self, body: bytes) -> bytes:
+        """The default write concern when a pipeline writes. CommandError when it is a change stream."""
+        if not any(stage in body for stage in _SUSPECT_STAGES):
+            return b""
         pipeline = wire.decode_raw(body).get("pipeline", ())
-        if any(isinstance(stage, Mapping) and "$changeStream" in stage for stage in pipeline):
+        stages = {name for stage in pipeline if isinstance(stage, Mapping) for name in stage}
+        if "$changeStream" in stages:
             raise CommandError(CHANGE_STREAM_UNSUPPORTED, "The $changeStream stage is only supported on replica sets: "
                                "the embedded mongos has no change streams.")  # fmt: skip
+        return self.front.write_concern if stages & {"$out", "$merge"} else b""

@@ -166,7 +166,10 @@ async def _zone_range(request: Request) -> Reply:
          "usersInfo", "rolesInfo")  # fmt: skip
 async def _by_config_server(request: Request) -> Reply:
     rest = {key: value for key, value in request.passed_on.items() if key != "inMemory"}
-    return checked(await request.cluster.config.call_raw(request.database, rest))
+    reply = checked(await request.cluster.config.call_raw(request.database, rest))
+    if request.name == "setDefaultRWConcern":
+        await request.front.learn_defaults()
+    return reply
 
 
 # --- chunks
