@@ -18,6 +18,7 @@ from microshard.definition.shape import Shape, describe, dotted_keys, shape_of
 from microshard.definition.source import KeyPath, Source, Spot
 
 EXPERIMENT = shape_of(Experiment)
+_ENOUGH = 200  # errors explained at once; nearest names take time, and nobody reads further
 _NUMBER = re.compile(r"[-+]?[0-9][0-9_.]*([eE][-+]?[0-9]+)?")
 _OUR_KEY = re.compile(r"([a-z_]+): (.*)", re.DOTALL)
 
@@ -55,7 +56,7 @@ class Checker:
     def problems(self, error: ValidationError) -> list[Problem]:
         """Every error of pydantic's, in words; those about values already reported are left out."""
         found: dict[tuple[KeyPath, str], Problem] = {}
-        for details in error.errors(include_url=False, include_input=False):
+        for details in error.errors(include_url=False, include_input=False)[:_ENOUGH]:
             place = self._place(details)
             if place is None or self._is_bad(place.path):
                 continue
@@ -100,12 +101,8 @@ class Checker:
         if isinstance(value, str) and spot.plain and not spot.bad and shape.kind == "any":
             meaning = scalars.yaml_1_1(value)
             if meaning:
-                remedy = (
-                    "write true or false" if meaning == "true or false" else f"YAML 1.2 has no such form for {meaning}"
-                )
-                message = (
-                    f"{printable(value)} is text in YAML 1.2, not {meaning}; {remedy}, or put quotes around the text"
-                )
+                remedy = "write true or false, or " if meaning == "true or false" else ""
+                message = f"{printable(value)} is text in YAML 1.2, not {meaning}; {remedy}quote it if text is meant"
                 found.append(self.at_value(path, message, found=scalars.found(value)))
         parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
         for part, inner in parts:

@@ -9,6 +9,8 @@ from typing import Literal
 # Wider lines are shown around the place only; a report of a hundred columns still fits most terminals.
 _SHOWN_COLUMNS = 100
 
+_SHOWN = 50
+
 COMMAND_LINE = "--set"
 
 
@@ -80,7 +82,9 @@ def sorted_problems(problems: Iterable[Problem]) -> list[Problem]:
 
 def render(problems: Sequence[Problem]) -> str:
     """All problems for people, with a last line that counts them when there are several."""
-    parts = [str(p) for p in problems]
+    parts = [str(p) for p in problems[:_SHOWN]]
+    if len(problems) > _SHOWN:
+        parts.append(f"… and {len(problems) - _SHOWN} more")
     if len(problems) > 1:
         errors = sum(p.severity == "error" for p in problems)
         parts.append(f"{errors} errors" if errors == len(problems) else f"{len(problems)} problems, {errors} errors")

@@ -148,7 +148,7 @@ def parse(file: str, text: str) -> tuple[dict[str, Any], Source, list[Problem]]:
     except MarkedYAMLError as error:
         at, message = syntax.explain(error, source.lines)
         raise DefinitionError([*composer.problems, source.problem(at, "", message)]) from None
-    except (YAMLError, ValueError, AttributeError, IndexError, TypeError) as error:
+    except (YAMLError, ValueError, AttributeError, IndexError, TypeError, RecursionError) as error:
         # The parser's own slips on broken input, such as a directive cut short: still only an error in the file.
         message = f"is not YAML: {printable(str(error).splitlines()[0] if str(error) else 'cannot be parsed', 100)}"
         raise DefinitionError([*composer.problems, source.problem((1, 1), "", message)]) from None
@@ -271,9 +271,14 @@ class _Composer:
 
     def _key(self, event: Event) -> str | None:
         """The key, or None where it is none (reported)."""
+        if isinstance(event, SequenceStartEvent | MappingStartEvent):
+            # Refused at once: keys in keys would nest without being counted as levels.
+            template = isinstance(event, MappingStartEvent)
+            hint = "; templates such as {{ name }} are not filled in" if template else ""
+            raise self._stop(event, f"a key must be text{hint}")
         key, _ = self._node(event, _at(event))
         if not isinstance(event, ScalarEvent) or event.tag is not None:
-            self._note(event, "a key must be text")
+            self._note(event, "a key must be plain text")
             return None
         if event.style not in {None, ""}:
             return str(event.value)

@@ -21,6 +21,8 @@ _EXPLAINED = (
     ("expected ',' or ']'", "the list in [ ] is not closed, or a comma is missing"),
     ("expected ',' or '}'", "the mapping in { } is not closed, or a comma is missing"),
     ("expected <block end>", "is indented unlike its neighbours, or mixes list items (-) with keys"),
+    ("expected the node content, but found '<stream end>'", "the file ends inside [ ] or { } that are not closed"),
+    ("expected the node content", "a value is missing here, or needs quotes"),
     ("could not find expected ':'", "a key without a colon"),
     ("unknown escape character", "an unknown escape in double quotes; double the backslash or use single quotes"),
     ("incompatible YAML document", "experiment files are YAML 1.2; remove the %YAML line"),
