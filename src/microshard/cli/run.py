@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ def command(file: Path, scale: str | None, overrides: dict[str, Any], runs: Path
     from microshard.run.execute import execute
     from microshard.run.prepare import prepared
 
+    if keep:
+        overrides = {**overrides, "teardown": "keep"}
     with prepared(file, scale=scale, overrides=overrides, runs=runs) as ready:
-        if keep:
-            ready = dataclasses.replace(ready, plan=dataclasses.replace(ready.plan, teardown="keep"))
         return execute(ready, runs, Console())

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,7 +61,7 @@ class Api:
         making = Config(retries={"mode": "standard", "total_max_attempts": 1}, **times)
         self._reader = session.client("ec2", endpoint_url=endpoint, config=reading)
         self._maker = session.client("ec2", endpoint_url=endpoint, config=making)
-        self._ssm: Callable[[], Any] = lambda: session.client("ssm", endpoint_url=endpoint, config=reading)
+        self._ssm = functools.cache(lambda: session.client("ssm", endpoint_url=endpoint, config=reading))
 
     def call(self, action: str, **parameters: Any) -> dict[str, Any]:
         """One call with standard retries, for reading and deleting. Raises CloudError."""

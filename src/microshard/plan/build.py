@@ -49,11 +49,12 @@ def build(experiment: Experiment, points: Sequence[PointDefinition], inputs: Inp
     _refuse(points, inputs)
     redeploy, why = _redeploy(experiment, points)
     host = Host(name="local", address="127.0.0.1", groups=_GROUPS)
-    planned = _points(points, host, inputs, one_range=redeploy == "per_repetition")
-    together = sum if redeploy == "per_point" else max
+    keeps = experiment.teardown != "always"
+    planned = _points(points, host, inputs, one_range=redeploy == "per_repetition" and not keeps)
+    together = sum if redeploy == "per_point" or keeps else max
     memory = together(p.memory_mib for p in planned)
     warnings = [why] if why else []
-    if redeploy == "per_point" and experiment.order.redeploy == "auto" and _too_much(memory, inputs):
+    if redeploy == "per_point" and not keeps and experiment.order.redeploy == "auto" and _too_much(memory, inputs):
         redeploy = "per_repetition"
         planned = _points(points, host, inputs, one_range=True)
         together = max

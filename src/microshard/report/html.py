@@ -138,8 +138,8 @@ def scaling(model: ReportModel) -> Iterator[str]:
         if usl.knee is not None:
             note = f" ({usl.knee_note})" if usl.knee_note else ""
             yield (
-                f"Its knee, beyond which more shards are slower, is at {fmt.spread(usl.knee)} shards{note}; the interval "
-                "knows the scatter of the repetitions only, not whether the law holds."
+                f"Its knee, beyond which more shards are slower, is at {fmt.spread(usl.knee)} shards{note}; the "
+                "interval knows the scatter of the repetitions only, not whether the law holds."
             )
         else:
             yield f"No knee is claimed: {usl.knee_note}."
@@ -188,11 +188,9 @@ def _topology(model: ReportModel, storage: Mapping[str, Any], first: Mapping[str
     for collection in items(first.get("collections")):
         key = ", ".join(f"{k}: {v}" for k, v in mapping(mapping(collection).get("shard_key")).items())
         chunks = items(mapping(collection).get("chunks"))
-        yield (
-            text(mapping(collection).get("namespace")),
-            f"shard key {{{key}}}, "
-            + ("pre-split, one or more chunks a shard" if chunks else "initial chunks by MongoDB"),
-        )
+        name = text(mapping(collection).get("namespace"))
+        split = "pre-split before the load" if chunks else "initial chunks by MongoDB"
+        yield "collection", f"{name}, shard key {{{key}}}, {split}"
     balancer = mapping(first.get("balancer"))
     if balancer:
         yield "balancer", "on" if balancer.get("enabled") else "off"
@@ -278,8 +276,10 @@ def method(model: ReportModel) -> Iterator[str]:
     if ways:
         yield "Cache before the measurement: " + "; ".join(sorted(ways)) + "."
     yield (
-        "Intervals are bootstrap intervals at a nominal 95 % (percentile form below eight repetitions, BCa from there). "
-        "With n repetitions they cover the true median in at most 1 − 2^(1−n) of runs: 75 % for three, 94 % for five."  # noqa: RUF001
+        "Intervals are bootstrap intervals at a nominal 95 % (percentile form below eight repetitions, BCa from "
+        "there). "
+        "With n repetitions they cover the true median in at most 1 \N{MINUS SIGN} 2^(1\N{MINUS SIGN}n) of runs: "
+        "75 % for three, 94 % for five."
     )
     yield (
         "The answers of all measurements that ask the same question are compared; one that differs makes its "

@@ -60,6 +60,8 @@ def _report(folder: RunFolder, outcome: Outcome, console: Console) -> None:
         console.print("[yellow]budget.max_hours was reached[/yellow]: the rest of the measurements was not taken")
     if outcome.stopped_by is not None:
         console.print(f"Stopped by signal {outcome.stopped_by}; everything that was started is stopped.")
+    for point, connection in outcome.kept.items():
+        console.print(f"{point} is still running: {connection} (stop with: microshard down {folder.run_id})", highlight=False, soft_wrap=True)
     for item in outcome.left:
         console.print(f"[red]left behind:[/red] {item}", highlight=False)
     stages = ", ".join(f"{name} {duration(seconds)}" for name, seconds in outcome.stages.items())

@@ -20,7 +20,7 @@ from microshard.errors import (
     MicroshardError,
 )
 from microshard.plan.model import Plan, Point, Step
-from microshard.run import leftovers
+from microshard.run import autopsy, leftovers
 from microshard.run.ansible import PlaybookError, Playbooks
 from microshard.run.answers import AnswerBook
 from microshard.run.folder import RunFolder, write_json
@@ -59,6 +59,7 @@ class Outcome:
     done: int = 0
     failed: dict[str, str] = field(default_factory=dict)  # point → message
     wrong: dict[str, str] = field(default_factory=dict)  # point → in what its answer differs
+    kept: dict[str, str] = field(default_factory=dict)  # point → connection string; left running as asked
     left: list[str] = field(default_factory=list)  # what could not be removed
     stopped_by: int | None = None  # number of the signal
     over_budget: bool = False
@@ -150,10 +151,10 @@ class Runner:
             self.outcome.done += 1
             self.folder.journal.append(event="step done", step=step.index, point=point.id, name=step_name(step))
             self.listener.step_done(step, result)
-            if step.undeploy:
+            if step.undeploy and not self._keeps(step):
                 self.undeploy(point, step)
         except MicroshardError as error:
-            self._fail(point, step, str(error))
+            self._fail(point, step, "\n".join([str(error), *autopsy.missing(self.folder, point)]))
 
     def deploy(self, point: Point, step: Step | None = None) -> None:
         """Start a point's processes; every one stands in the ledger before it is made."""
@@ -206,7 +207,7 @@ class Runner:
         self.outcome.failed[point.id] = message
         self.folder.journal.append(event="point failed", step=step.index, point=point.id, message=message)
         self.listener.point_failed(point, message)
-        if self.plan.teardown == "always":
+        if self.plan.teardown == "always" and point.id in self.deployed:
             with contextlib.suppress(MicroshardError):
                 self.undeploy(point, step)
 
@@ -219,13 +220,16 @@ class Runner:
                 return later.point
         return None
 
-    def _keeps(self) -> bool:
+    def _keeps(self, step: Step) -> bool:
+        """Whether the deployment of this step, the last of its point, stays when all is over."""
         policy = self.plan.teardown
-        unhappy = bool(self.outcome.failed or self.outcome.wrong)
-        return policy == "keep" or (policy == "keep-on-failure" and unhappy)
+        last = all(later.point != step.point for later in self.plan.steps[step.index + 1 :])
+        unhappy = step.point in self.outcome.failed or step.point in self.outcome.wrong
+        return last and (policy == "keep" or (policy == "keep-on-failure" and unhappy))
 
     def _finish(self) -> None:
-        if self._keeps() and self.outcome.stopped_by is None:
+        if self.plan.teardown != "always" and self.deployed and self.outcome.stopped_by is None:
+            self.outcome.kept = {p: self.plan.point(p).connection_string for p in sorted(self.deployed)}
             self.folder.journal.append(event="kept", points=sorted(self.deployed))
             return
         for point_id in sorted(self.deployed):

@@ -36,7 +36,7 @@ class Bars:
     bars: tuple[Bar, ...]
     limit: float  # length of the axis
     ticks: tuple[tuple[float, str], ...]
-    mark: tuple[float, str] | None = None  # a line across, with its name
+    mark: float | None = None  # a line across; `unit` says what it is
     inside: str = ""  # format of the numbers inside the parts: "%" for shares, "" for none
 
 
@@ -80,12 +80,7 @@ def _rows(axes: Axes, data: Bars) -> None:
                 color=colour("ink"), fontsize=9.5, annotation_clip=False,
             )  # fmt: skip
     if data.mark:
-        at, name = data.mark
-        axes.axvline(at, color=colour("cores"), linewidth=1.2, linestyle=(0, (1.5, 2)))
-        axes.annotate(
-            name, (at, 1), xytext=(0, 3), xycoords=("data", "axes fraction"), textcoords="offset points",
-            color=colour("cores"), fontsize=9.5, ha="right" if at > data.limit / 2 else "left", va="bottom",
-        )  # fmt: skip
+        axes.axvline(data.mark, color=colour("cores"), linewidth=1.2, linestyle=(0, (1.5, 2)))
 
 
 def _stack(axes: Axes, data: Bars, parts: Sequence[float], y: float, height: float, points_wide: float) -> None:
@@ -116,7 +111,7 @@ def _area(axes: Axes, data: Bars) -> None:
         f"the {count:,} points in the order of the matrix", color=colour("muted"), fontsize=TEXT, labelpad=4
     )
     if data.mark:
-        axes.axhline(data.mark[0], color=colour("cores"), linewidth=1.2, linestyle=(0, (1.5, 2)))
+        axes.axhline(data.mark, color=colour("cores"), linewidth=1.2, linestyle=(0, (1.5, 2)))
 
 
 def _legend(axes: Axes, data: Bars) -> None:

@@ -238,7 +238,7 @@ def roles(model: ReportModel) -> Content | None:
     step = next((s for s in (0.25, 0.5, 1, 2, 4, 8, 16, 32, 64) if most / s <= 5), 128)
     ticks = tuple((n * step, f"{n * step:g}") for n in range(int(most / step) + 1))
     data = bars.Bars(
-        unit="cores",
+        unit=f"cores; dotted: all {model.cores} of the host" if model.cores else "cores",
         parts=ROLES,
         bars=tuple(
             bars.Bar(p.label, tuple(use.get(role, 0.0) for role, _ in ROLES), fmt.number(sum(use.values()), 2))
@@ -246,7 +246,7 @@ def roles(model: ReportModel) -> Content | None:
         ),
         limit=most * 1.02,
         ticks=ticks,
-        mark=(float(model.cores), f"all {model.cores} cores") if model.cores else None,
+        mark=float(model.cores) if model.cores else None,
     )
     columns = (model.axis_label, *(f"{name}, cores" for _, name in ROLES), "sum, cores")
     cells = tuple(

@@ -1,0 +1,156 @@
+"""Whole runs by the command line, on real sharded clusters."""
+
+import csv
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from microshard.run.folder import RunFolder
+
+pytestmark = pytest.mark.cluster
+
+
+def _nothing_is_left(cli):
+    assert cli.running() == []
+    for folder in cli.folders:
+        assert not (folder / "deployments").exists()
+        assert not (folder / "tmp").exists()
+
+
+def test_a_sweep_ends_in_a_report_and_leaves_nothing(cli):
+    before = set(os.listdir("/tmp"))
+    code, output = cli.run("run", cli.write())
+    assert code == 0, output
+    results = cli.results()
+    assert sorted(results) == ["p01/r1", "p01/r2", "p02/r1", "p02/r2"]
+    answers = {p["answer_sha256"] for r in results.values() for p in r["phases"] if p["kind"] == "measure"}
+    assert len(answers) == 1
+    loads = [p for r in results.values() for p in r["phases"] if p["kind"] == "load"]
+    assert [p["counters"]["documents"] for p in loads] == [20000, 20000]
+    assert len(loads[0]["storage"]["by_shard"]) + len(loads[1]["storage"]["by_shard"]) == 3
+    measured = [p for r in results.values() for p in r["phases"] if p["kind"] == "measure"]
+    assert all(0 <= p["telemetry"]["cpu"]["user"] <= 1 for p in measured)
+    (folder,) = cli.folders
+    html = (folder / "report" / "report.html").read_text()
+    assert "embedded" in html
+    assert list((folder / "report").glob("*.png"))
+    with (folder / "report" / "figures.csv").open() as file:
+        assert len(list(csv.DictReader(file))) >= 4
+    assert "Report:" in output
+    assert "left" in output  # the remaining time of the steps
+    _nothing_is_left(cli)
+    assert not {n for n in set(os.listdir("/tmp")) - before if n.startswith(("mongodb-", "ansible", "microshard"))}
+
+
+def test_up_prints_a_connection_string_that_works_and_down_removes_everything(cli):
+    from pymongo import MongoClient
+
+    code, output = cli.run("up", cli.write(), "--point", "2 shards")
+    assert code == 0, output
+    uri = output.strip().splitlines()[-1]
+    with MongoClient(uri, serverSelectionTimeoutMS=5000) as client:
+        assert client.admin.command("hello")["msg"] == "isdbgrid"
+        assert len(client.admin.command("listShards")["shards"]) == 2
+        client.vosa.mot_results.insert_many([{"_id": k << 32} for k in range(2)])
+        assert client.vosa.mot_results.count_documents({}) == 2
+    code, output = cli.run("status")
+    assert "processes, up" in output
+    assert uri in output
+    code, output = cli.run("down")
+    assert code == 0, output
+    _nothing_is_left(cli)
+    assert cli.run("status")[1].startswith("Nothing is running")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_while_loading_stops_everything(cli, number, code):
+    path = cli.write(workload=[{"load": {"engine": "insert", "documents": 5_000_000}}, {"measure": {"engine": "aggregate", "pipeline": "mot_greenness"}}])
+    process = cli.start("run", path)
+    cli.wait_for(lambda: '"load"' in (cli.folders[0] / "tmp" / "progress.jsonl").read_text())
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == code, output
+    assert "everything that was started is stopped" in output
+    _nothing_is_left(cli)
+
+
+def test_a_signal_while_deploying_stops_everything(cli):
+    process = cli.start("run", cli.write())
+    cli.wait_for(lambda: cli.pid_of("p01", "shard01") or cli.pid_of("p02", "shard01"))
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, output
+    _nothing_is_left(cli)
+
+
+def test_a_mongod_killed_while_loading_fails_its_point_by_name_and_the_others_go_on(cli):
+    path = cli.write(
+        workload=[
+            {"load": {"engine": "insert", "documents": 150_000}},
+            {"measure": {"engine": "aggregate", "pipeline": "mot_greenness", "iterations": 1}},
+        ],
+        order={"policy": "sequential"},
+        repetitions=1,
+    )
+    process = cli.start("run", path)
+    cli.wait_for(lambda: '"load"' in (cli.folders[0] / "tmp" / "progress.jsonl").read_text())
+    os.kill(cli.pid_of("p01", "shard01"), signal.SIGKILL)
+    output, _ = process.communicate(timeout=150)
+    assert process.returncode == 3, output
+    assert "1 shard failed" in output
+    assert "shard01 (127.0.0.1:" in output
+    assert "is not running any more" in output
+    assert [name for name, r in cli.results().items() if r["valid"]] == ["p02/r1"]
+    assert "p01" in (cli.folders[0] / "report" / "report.html").read_text()
+    _nothing_is_left(cli)
+
+
+def test_a_wrong_answer_makes_the_point_invalid_and_the_run_fail(cli):
+    # Somebody changes the data between two measurements of the same point.
+    path = cli.write(matrix={}, repetitions=2, topology={"kind": "standalone"})
+    process = cli.start("run", path)
+    cli.wait_for(lambda: (cli.folders[0] / "results" / "p01" / "r1.json").exists())
+    from pymongo import MongoClient
+
+    variables = json.loads((cli.folders[0] / "points" / "p01" / "vars.json").read_text())
+    with MongoClient(variables["microshard_point"]["connection_string"]) as client:
+        client.vosa.mot_results.delete_one({})
+    output, _ = process.communicate(timeout=150)
+    assert process.returncode == 3, output
+    assert "the answer differs" in output
+    assert [r["valid"] for r in cli.results().values()] == [True, False]
+    _nothing_is_left(cli)
+
+
+def test_a_kept_deployment_stays_and_can_be_stopped(cli):
+    path = cli.write(matrix={}, repetitions=1, topology={"kind": "standalone"}, teardown="keep")
+    code, output = cli.run("run", path)
+    assert code == 0, output
+    assert len(cli.running()) == 1
+    assert cli.run("down")[0] == 0
+    _nothing_is_left(cli)
+
+
+def test_a_folder_that_is_not_ours_is_not_touched(cli, tmp_path):
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").write_text("x")
+    code, output = cli.run("down", tmp_path / "precious")
+    assert code == 4
+    assert "not a run of microshard" in output
+    assert (tmp_path / "precious" / "file").exists()
+
+
+def test_results_written_before_a_failure_survive_in_a_run_that_can_be_reported_again(cli):
+    path = cli.write(matrix={}, repetitions=1, topology={"kind": "standalone"})
+    assert cli.run("run", path)[0] == 0
+    (folder,) = cli.folders
+    report = folder / "report" / "report.html"
+    report.unlink()
+    code, output = cli.run("report", folder.run_id)
+    assert code == 0, output
+    assert report.exists()
+    assert isinstance(RunFolder.open(folder.path), RunFolder)
+    assert Path(folder.path, "lock.json").exists()
