@@ -64,5 +64,10 @@ def _report(folder: RunFolder, outcome: Outcome, console: Console) -> None:
         console.print(f"{point} is still running: {connection} (stop with: microshard down {folder.run_id})", highlight=False, soft_wrap=True)
     for item in outcome.left:
         console.print(f"[red]left behind:[/red] {item}", highlight=False)
-    stages = ", ".join(f"{name} {duration(seconds)}" for name, seconds in outcome.stages.items())
-    console.print(f"[dim]Time by stage: {stages}. Logs and results: {folder.path}[/dim]", highlight=False, soft_wrap=True)
+    share = outcome.orchestration / outcome.seconds if outcome.seconds else 0.0
+    console.print(
+        f"[dim]{duration(outcome.seconds)}: loading {duration(outcome.loading)}, measuring {duration(outcome.measuring)}, "
+        f"all else {duration(outcome.orchestration)} ({share:.0%}). Logs and results: {folder.path}[/dim]",
+        highlight=False,
+        soft_wrap=True,
+    )

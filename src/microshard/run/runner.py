@@ -64,6 +64,14 @@ class Outcome:
     stopped_by: int | None = None  # number of the signal
     over_budget: bool = False
     stages: dict[str, float] = field(default_factory=dict)  # seconds by stage
+    seconds: float = 0.0  # of the whole run
+    loading: float = 0.0  # seconds of it in load phases
+    measuring: float = 0.0  # seconds of it in warm_up and measure phases
+
+    @property
+    def orchestration(self) -> float:
+        """Seconds that were neither loading nor measuring: deploying, parking, collecting, tearing down."""
+        return self.seconds - self.loading - self.measuring
 
     @property
     def exit_code(self) -> int:
@@ -116,6 +124,7 @@ class Runner:
 
     def run(self) -> Outcome:
         """Take every step, then tear down as the plan says. Never raises for what a point does wrong."""
+        started = time.monotonic()
         self.folder.journal.append(event="run started", steps=len(self.plan.steps))
         with signals():
             try:
@@ -134,7 +143,16 @@ class Runner:
                 self.playbooks.stop()
             finally:
                 self._finish()
-        self.folder.journal.append(event="run ended", exit_code=self.outcome.exit_code, stages=self.outcome.stages)
+        self.outcome.seconds = time.monotonic() - started
+        self.folder.journal.append(
+            event="run ended",
+            exit_code=self.outcome.exit_code,
+            seconds=round(self.outcome.seconds, 3),
+            loading=round(self.outcome.loading, 3),
+            measuring=round(self.outcome.measuring, 3),
+            orchestration=round(self.outcome.orchestration, 3),
+            stages={name: round(seconds, 3) for name, seconds in self.outcome.stages.items()},
+        )
         return self.outcome
 
     def _step(self, step: Step) -> None:
@@ -193,6 +211,11 @@ class Runner:
         result["step"] = name
         result["purpose"] = step.purpose
         result["order"] = step.index
+        for phase in result["phases"]:
+            if phase["kind"] == "load":
+                self.outcome.loading += phase["ended"] - phase["started"]
+            else:
+                self.outcome.measuring += phase["ended"] - phase["started"]
         attach(result, self.folder / "telemetry" / point.id / name)
         differs = self.answers.differs(point, result)
         if differs:
