@@ -103,8 +103,11 @@ def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
         if not equals:
             problems.append(_on_command_line(key, "write it as KEY=VALUE, for example topology.shards.count=4"))
             continue
+        if len(value.splitlines()) > 1:
+            problems.append(_on_command_line(key, "write the value on one line"))
+            continue
         try:
-            data, _, found = files.parse(COMMAND_LINE, f"value: {value}" if "\n" not in value else value)
+            data, _, found = files.parse(COMMAND_LINE, f"value: {value}")
             problems += [_on_command_line(key, p.message) for p in found]
             values[key.strip()] = data.get("value")
         except DefinitionError as error:
