@@ -28,10 +28,11 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible has no types
                 raise AnsibleActionFail(
                     "templates: the folder of the configuration templates is needed to start a process"
                 )
-            arguments["processes"] = self._rendered(arguments.get("processes") or [], str(folder), variables)
+            arguments["processes"] = self.rendered(arguments.get("processes") or [], str(folder), variables)
         return dict(self._execute_module(module_name="mongo_processes", module_args=arguments, task_vars=variables))
 
-    def _rendered(self, processes: list[Any], folder: str, variables: dict[str, Any]) -> list[dict[str, Any]]:
+    def rendered(self, processes: list[Any], folder: str, variables: dict[str, Any]) -> list[dict[str, Any]]:
+        """The processes with their configuration files as text, by the templates in `folder`."""
         sources: dict[str, Any] = {}
         result = []
         for process in processes:

@@ -20,7 +20,7 @@ options:
     type: path
     required: true
   job:
-    description: The job as in docs/contracts.md. A missing C(point.cores) becomes the cores this machine grants.
+    description: The job as in docs/contracts.md. Missing C(point.cores) become the cores this machine grants.
     type: dict
     required: true
   job_path:
@@ -113,7 +113,10 @@ def _prepare(wanted: dict[str, Any]) -> None:
     for key in ("job_path", "out", "progress", "pid_path"):
         if wanted[key]:
             os.makedirs(os.path.dirname(require_below(run_folder, wanted[key])), exist_ok=True)
-    wanted["job"]["point"].setdefault("cores", len(os.sched_getaffinity(0)))
+    point = wanted["job"]["point"]
+    point.setdefault("cores", len(os.sched_getaffinity(0)))
+    for process in point["processes"]:
+        process.setdefault("endpoint", f"{process['address']}:{process['port']}")
     write_atomically(wanted["job_path"], json.dumps(wanted["job"], indent=1) + "\n")
     # A result that is there afterwards must be of this execution.
     if os.path.exists(wanted["out"]):

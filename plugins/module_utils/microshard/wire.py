@@ -58,7 +58,7 @@ def _read(connection: socket.socket, count: int) -> bytes:
 
 
 def encode(document: dict[str, Any]) -> bytes:
-    """BSON of a document of strings, numbers, booleans, None, lists and documents."""
+    """BSON of a document of strings, 32-bit integers, booleans, lists and documents."""
     elements = b"".join(_element(key, value) for key, value in document.items())
     return struct.pack("<i", len(elements) + 5) + elements + b"\0"
 

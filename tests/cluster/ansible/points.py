@@ -1,0 +1,160 @@
+"""Small points and their variables, built from the plan's own types."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from microshard.plan.model import CacheBudget, Chunk, Collection, Host, Member, Phase, Point, Process, ReplicaSet, Role
+
+LOCAL = Host("local", "127.0.0.1", ("controller", "shard_hosts", "config_hosts", "mongos_hosts", "client_hosts"))
+_RANGES = 1 << 32  # a loader's share of the keys, as the planner cuts them
+
+
+def free_ports(count: int) -> int:
+    """The first of `count` free neighbouring ports, apart from those the kernel gives to clients (32768 and up)."""
+    for first in range(21000, 32000, count):
+        probes = []
+        try:
+            for port in range(first, first + count):
+                probe = socket.socket()
+                probes.append(probe)
+                probe.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        finally:
+            for probe in probes:
+                probe.close()
+        return first
+    raise RuntimeError(f"no {count} free ports in a row")
+
+
+@dataclass
+class Layout:
+    """What a test wants to deploy."""
+
+    topology: Literal["standalone", "replica_set", "sharded"] = "standalone"
+    shards: int = 0
+    members: int = 1
+    first_port: int = 0
+    cache_mib: float = 64
+    options: dict[str, Any] = field(default_factory=dict)
+    phases: tuple[Phase, ...] = ()
+
+    def slots(self) -> list[tuple[str, Role, str | None]]:
+        """Name, role and replica set of each process."""
+        if self.topology == "standalone":
+            return [("mongod1", "standalone", None)]
+        if self.topology == "replica_set":
+            return [(f"rs0-{n + 1}", "member", "rs0") for n in range(self.members)]
+        shards = [f"shard{n + 1:02d}" for n in range(self.shards)]
+        return [("mongos1", "mongos", None), ("config1", "config", "config"), *((s, "shard", s) for s in shards)]
+
+
+def point(layout: Layout, run_folder: Path) -> Point:
+    """The point, with paths below the run's folder."""
+    first = layout.first_port or free_ports(len(layout.slots()))
+    processes = tuple(
+        _process(layout, run_folder / "deployments" / "p01" / name, role, replica_set, first + offset)
+        for offset, (name, role, replica_set) in enumerate(layout.slots())
+    )
+    names = list(dict.fromkeys(p.replica_set for p in processes if p.replica_set))
+    return Point(
+        id="p01",
+        axes={},
+        label="a point",
+        topology=layout.topology,
+        shards=layout.shards,
+        hosts=(LOCAL,),
+        processes=processes,
+        replica_sets=tuple(_replica_set(name, processes) for name in names),
+        collections=_collections(layout.shards) if layout.topology == "sharded" else (),
+        balancer={"enabled": False, "chunk_size_mb": 32, "secondary_throttle": False},
+        phases=layout.phases,
+        mongodb={"source": "embedded", "version": None, "path": None},
+        network_compressors=("snappy",),
+        cache=CacheBudget("per_process_mb", len(processes), layout.cache_mib, layout.cache_mib, None, True),
+        disk_bytes=0,
+        memory_mib=0,
+        deploy_seconds=0,
+        load_seconds=0,
+        measure_seconds=0,
+    )
+
+
+def _process(layout: Layout, folder: Path, role: Role, replica_set: str | None, port: int) -> Process:
+    program = "mongos" if role == "mongos" else "mongod"
+    options: dict[str, Any] = {"net": {"compression": {"compressors": "snappy"}}}
+    if program == "mongod" and role != "config":
+        options |= {"storage": {"engine": "wiredTiger"}} | layout.options
+    return Process(
+        name=folder.name,
+        role=role,
+        host="local",
+        address="127.0.0.1",
+        port=port,
+        folder=str(folder),
+        db_path=None if role == "mongos" else str(folder / "data"),
+        log_path=str(folder / f"{program}.log"),
+        config_path=str(folder / f"{program}.conf"),
+        pid_path=str(folder / "pid"),
+        replica_set=replica_set,
+        cache_mib=None if role == "mongos" else 256 if role == "config" else layout.cache_mib,
+        cpu_share=1,
+        options=options,
+    )
+
+
+def _replica_set(name: str, processes: tuple[Process, ...]) -> ReplicaSet:
+    mine = [p for p in processes if p.replica_set == name]
+    return ReplicaSet(name, mine[0].role, tuple(Member(p.name, p.endpoint) for p in mine))
+
+
+def _collections(shards: int) -> tuple[Collection, ...]:
+    last = shards - 1
+    ranges = tuple(
+        Chunk(f"shard{n + 1:02d}", None if n == 0 else n * _RANGES, None if n == last else (n + 1) * _RANGES)
+        for n in range(shards)
+    )
+    return (
+        Collection("vosa.by_range", {"_id": 1}, False, ranges),
+        Collection("vosa.by_hash", {"_id": "hashed"}, False, ()),
+    )
+
+
+def variables(made: Point, run_folder: Path, mongod: Path, mongos: Path, python: Path) -> dict[str, Any]:
+    """The variables of the point as docs/contracts.md has them."""
+    value = dataclasses.asdict(made) | {"connection_string": made.connection_string}
+    return {
+        "microshard_run": {
+            "id": run_folder.name,
+            "folder": str(run_folder),
+            "python": str(python),
+            "bin": {"mongod": str(mongod), "mongos": str(mongos), "embedded": True, "version": "6.0.5"},
+            "process_manager": "direct",
+        },
+        "microshard_point": value,
+        "microshard_step": {
+            "index": 0,
+            "repetition": 1,
+            "purpose": "measure",
+            "name": "r1",
+            "deploy": True,
+            "park": True,
+            "phases": [phase.name for phase in made.phases],
+            "results": str(run_folder / "results" / "p01" / "r1.json"),
+            "telemetry": str(run_folder / "telemetry" / "p01" / "r1"),
+            "progress": str(run_folder / "tmp" / "progress.jsonl"),
+        },
+    }
+
+
+def write(path: Path, content: Any) -> Path:
+    """Write JSON, folders included."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return path

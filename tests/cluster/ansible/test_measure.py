@@ -1,0 +1,124 @@
+"""Measuring a step, and what the runner is told about it."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from microshard.plan.model import Phase
+from tests.cluster.ansible.lab import MakeLab
+from tests.cluster.ansible.points import Layout
+
+pytestmark = pytest.mark.cluster
+
+COUNT = Phase(
+    "count",
+    "measure",
+    "aggregate",
+    {
+        "namespace": "vosa.things",
+        "pipeline": [{"$count": "documents"}],
+        "pipeline_name": None,
+        "iterations": 1,
+        "warm_up_iterations": 0,
+        "connections": 1,
+        "cache": "warm",
+        "allow_disk_use": False,
+    },
+)
+
+
+def test_a_step_leaves_results_and_telemetry_and_everything_held(lab: MakeLab) -> None:
+    made = lab(Layout(phases=(COUNT,)))
+    made.succeed("deploy")
+    with made.client() as client:
+        client["vosa"]["things"].insert_many([{"_id": n} for n in range(10)])
+    made.succeed("park")
+
+    played = made.succeed("measure")
+    result = json.loads(Path(made.variables["microshard_step"]["results"]).read_text(encoding="utf-8"))
+    assert result["phases"][0]["answer"] == [{"documents": {"$numberLong": "10"}}]
+    told = next(event for event in played.events if event.get("role") == "workload" and "phases" in event)
+    assert told["phases"][0]["name"] == "count"
+    telemetry = Path(made.variables["microshard_step"]["telemetry"])
+    assert {file.name for file in telemetry.iterdir()} == {"host-local.jsonl", "server.jsonl"}
+    assert list(made.alive().values()) == ["T"]
+    assert observers(made.folder) == []
+
+
+def test_a_failed_phase_fails_the_play_and_leaves_nothing_at_work(lab: MakeLab) -> None:
+    broken = Phase("count", "measure", "aggregate", COUNT.parameters | {"pipeline": [{"$noSuchStage": {}}]})
+    made = lab(Layout(phases=(broken,)))
+    made.succeed("deploy")
+    played = made.play("measure")
+    assert played.code != 0
+    assert "phase count: " in played.failure
+    assert "$noSuchStage" in played.failure
+    assert list(made.alive().values()) == ["T"]
+    assert observers(made.folder) == []
+
+
+def test_a_mongod_that_died_is_named_and_the_others_are_held(lab: MakeLab) -> None:
+    made = lab(Layout("replica_set", members=2))
+    made.succeed("deploy")
+    os.kill(int((made.deployment / "rs0-2" / "pid").read_text(encoding="utf-8")), 9)
+    played = made.play("measure")
+    assert played.code != 0
+    assert "rs0-2 (mongod, 127.0.0.1:" in played.failure
+    assert "does not run any more" in played.failure
+    assert list(made.alive().values()) == ["T"]
+
+
+def test_events_say_what_happens_but_nothing_of_a_secret(lab: MakeLab, tmp_path: Path) -> None:
+    made = lab(Layout())
+    playbook = tmp_path / "secret.yml"
+    playbook.write_text(
+        """
+- name: A play
+  hosts: local
+  tasks:
+    - name: A secret is handled
+      ansible.builtin.debug:
+        msg: geheim
+      no_log: true
+    - name: Something is said
+      ansible.builtin.debug:
+        msg: aloud
+    - name: A command fails
+      ansible.builtin.command: cat /nowhere
+      ignore_errors: true
+""",
+        encoding="utf-8",
+    )
+    played = made.succeed(str(playbook))
+    kinds = [(event["event"], event.get("status")) for event in played.events]
+    assert kinds == [
+        ("playbook", None),
+        ("play", None),
+        ("task", None),
+        ("result", "ok"),
+        ("task", None),
+        ("result", "ok"),
+        ("task", None),
+        ("result", "failed"),
+        ("stats", None),
+    ]
+    assert "geheim" not in json.dumps(played.events)
+    assert played.events[5]["message"] == "aloud"
+    assert played.events[7]["ignored"] is True
+    assert "/nowhere" in played.events[7]["message"]
+    assert played.events[7]["duration"] > 0
+
+
+def observers(folder: Path) -> list[str]:
+    """Command lines of telemetry that still runs for this run."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_text(encoding="utf-8", errors="replace") if entry.name.isdigit() else ""
+        except OSError:
+            continue
+        if "telemetry" in words and str(folder) in words:
+            found.append(words)
+    return found
