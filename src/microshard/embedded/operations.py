@@ -154,9 +154,9 @@ async def _kill_cursor(request: Request, cursor: int) -> bool:
 
 @command("currentOp", admin_only=True)
 async def _current_op(request: Request) -> Reply:
-    own = {"currentOp", "$all", "$ownOps", "$db", "$readPreference", "comment", "maxTimeMS", "$truncateOps"}
+    own = {"currentOp", "$all", "$ownOps", "comment", "maxTimeMS", "$truncateOps"}
     stage: dict[str, Any] = {"idleConnections": bool(request.document.get("$all"))}
-    match = {key: value for key, value in request.document.items() if key not in own}
+    match = {key: value for key, value in request.passed_on.items() if key not in own}
     pipeline: list[Any] = [{"$currentOp": stage}, {"$match": match}]
     # aggregate without a collection
     command_ = {"clusterAggregate": 1, "pipeline": pipeline, "cursor": {"batchSize": 100_000}}

@@ -30,6 +30,7 @@ _INT64 = struct.Struct("<q")
 # Operation code OP_MSG, no flags, a body section first: nearly every message there is.
 _PLAIN = _INT32.pack(wire.OP_MSG) + bytes(5)
 _BODY = 21  # offset of the BSON in such a message
+_SEQUENCE = b"\x01"  # the kind of section a document sequence is
 _NAME = _BODY + 4  # its first element: type, name
 # A failed reply begins with "ok": 0.0.
 _NOT_OK = b"\x01ok\x00" + bytes(8)
@@ -164,16 +165,21 @@ class ClientConnection(wire.Framed):
             command = self._forwarded.get(message[_NAME:name_end])
             if command is not None:
                 body_end = _BODY + int.from_bytes(message[_BODY:_NAME], "little")
-                for suspect in command.suspects:
-                    if message.find(suspect, name_end, body_end) >= 0:
-                        break
-                else:
-                    if not self.front.pins or command.name != "getMore":
-                        if command.concern:
-                            message = with_concern(message, body_end, name_end, command.concern)
-                        self._forward(message, name_end, command)
-                        return
+                if self._goes_the_short_way(message, name_end, body_end, command):
+                    if command.concern:
+                        message = with_concern(message, body_end, name_end, command.concern)
+                    self._forward(message, name_end, command)
+                    return
         self._task = self.front.loop.create_task(self._long_way(message))
+
+    def _goes_the_short_way(self, message: bytes, name_end: int, body_end: int, command: Forwarded) -> bool:
+        # What follows the body is the end or a document sequence; the router mongod gets no message that is malformed.
+        if body_end != len(message) and message[body_end : body_end + 1] != _SEQUENCE:
+            return False
+        for suspect in command.suspects:
+            if message.find(suspect, name_end, body_end) >= 0:
+                return False
+        return not self.front.pins or command.name != "getMore"
 
     def _forward(self, message: bytes, name_end: int, command: Forwarded) -> None:
         """Rename, mend the lengths of message and body, send on a link that is free."""
