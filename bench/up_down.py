@@ -129,12 +129,15 @@ def bare(folder: Path, shards: int) -> dict[str, float]:
     """All mongods at once, each initiated as soon as it answers, until all are primaries: the floor, seconds."""
     started = time.perf_counter()
     with mongods(folder, shards + 1) as ports:
-        waiting = {port: False for port in ports}
+        waiting = dict.fromkeys(ports, False)
         while waiting:
             for port in list(waiting):
-                with contextlib.suppress(PyMongoError), MongoClient[dict[str, object]](
-                    "127.0.0.1", port, directConnection=True, serverSelectionTimeoutMS=50
-                ) as client:
+                with (
+                    contextlib.suppress(PyMongoError),
+                    MongoClient[dict[str, object]](
+                        "127.0.0.1", port, directConnection=True, serverSelectionTimeoutMS=50
+                    ) as client,
+                ):
                     if not waiting[port]:
                         name = f"rs{ports.index(port)}"
                         members = [{"_id": 0, "host": f"127.0.0.1:{port}"}]
@@ -173,7 +176,12 @@ def main() -> None:
         for way in ("up", "down")
         if f"ours {way}" in medians and f"{other} {way}" in medians
     }
-    print(json.dumps({"shards": options.shards, "cores": os.cpu_count(), "median": medians, "ratio": ratios, "all": found}, indent=1))
+    print(
+        json.dumps(
+            {"shards": options.shards, "cores": os.cpu_count(), "median": medians, "ratio": ratios, "all": found},
+            indent=1,
+        )
+    )
 
 
 if __name__ == "__main__":

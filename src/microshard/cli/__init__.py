@@ -24,17 +24,18 @@ _COMMANDS = {
 
 
 class _Lazy(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    # The signatures are click's.
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(_COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in _COMMANDS:
             return None
         command = importlib.import_module(f"microshard.cli.{cmd_name}").command
         assert isinstance(command, click.Command)  # noqa: S101 - every file of this package has one
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl(list(_COMMANDS.items()))
 

@@ -25,11 +25,16 @@ def _overrides(_ctx: click.Context, _parameter: click.Parameter, values: tuple[s
 def experiment_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """FILE, --scale and --set: which experiment, and what is different this time."""
     function = click.option(
-        "--set", "overrides", multiple=True, metavar="KEY=VALUE", callback=_overrides, help="Change a key of the experiment."
+        "--set",
+        "overrides",
+        multiple=True,
+        metavar="KEY=VALUE",
+        callback=_overrides,
+        help="Change a key of the experiment.",
     )(function)
-    function = click.option("--scale", metavar="NAME", help="Apply one of the experiment's `scales`, for example laptop.")(
-        function
-    )
+    function = click.option(
+        "--scale", metavar="NAME", help="Apply one of the experiment's `scales`, for example laptop."
+    )(function)
     return click.argument("file", type=click.Path(path_type=Path))(function)
 
 

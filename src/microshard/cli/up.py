@@ -16,7 +16,9 @@ from microshard.errors import EXIT_INTERRUPTED
 @click.command("up")
 @experiment_options
 @runs_option
-@click.option("--point", metavar="POINT", help="Which point, by id or label (p03, '4 shards'); the first when left out.")
+@click.option(
+    "--point", metavar="POINT", help="Which point, by id or label (p03, '4 shards'); the first when left out."
+)
 def command(file: Path, scale: str | None, overrides: dict[str, Any], runs: Path, point: str | None) -> int:
     """Start a point of an experiment and print its connection string; it stays until `down`."""
     from rich.console import Console
@@ -36,6 +38,10 @@ def command(file: Path, scale: str | None, overrides: dict[str, Any], runs: Path
             console.print("Stopped; everything that was started is stopped.")
             return EXIT_INTERRUPTED if stopped.number == signal.SIGINT else 128 + stopped.number
     (only,) = chosen.plan.points
-    console.print(f"{only.label} are up in {folder.path}; stop with: microshard down {folder.run_id}", highlight=False, soft_wrap=True)
+    console.print(
+        f"{only.label} are up in {folder.path}; stop with: microshard down {folder.run_id}",
+        highlight=False,
+        soft_wrap=True,
+    )
     click.echo(only.connection_string)
     return 0

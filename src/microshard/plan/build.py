@@ -60,7 +60,8 @@ def build(experiment: Experiment, points: Sequence[PointDefinition], inputs: Inp
         together = max
         memory = max(p.memory_mib for p in planned)
         warnings.append(
-            "order.redeploy: all points together do not fit into RAM, so each is deployed and loaded anew for every repetition"
+            "order.redeploy: all points together do not fit into RAM, "
+            "so each is deployed and loaded anew for every repetition"
         )
     order = steps(
         [p.id for p in planned],
@@ -102,7 +103,11 @@ def _refuse(points: Sequence[PointDefinition], inputs: Inputs) -> None:
             problems[problem] = None
         for step in point.experiment.workload:
             phase = step.phase
-            if isinstance(phase, AggregatePhase) and isinstance(phase.pipeline, str) and phase.pipeline not in inputs.pipelines:
+            if (
+                isinstance(phase, AggregatePhase)
+                and isinstance(phase.pipeline, str)
+                and phase.pipeline not in inputs.pipelines
+            ):
                 known = ", ".join(sorted(inputs.pipelines)) or "none"
                 problems["workload", f"no pipeline is named {phase.pipeline}; there is: {known}"] = None
     if problems:
@@ -221,15 +226,15 @@ def _too_much(memory_mib: int, inputs: Inputs) -> bool:
 def _refuse_what_does_not_fit(plan: Plan, inputs: Inputs) -> None:
     problems = []
     if inputs.ram_mib is not None:
-        for point in plan.points:
-            if point.cache.total_mib > inputs.ram_mib:
-                problems.append(
-                    (
-                        "topology.storage.cache",
-                        f"{point.label}: {point.cache.processes} × {point.cache.per_process_mib:,.0f} MiB of cache are "
-                        f"{point.cache.total_mib:,.0f} MiB, the machine has {inputs.ram_mib:,.0f} MiB of RAM",
-                    )
-                )
+        problems += [
+            (
+                "topology.storage.cache",
+                f"{point.label}: {point.cache.processes} × {point.cache.per_process_mib:,.0f} MiB of cache are "
+                f"{point.cache.total_mib:,.0f} MiB, the machine has {inputs.ram_mib:,.0f} MiB of RAM",
+            )
+            for point in plan.points
+            if point.cache.total_mib > inputs.ram_mib
+        ]
         if not problems and _too_much(plan.memory_mib, inputs):
             problems.append(
                 (
@@ -257,8 +262,12 @@ def _warnings(plan: Plan, experiment: Experiment) -> list[str]:
     if most > cores:
         warnings.append(f"up to {most} shards on {cores} cores: no speed-up is to be expected beyond {cores} shards")
     if experiment.repetitions < 3:
-        warnings.append(f"{experiment.repetitions} repetition(s): three or more are needed for an interval worth the name")
+        warnings.append(
+            f"{experiment.repetitions} repetition(s): three or more are needed for an interval worth the name"
+        )
     per_process = [p for p in plan.points if p.cache.policy == "per_process_mb"]
     if len({p.shards for p in per_process}) > 1:
-        warnings.append("the cache is the same per process, so more shards also means more cache: this measures RAM too")
+        warnings.append(
+            "the cache is the same per process, so more shards also means more cache: this measures RAM too"
+        )
     return warnings

@@ -72,7 +72,11 @@ def _points(plan: Plan) -> Table:
 
 def _processes(point: Point) -> Table:
     table = Table(
-        title=f"Processes of {point.id} ({point.label})", title_justify="left", box=None, padding=(0, 2, 0, 0), header_style="bold"
+        title=f"Processes of {point.id} ({point.label})",
+        title_justify="left",
+        box=None,
+        padding=(0, 2, 0, 0),
+        header_style="bold",
     )
     for name in ("name", "role", "host", "port", "replica set", "cache", "cores", "folder in the run"):
         table.add_column(name, justify="right" if name in {"port", "cache", "cores"} else "left")

@@ -31,7 +31,7 @@ class Playbooks:
     """Runs the project's playbooks with a run's variables."""
 
     folder: RunFolder
-    listener: Listener = lambda event: None
+    listener: Listener = lambda _event: None
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     def run(self, name: str, variables: Path) -> None:

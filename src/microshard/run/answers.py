@@ -30,9 +30,8 @@ class AnswerBook:
             here = f"{point.id} ({point.label}) {result.get('step', '')}".strip()
             where, known, answer = self.first.setdefault(question, (here, digest, phase.get("answer")))
             if known != digest:
-                sentences.append(
-                    f"{phase['name']}: the answer differs from that of {where}: {_difference(answer, phase.get('answer'))}"
-                )
+                difference = _difference(answer, phase.get("answer"))
+                sentences.append(f"{phase['name']}: the answer differs from that of {where}: {difference}")
         return "; ".join(sentences) or None
 
     @staticmethod

@@ -7,7 +7,6 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-
 from microshard.errors import EXIT_DEFINITION, MicroshardError, RunFolderError
 from microshard.plan.model import Plan
 from microshard.run import leftovers
@@ -33,7 +32,9 @@ def choose(plan: Plan, wish: str | None) -> Plan:
             names = ", ".join(f"{p.id} ({p.label})" for p in plan.points[:20])
             raise NoSuchPointError(f"--point {wish}: the experiment has {names}")
         point = found[0]
-    return dataclasses.replace(plan, points=(point,), steps=(), memory_mib=point.memory_mib, disk_bytes=point.disk_bytes)
+    return dataclasses.replace(
+        plan, points=(point,), steps=(), memory_mib=point.memory_mib, disk_bytes=point.disk_bytes
+    )
 
 
 def up(ready: Prepared, runs: Path, listener: Listener) -> RunFolder:
@@ -113,5 +114,3 @@ def latest(runs: Path) -> RunFolder:
     if not found:
         raise RunFolderError(f"{runs}: no runs yet")
     return found[-1]
-
-

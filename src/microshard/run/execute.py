@@ -9,6 +9,8 @@ from rich.console import Console
 
 from microshard.definition.errors import Problem
 from microshard.plan.model import Plan
+from microshard.report import build, write
+from microshard.report.table import final
 from microshard.run.folder import RunFolder
 from microshard.run.prepare import Prepared, binaries, check_room, write_run
 from microshard.run.progress import Progress, duration
@@ -46,9 +48,6 @@ def _announce(plan: Plan, warnings: Sequence[Problem], folder: RunFolder, consol
 
 
 def _report(folder: RunFolder, outcome: Outcome, console: Console) -> None:
-    from microshard.report import build, write
-    from microshard.report.table import final
-
     if outcome.done:
         console.print(final(build(folder.path), width=console.width))
         console.print(f"Report: {write(folder.path)}", soft_wrap=True, highlight=False)
@@ -61,13 +60,15 @@ def _report(folder: RunFolder, outcome: Outcome, console: Console) -> None:
     if outcome.stopped_by is not None:
         console.print(f"Stopped by signal {outcome.stopped_by}; everything that was started is stopped.")
     for point, connection in outcome.kept.items():
-        console.print(f"{point} is still running: {connection} (stop with: microshard down {folder.run_id})", highlight=False, soft_wrap=True)
+        console.print(f"{point} is still running: {connection}", highlight=False, soft_wrap=True)
+    if outcome.kept:
+        console.print(f"Stop with: microshard down {folder.run_id}", highlight=False, soft_wrap=True)
     for item in outcome.left:
         console.print(f"[red]left behind:[/red] {item}", highlight=False)
     share = outcome.orchestration / outcome.seconds if outcome.seconds else 0.0
     console.print(
-        f"[dim]{duration(outcome.seconds)}: loading {duration(outcome.loading)}, measuring {duration(outcome.measuring)}, "
-        f"all else {duration(outcome.orchestration)} ({share:.0%}). Logs and results: {folder.path}[/dim]",
+        f"[dim]{duration(outcome.seconds)}: loading {duration(outcome.loading)}, "
+        f"measuring {duration(outcome.measuring)}, all else {duration(outcome.orchestration)} ({share:.0%}). Logs and results: {folder.path}[/dim]",
         highlight=False,
         soft_wrap=True,
     )

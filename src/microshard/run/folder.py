@@ -106,7 +106,9 @@ class RunFolder:
         try:
             content = json.loads(marker.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            raise RunFolderError(f"{path}: not a run of microshard ({MARKER} is missing); nothing was touched") from None
+            raise RunFolderError(
+                f"{path}: not a run of microshard ({MARKER} is missing); nothing was touched"
+            ) from None
         except (OSError, ValueError) as error:
             raise RunFolderError(f"{marker}: cannot be read ({error}); nothing was touched") from error
         if not isinstance(content, dict) or "microshard" not in content or "run_id" not in content:
@@ -129,9 +131,5 @@ class RunFolder:
 
 def find_runs(runs: Path) -> list[RunFolder]:
     """All runs below `runs`, the newest last."""
-    found = []
-    if runs.is_dir():
-        for path in sorted(runs.iterdir()):
-            if (path / MARKER).is_file():
-                found.append(RunFolder(path))
+    found = [RunFolder(p) for p in runs.iterdir() if (p / MARKER).is_file()] if runs.is_dir() else []
     return sorted(found, key=lambda f: (f.path / MARKER).stat().st_mtime)

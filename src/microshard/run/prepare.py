@@ -39,7 +39,12 @@ class Prepared:
 
 @contextlib.contextmanager
 def prepared(
-    path: Path, *, scale: str | None = None, overrides: Mapping[str, Any] | None = None, runs: Path, backend: str = "local"
+    path: Path,
+    *,
+    scale: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    runs: Path,
+    backend: str = "local",
 ) -> Iterator[Prepared]:
     """Load, expand and plan; the ports of the plan stay ours while the context is open.
 
@@ -205,4 +210,3 @@ def _absolute(point: Point, root: Path) -> dict[str, Any]:
                 process[key] = str(root / process[key])
     value["connection_string"] = point.connection_string
     return value
-

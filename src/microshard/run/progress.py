@@ -139,7 +139,12 @@ class Progress:
             live([self._point(p) for p in self.plan.points], self.console.width),
             head,
             ProgressBar(total=1.0, completed=self.clock.share),
-            Text(f"{done} of {len(self.plan.steps)} measurements · {self.folder.path}", style="dim", overflow="ellipsis", no_wrap=True),
+            Text(
+                f"{done} of {len(self.plan.steps)} measurements · {self.folder.path}",
+                style="dim",
+                overflow="ellipsis",
+                no_wrap=True,
+            ),
         )
 
     def _point(self, point: Point) -> LivePoint:

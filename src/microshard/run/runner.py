@@ -8,7 +8,6 @@ import signal
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
@@ -28,7 +27,7 @@ from microshard.run.prepare import Binaries, step_name, write_variables
 from microshard.telemetry.summary import attach
 
 
-class Stopped(BaseException):  # noqa: N818 - like KeyboardInterrupt, not an error
+class Stopped(BaseException):
     """SIGINT or SIGTERM arrived."""
 
     def __init__(self, number: int) -> None:

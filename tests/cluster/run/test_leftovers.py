@@ -45,7 +45,9 @@ def test_processes_of_the_run_are_ended_and_its_data_removed_and_neighbours_live
     engine = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", run / "results" / "x.json"])
     neighbour = _mongod(tmp_path / "elsewhere")
     run.journal.append(event="run started")
-    reader = subprocess.Popen(["tail", "-f", run / "journal.jsonl"], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    reader = subprocess.Popen(
+        ["tail", "-f", run / "journal.jsonl"], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
     started = [ours, parked, engine, neighbour, reader]
     try:
         time.sleep(0.5)
@@ -69,6 +71,6 @@ def test_processes_of_the_run_are_ended_and_its_data_removed_and_neighbours_live
 
 def test_what_cannot_be_removed_is_named(run, monkeypatch):
     (run / "deployments" / "p01").mkdir()
-    monkeypatch.setattr("microshard.run.leftovers.shutil.rmtree", lambda *a, **k: None)
+    monkeypatch.setattr("microshard.run.leftovers.shutil.rmtree", lambda *_, **__: None)
     assert leftovers.clean(run) == [f"folder {run / 'deployments'}", f"folder {run / 'tmp'}"]
     assert [r["state"] for r in run.ledger.records()] == ["not clean"]

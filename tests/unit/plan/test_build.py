@@ -1,3 +1,4 @@
+import itertools
 from collections import Counter
 
 import pytest
@@ -47,7 +48,7 @@ def test_the_caches_of_a_host_never_exceed_the_policy(sample):
     base, counts = sample
     plan = build(base, points(base, counts), Inputs(cores=4))
     for point in plan.points:
-        data = [p.cache_mib for p in point.processes if p.role not in {"config", "mongos"}]
+        data = [p.cache_mib or 0.0 for p in point.processes if p.role not in {"config", "mongos"}]
         assert len(data) == point.cache.processes
         assert sum(data) <= base.topology.storage.cache.value + 1e-9
 
@@ -59,7 +60,7 @@ def test_the_ranges_of_the_key_follow_one_another_and_each_is_on_one_shard(plann
     assert [c.shard for c in chunks] == ["shard01", "shard02", "shard03", "shard04"]
     assert chunks[0].lower is None
     assert chunks[-1].upper is None
-    assert all(a.upper == b.lower for a, b in zip(chunks, chunks[1:], strict=False))
+    assert all(a.upper == b.lower for a, b in itertools.pairwise(chunks))
     assert chunks[1].lower == 1 << 32
 
 
@@ -71,7 +72,10 @@ def test_a_loader_owns_a_key_range_and_there_are_no_more_processes_than_cores(pl
 
 def test_free_options_of_mongod_are_merged_last(planned):
     topology = {
-        "mongod": {"storage": {"wiredTiger": {"collectionConfig": {"blockCompressor": "zstd"}}}, "setParameter": {"x": 1}}
+        "mongod": {
+            "storage": {"wiredTiger": {"collectionConfig": {"blockCompressor": "zstd"}}},
+            "setParameter": {"x": 1},
+        }
     }
     plan = planned([1], topology=topology)
     shard = next(p for p in plan.points[0].processes if p.role == "shard")
@@ -85,8 +89,14 @@ def test_free_options_of_mongod_are_merged_last(planned):
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
-        ({"infrastructure": {"shard_hosts": {"instance_type": "c4.4xlarge"}}}, "infrastructure.shard_hosts.instance_type"),
-        ({"infrastructure": {"shard_hosts": {"numa": {"policy": "interleave"}}}}, "infrastructure.shard_hosts.numa.policy"),
+        (
+            {"infrastructure": {"shard_hosts": {"instance_type": "c4.4xlarge"}}},
+            "infrastructure.shard_hosts.instance_type",
+        ),
+        (
+            {"infrastructure": {"shard_hosts": {"numa": {"policy": "interleave"}}}},
+            "infrastructure.shard_hosts.numa.policy",
+        ),
         ({"gates": {"max_shard_skew": 1.2}}, "gates.max_shard_skew"),
         ({"topology": {"storage": {"engine": "mmapv1"}}}, "topology.storage.engine"),
         ({"budget": {"max_cost_usd": 5.0}}, "budget.max_cost_usd"),

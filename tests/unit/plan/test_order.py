@@ -11,9 +11,7 @@ _policies = st.sampled_from(["interleaved", "sequential", "random"])
 
 @given(_points, st.integers(1, 6), _policies, st.integers(0, 2**63 - 1), st.booleans())
 def test_every_seed_gives_a_permutation_of_all_points_and_repetitions(points, repetitions, policy, seed, again):
-    order = steps(
-        points, repetitions, policy=policy, seed=seed, repeat_first=again, redeploy="per_point"
-    )
+    order = steps(points, repetitions, policy=policy, seed=seed, repeat_first=again, redeploy="per_point")
     measured = Counter((s.point, s.repetition) for s in order if s.purpose == "measure")
     assert measured == Counter((p, r) for p in points for r in range(1, repetitions + 1))
     assert [s.index for s in order] == list(range(len(order)))
@@ -58,8 +56,7 @@ def test_different_seeds_give_different_orders():
     points = [f"p{i}" for i in range(8)]
     orders = {
         tuple(
-            s.point
-            for s in steps(points, 1, policy="interleaved", seed=seed, repeat_first=False, redeploy="per_point")
+            s.point for s in steps(points, 1, policy="interleaved", seed=seed, repeat_first=False, redeploy="per_point")
         )
         for seed in range(20)
     }

@@ -1,5 +1,4 @@
 import json
-import os
 import stat
 
 import pytest
@@ -39,7 +38,7 @@ def test_an_atomic_write_that_fails_leaves_the_old_file_and_no_other(tmp_path):
     with pytest.raises(UnicodeEncodeError):
         write_atomic(path, "\ud800")
     assert path.read_text() == "old"
-    assert os.listdir(tmp_path) == ["a.json"]
+    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
 
 
 def test_a_torn_last_line_is_passed_over_at_every_byte(tmp_path):
