@@ -130,7 +130,8 @@ def disk(model: ReportModel) -> str:
     totals = [storage.total for _, storage in rows]
     low, high = min(totals), max(totals)
     even = low > 0 and high / low < 1 + SAME
-    sentence = f"Documents and indexes take {fmt.size(high)}" if even else f"{fmt.size(low)} to {fmt.size(high)}"
+    sentence = "Documents and indexes take "
+    sentence += fmt.size(high) if even else f"{fmt.size(low)} to {fmt.size(high)}"
     if even:
         sentence += " at every point" if len(rows) > 1 else ""
     folders = [storage.db_path for _, storage in rows if storage.db_path is not None]

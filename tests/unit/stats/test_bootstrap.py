@@ -5,23 +5,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from microshard.stats import efficiency, median_estimate, ratio_estimate, speed_up, usable_cores
+from microshard.stats import Estimate, Interval, efficiency, median_estimate, ratio_estimate, speed_up, usable_cores
 
 times = st.lists(st.floats(1e-3, 1e4), min_size=1, max_size=12)
 
 
-def span(estimate):
+def interval(estimate: Estimate) -> Interval:
     assert estimate.interval is not None
-    return estimate.interval.low, estimate.interval.high
+    return estimate.interval
+
+
+def span(estimate: Estimate) -> tuple[float, float]:
+    return interval(estimate).low, interval(estimate).high
 
 
 def test_three_repetitions_span_their_range_and_say_what_that_covers() -> None:
     estimate = median_estimate([2.0, 1.0, 4.0])
     assert estimate.value == 2.0
     assert span(estimate) == (1.0, 4.0)
-    assert estimate.interval.method == "percentile bootstrap"
-    assert estimate.interval.level == 0.95
-    assert estimate.interval.coverage == 0.75
+    assert interval(estimate).method == "percentile bootstrap"
+    assert interval(estimate).level == 0.95
+    assert interval(estimate).coverage == 0.75
 
 
 def test_one_repetition_has_a_median_and_no_interval() -> None:
@@ -33,18 +37,18 @@ def test_one_repetition_has_a_median_and_no_interval() -> None:
 def test_equal_repetitions_give_an_interval_without_width() -> None:
     estimate = median_estimate([5.0] * 4)
     assert span(estimate) == (5.0, 5.0)
-    assert "equal" in estimate.interval.method
+    assert "equal" in interval(estimate).method
 
 
 def test_bca_is_used_from_eight_repetitions_on() -> None:
-    assert median_estimate([float(v) for v in range(7)]).interval.method == "percentile bootstrap"
+    assert interval(median_estimate([float(v) for v in range(7)])).method == "percentile bootstrap"
     values = np.random.default_rng(3).normal(10, 1, 40).tolist()
-    assert median_estimate(values).interval.method == "BCa bootstrap"
+    assert interval(median_estimate(values)).method == "BCa bootstrap"
 
 
 def test_bca_falls_back_to_percentile_where_it_has_no_answer() -> None:
     values = [1.0] * 9 + [2.0]  # the jackknife of this median does not vary
-    assert median_estimate(values).interval.method == "percentile bootstrap"
+    assert interval(median_estimate(values)).method == "percentile bootstrap"
 
 
 def test_interval_covers_the_true_median_about_as_often_as_it_says() -> None:
@@ -56,7 +60,7 @@ def test_interval_covers_the_true_median_about_as_often_as_it_says() -> None:
 
 
 @pytest.mark.parametrize("values", [[], [math.nan], [1.0, math.inf]])
-def test_values_that_are_no_measurements_are_refused(values):
+def test_values_that_are_no_measurements_are_refused(values: list[float]) -> None:
     with pytest.raises(ValueError, match="repetitions"):
         median_estimate(values)
 
@@ -91,7 +95,7 @@ def test_shards_beyond_the_cores_use_no_further_core() -> None:
 
 
 @given(times)
-def test_interval_contains_the_median_and_lies_within_the_repetitions(values):
+def test_interval_contains_the_median_and_lies_within_the_repetitions(values: list[float]) -> None:
     estimate = median_estimate(values)
     if estimate.interval is None:
         assert len(values) == 1
@@ -103,15 +107,15 @@ def test_interval_contains_the_median_and_lies_within_the_repetitions(values):
 
 
 @given(times)
-def test_speed_up_of_a_point_against_itself_is_one(values):
+def test_speed_up_of_a_point_against_itself_is_one(values: list[float]) -> None:
     estimate = speed_up(values, values)
     assert estimate.value == 1.0
     if estimate.interval is not None:
-        assert estimate.interval.low <= 1.0 <= estimate.interval.high
+        assert interval(estimate).low <= 1.0 <= estimate.interval.high
 
 
 @given(times, times, st.sampled_from([0.25, 2.0, 1024.0]))
-def test_speed_up_does_not_depend_on_the_unit(base, values, unit):
+def test_speed_up_does_not_depend_on_the_unit(base: list[float], values: list[float], unit: float) -> None:
     here, there = speed_up(base, values), speed_up([v * unit for v in base], [v * unit for v in values])
     assert there.value == pytest.approx(here.value)
     if here.interval is not None and there.interval is not None:
@@ -119,7 +123,9 @@ def test_speed_up_does_not_depend_on_the_unit(base, values, unit):
 
 
 @given(times, times)
-def test_times_and_their_rates_give_the_same_speed_up_for_odd_repetitions(base, values):
+def test_times_and_their_rates_give_the_same_speed_up_for_odd_repetitions(
+    base: list[float], values: list[float]
+) -> None:
     base, values = base[: len(base) // 2 * 2 + 1], values[: len(values) // 2 * 2 + 1]
     if len(base) % 2 and len(values) % 2:
         by_time = speed_up(base, values, "lower")

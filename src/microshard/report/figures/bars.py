@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from microshard.report.figures.style import PLOT, TEXT, WIDTH, add_axes, colour, new_figure, unit_label
+from microshard.report.figures.style import PLOT, TEXT, WIDTH, add_axes, colour, new_figure, shortened, unit_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MOST_BARS = 24  # beyond, bars become an area over the points in their order
+FEW_DOTS = 80  # that have a stem
 MOST_LETTERS = 44  # that stand side by side below the axis
 _ON = {"idle": "on-pale", "folders": "on-pale", "sys": "on-light", "router": "on-light", "indexes": "on-light"}
 
@@ -63,7 +64,7 @@ def _rows(axes: Axes, data: Bars) -> None:
     axes.grid(axis="x", color=colour("grid"), linewidth=0.8)
     axes.set_xlim(0, data.limit)
     axes.set_ylim(len(data.bars) - 0.5, -0.5)
-    axes.set_yticks(range(len(data.bars)), [_short(bar.label) for bar in data.bars], color=colour("ink"))
+    axes.set_yticks(range(len(data.bars)), [shortened(bar.label, 19) for bar in data.bars], color=colour("ink"))
     axes.set_xticks([at for at, _ in data.ticks], [name for _, name in data.ticks])
     axes.set_xlabel(data.unit, color=colour("muted"), fontsize=TEXT, labelpad=3)
     axes.spines["bottom"].set_visible(False)
@@ -132,10 +133,6 @@ def _legend(axes: Axes, data: Bars) -> None:
         x += 13 + len(name) * 6.1 + 13
 
 
-def _short(label: str) -> str:
-    return label if len(label) <= 19 else label[:18] + "…"
-
-
 @dataclass(frozen=True, slots=True)
 class Dot:
     """A repetition in the timeline."""
@@ -159,11 +156,13 @@ def timeline(title: str, subtitle: str, axis: str, dots: Sequence[Dot], band: fl
     axes.axhline(0, color=colour("ideal"), linewidth=1)
     named = len(dots) * max(len(dot.label) for dot in dots) <= MOST_LETTERS
     plain = [(place, dot.deviation) for place, dot in enumerate(dots) if not dot.drift]
-    if named:
+    few = len(dots) <= FEW_DOTS
+    if few:
         axes.vlines([x for x, _ in plain], 0, [y for _, y in plain], color=colour("measured"), linewidth=1.2)
     axes.plot(
-        [x for x, _ in plain], [y for _, y in plain], linestyle="none", marker="o", markersize=5.5 if named else 2,
-        color=colour("measured"), alpha=1 if named else 0.5, markeredgewidth=0,
+        [x for x, _ in plain], [y for _, y in plain], linestyle="none", marker="o",
+        markersize=5.5 if named else 3.5 if few else 2, color=colour("measured"), alpha=1 if few else 0.5,
+        markeredgewidth=0,
     )  # fmt: skip
     for place, dot in enumerate(dots):
         if dot.drift:

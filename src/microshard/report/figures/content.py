@@ -143,10 +143,11 @@ def speed_up(model: ReportModel) -> Content | None:
         )
         for p, f in rows
     )
-    subtitle = _subtitle(model, f"{model.metric}, against {rows[0][0].label}; logarithmic scales")
+    base = rows[0][0].label if len(model.series) == 1 else f"the smallest number of {model.axis_label} of each line"
+    subtitle = _subtitle(model, f"{model.metric}, against {base}; logarithmic")
     return Content(
         title,
-        f"How many times as fast as {rows[0][0].label}, on logarithmic scales: equal distances are equal factors. "
+        f"How many times as fast as {base}, on logarithmic scales: equal distances are equal factors. "
         f"{_intervals(model, model.main)}{beside}"
         + (" Dotted: one times faster per shard, up to the cores." if sharded else ""),
         f"Line chart. {title}. "
@@ -160,6 +161,7 @@ def _lines(
     model: ReportModel, phase: str | None, pick: Callable[[PhaseFigures], Estimate | None]
 ) -> tuple[curves.Line, ...]:
     lines = []
+    names = _series_names(model)
     for series in model.series:
         found = [
             (p.x, estimate)
@@ -167,8 +169,26 @@ def _lines(
             if p.x is not None and (estimate := pick(f)) is not None
         ]
         if found:
-            lines.append(curves.Line(series or "measured", tuple(x for x, _ in found), tuple(e for _, e in found)))
+            lines.append(curves.Line(names[series], tuple(x for x, _ in found), tuple(e for _, e in found)))
     return tuple(lines)
+
+
+def _series_names(model: ReportModel) -> dict[str, str]:
+    """What tells the lines apart: "block size 4 KiB" and "block size 8 KiB" are "4 KiB" and "8 KiB"."""
+    if len(model.series) < 2:
+        return dict.fromkeys(model.series, "measured")
+    words = [series.split(" ") for series in model.series]
+    same = 0
+    while all(len(w) > same + 1 and w[same] == words[0][same] for w in words):
+        same += 1
+    return {series: " ".join(w[same:]) for series, w in zip(model.series, words, strict=True)}
+
+
+def _row(model: ReportModel, point: PointReport) -> str:
+    """Label of a bar: the point's own, or place and line where there are several lines."""
+    if len(model.series) < 2 or point.x is None:
+        return point.label
+    return f"{point.x:g} · {_series_names(model)[point.series]}"
 
 
 def _core_line(model: ReportModel) -> bool:
@@ -189,7 +209,7 @@ def cpu(model: ReportModel) -> Content | None:
     data = bars.Bars(
         unit="share of all cores, %",
         parts=CPU_PARTS,
-        bars=tuple(bars.Bar(p.label, _shares(c), "", _shares(published.get(p.id))) for p, c in rows),
+        bars=tuple(bars.Bar(_row(model, p), _shares(c), "", _shares(published.get(p.id))) for p, c in rows),
         limit=1.0,
         ticks=tuple((n / 4, f"{n * 25}") for n in range(5)),
         inside="%",
@@ -241,7 +261,7 @@ def roles(model: ReportModel) -> Content | None:
         unit=f"cores; dotted: all {model.cores} of the host" if model.cores else "cores",
         parts=ROLES,
         bars=tuple(
-            bars.Bar(p.label, tuple(use.get(role, 0.0) for role, _ in ROLES), fmt.number(sum(use.values()), 2))
+            bars.Bar(_row(model, p), tuple(use.get(role, 0.0) for role, _ in ROLES), fmt.number(sum(use.values()), 2))
             for p, use in rows
         ),
         limit=most * 1.02,
@@ -279,7 +299,7 @@ def disk(model: ReportModel) -> Content | None:
         parts=(("documents", "documents"), ("indexes", "indexes"), ("folders", "journal, oplog, config …")),
         bars=tuple(
             bars.Bar(
-                p.label,
+                _row(model, p),
                 (s.data / scale, s.index / scale, max(0.0, (s.db_path or 0.0) - s.total) / scale),
                 fmt.number(max(s.total, s.db_path or 0.0) / scale),
             )

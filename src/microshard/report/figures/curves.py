@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 LEFT, RIGHT, TOP, BOTTOM = 42.0, 66.0, 25.0, 38.0  # margins in points; the labels of the lines stand on the right
 MOST_SERIES = 6  # beyond, single lines cannot be told apart
-MOST_TICKS = 9
+MOST_TICKS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +87,24 @@ def _places(axes: Axes, xs: Sequence[float], name: str) -> Callable[[float], flo
     span = (spots[-1] - spots[0]) if len(spots) > 1 else 1.0
     if spots:
         axes.set_xlim(spots[0] - span * 0.05, spots[-1] + span * 0.05)
-    step = max(1, math.ceil(len(xs) / MOST_TICKS))
-    axes.set_xticks(spots[::step], [f"{x:g}" for x in xs[::step]])
+    ticks = _roomy(xs, place, span)
+    axes.set_xticks([place(x) for x in ticks], [f"{x:g}" for x in ticks])
     axes.set_xlabel(name, color=colour("muted"), fontsize=TEXT, labelpad=4)
     return place
+
+
+def _roomy(xs: Sequence[float], place: Callable[[float], float], span: float) -> list[float]:
+    """The places that get a number: the ends, then powers of two, then others, where there is room between them."""
+    import math  # noqa: PLC0415
+
+    def rank(x: float) -> tuple[bool, bool, float]:
+        return x not in {xs[0], xs[-1]}, not (x > 0 and math.log2(x).is_integer()), x
+
+    chosen: list[float] = []
+    for x in sorted(xs, key=rank):
+        if all(abs(place(x) - place(other)) >= span / MOST_TICKS for other in chosen):
+            chosen.append(x)
+    return sorted(chosen)
 
 
 def _vertical(axes: Axes, data: Curves) -> None:
@@ -148,7 +162,7 @@ def _many(axes: Axes, lines: Sequence[Line], place: Callable[[float], float]) ->
         )
     ends = []
     ranked = sorted(lines, key=lambda line: line.y[-1].value)
-    for line, role in ((ranked[0], "series-2"), (ranked[-1], "series-1")):
+    for line, role in ((ranked[0], "series-3"), (ranked[-1], "series-1")):
         axes.plot([place(x) for x in line.x], [e.value for e in line.y], color=colour(role), linewidth=2, zorder=5)
         ends.append((line.y[-1].value, line.label, role))
     return ends

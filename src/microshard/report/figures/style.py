@@ -40,9 +40,9 @@ COLOURS: Final[Mapping[str, tuple[str, str]]] = {
     "on-light": ("#1c2531", "#0e1319"),  # text on the yellow ones
     "on-pale": ("#1d2632", "#e7ecf1"),  # text on the pale ones
     "series-1": ("#0b60b4", "#6cb4fe"),
-    "series-2": ("#b14b01", "#feac5f"),
-    "series-3": ("#2e7d5b", "#74cfa4"),
-    "series-4": ("#8e3f97", "#d79be0"),
+    "series-2": ("#2e7d5b", "#74cfa4"),
+    "series-3": ("#8e3f97", "#d79be0"),
+    "series-4": ("#a8324a", "#f08a9c"),
     "series-5": ("#8a6d00", "#e0c04a"),
     "series-6": ("#566371", "#a8b3bf"),
 }
@@ -87,7 +87,7 @@ def new_figure(title: str, subtitle: str, plot_height: float = PLOT) -> tuple[Fi
             10 / WIDTH, y, line, fontsize=11.5, fontweight="bold", color=colour("ink"), gid=f"{HEADING}{number}"
         )
     y = 1 - (6 + TITLE * len(lines) + SUBTITLE * 0.7) / height
-    figure.text(10 / WIDTH, y, subtitle, fontsize=9, color=colour("muted"), gid=f"{HEADING}-sub")
+    figure.text(10 / WIDTH, y, shortened(subtitle, 60), fontsize=9, color=colour("muted"), gid=f"{HEADING}-sub")
     return figure, heading
 
 
@@ -104,6 +104,11 @@ def add_axes(figure: Figure, heading: float, *, left: float, right: float, top: 
     axes.tick_params(colors=colour("muted"), length=0, pad=5, labelsize=TEXT)
     axes.set_axisbelow(True)
     return axes
+
+
+def shortened(text: str, most: int) -> str:
+    """`text`, cut to at most `most` letters."""
+    return text if len(text) <= most else text[: most - 1].rstrip(" ,;") + "…"
 
 
 def unit_label(axes: Axes, text: str) -> None:

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from microshard.report import write
+from tests.report.browser import Browser, browser, executable
+from tests.report.make_run import Shape, make_run, tear
+
+SHAPES = {
+    "whole": Shape(),
+    "troubled": Shape(failed_point=8, wrong_answer=4, spread=0.12, drift_factor=1.5),
+    "going": Shape(steps=8),
+    "bare": Shape(repetitions=1, drift=False, telemetry=False, reference=False),
+    "two axes": Shape(second_axis=("4 KiB", "8 KiB", "a long name of a block size that has to wrap")),
+    "many shards": Shape(shards=(1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)),
+}
+
+
+@pytest.fixture(scope="session")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Pages of runs of several kinds, by name."""
+    pages = {}
+    for name, shape in SHAPES.items():
+        run = make_run(tmp_path_factory.mktemp("run"), shape)
+        if name == "troubled":
+            tear(run, "p02", "r3")
+        pages[name] = write(run)
+    return pages
+
+
+@pytest.fixture(scope="session")
+def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A headless browser."""
+    if executable() is None:
+        pytest.skip("chromium is not installed (apt-get install chromium)")
+    with browser(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened

@@ -1,0 +1,43 @@
+# ruff: noqa: RUF001 - quotes what people read
+from pathlib import Path
+
+import pytest
+
+from microshard.report import build, takeaways
+from tests.report import make_run as maker
+from tests.report.make_run import Shape, make_run
+
+
+@pytest.mark.parametrize(
+    ("seconds", "sentence"),
+    [
+        ({1: 2.4, 2: 1.25, 4: 1.2, 8: 1.25, 16: 1.3}, "2.00 × at 4 shards; flat after the 2 cores are full"),
+        ({1: 2.4, 2: 1.25, 4: 1.2, 8: 1.6, 16: 2.0}, "2.00 × at 4 shards; down to 1.20 × at 16 shards"),
+        ({1: 8.0, 2: 4.0, 4: 2.0, 8: 1.0, 16: 0.5}, "16.0 × at 16 shards; more than the 2 cores alone explain"),
+        ({1: 2.0, 2: 2.0, 4: 2.0, 8: 2.0, 16: 2.0}, "No gain from 1 shard to 16 shards"),
+        ({1: 2.0, 2: 2.5, 4: 3.0, 8: 3.5, 16: 4.0}, "No gain: 16 shards reach 0.50 × the speed of 1 shard"),
+    ],
+)
+def test_the_headline_says_what_the_curve_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: dict[int, float], sentence: str
+) -> None:
+    monkeypatch.setattr(maker, "SECONDS", seconds)
+    assert takeaways.headline(build(make_run(tmp_path, Shape(spread=0)))) == sentence
+
+
+def test_without_a_measurement_nothing_is_claimed(tmp_path: Path) -> None:
+    model = build(make_run(tmp_path, Shape(steps=0)))
+    assert takeaways.headline(model) == "No valid measurement yet"
+    assert takeaways.cpu(model) == "No telemetry"
+
+
+def test_one_point_has_its_value_as_headline(tmp_path: Path) -> None:
+    model = build(make_run(tmp_path, Shape(shards=(4,), spread=0, drift=False)))
+    assert takeaways.headline(model) == "Query time 1.27 s with 4 shards"
+
+
+def test_drift_is_the_title_of_the_timeline(tmp_path: Path) -> None:
+    still = build(make_run(tmp_path / "still", Shape(spread=0, drift_factor=1.0)))
+    assert takeaways.order(still).startswith("No drift:")
+    moving = build(make_run(tmp_path / "moving", Shape(spread=0, drift_factor=1.5)))
+    assert takeaways.order(moving).endswith("was 50 % higher at the end than its median")
