@@ -286,8 +286,7 @@ def explain(purpose: str, output: str, log: Path) -> str:
     elif any(sign in output for sign in NETWORK_ERRORS):
         advice = (
             "pip cannot get a package. Check the network; behind a proxy set https_proxy, with an index of your own\n"
-            "  set it by `python3 -m pip config set global.index-url URL`. Then run the same command again: what was\n"
-            "  downloaded completely is kept in pip's cache."
+            "  set it by `python3 -m pip config set global.index-url URL`. Then run the same command again."
         )
     else:
         advice = "Its last words are above."

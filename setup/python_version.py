@@ -2,7 +2,7 @@
 # Old typing names: this file must run on the old Pythons it turns away.
 """The one check that has to work on any Python 3.6 or newer."""
 
-import shutil
+import subprocess
 from typing import List, Tuple
 
 OLDEST = (3, 11)
@@ -11,8 +11,8 @@ CANDIDATES = ["python3.13", "python3.12", "python3.11", "python3.14"]
 
 
 def installed_candidates() -> List[str]:
-    """Return the commands on PATH that name a Python new enough."""
-    return [name for name in CANDIDATES if shutil.which(name)]
+    """Return the commands that start a Python new enough (a version manager's name on PATH may start nothing)."""
+    return [name for name in CANDIDATES if _starts(name)]
 
 
 def too_old(found: Tuple[int, int], candidates: List[str]) -> str:
@@ -27,3 +27,10 @@ def too_old(found: Tuple[int, int], candidates: List[str]) -> str:
         " `dnf install python3.12`;\n  macOS: `brew install python@3.12`), then run `make PYTHON=python3.12`"
         " with your target."
     )
+
+
+def _starts(name: str) -> bool:
+    try:
+        return subprocess.call([name, "-c", ""], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) == 0
+    except OSError:
+        return False
