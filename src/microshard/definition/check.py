@@ -18,6 +18,7 @@ from microshard.definition.shape import Shape, describe, dotted_keys, shape_of
 from microshard.definition.source import KeyPath, Source, Spot
 
 EXPERIMENT = shape_of(Experiment)
+_UNKNOWN, _MISSING = "unknown key", "missing"
 _ENOUGH = 200  # errors explained at once; nearest names take time, and nobody reads further
 _NUMBER = re.compile(r"[-+]?[0-9][0-9_.]*([eE][-+]?[0-9]+)?")
 _OUR_KEY = re.compile(r"([a-z_]+): (.*)", re.DOTALL)
@@ -56,14 +57,18 @@ class Checker:
     def problems(self, error: ValidationError) -> list[Problem]:
         """Every error of pydantic's, in words; those about values already reported are left out."""
         found: dict[tuple[KeyPath, str], Problem] = {}
+        mistyped: set[KeyPath] = set()
         for details in error.errors(include_url=False, include_input=False)[:_ENOUGH]:
             place = self._place(details)
             if place is None or self._is_bad(place.path):
                 continue
             path, problem = self._problem(details, place)
+            if problem.message.startswith(_UNKNOWN) and problem.nearest:
+                mistyped.add((*path[:-1], problem.nearest))
             # Each option of an "either" has its own error: one for the place is enough.
-            found.setdefault((path, "" if details["type"] not in {"value_error"} else problem.message), problem)
-        return list(found.values())
+            found.setdefault((path, problem.message if details["type"] == "value_error" else ""), problem)
+        # A required key that is there but mistyped is not missing as well.
+        return [p for (path, _), p in found.items() if not (path in mistyped and p.message.startswith(_MISSING))]
 
     def at_value(self, path: KeyPath, message: str, **more: Any) -> Problem:
         """A problem with the value at a path; at its parent where it is missing."""
@@ -155,6 +160,9 @@ class Checker:
         if kind == "missing":
             return path, self._missing(path, shape)
         if kind == "union_tag_not_found":
+            near = nearest(shape.tag, [k for k in value if k not in shape.keys(value)])
+            if near:
+                return (*path, near), self.unknown_key((*path, near))
             return (*path, shape.tag), self._missing((*path, shape.tag), Shape("words", words=tuple(shape.variants)))
         if kind == "union_tag_invalid":
             path = (*path, shape.tag)
@@ -172,7 +180,7 @@ class Checker:
 
     def _missing(self, path: KeyPath, shape: Shape) -> Problem:
         needs = describe(shape)
-        return self.at_key(path, f"missing; needs {needs}", found="nothing", allowed=needs)
+        return self.at_key(path, f"{_MISSING}; needs {needs}", found="nothing", allowed=needs)
 
     def unknown_key(self, path: KeyPath) -> Problem:
         """A key that is not there, with the nearest that is."""
@@ -184,7 +192,7 @@ class Checker:
         near = nearest(name, names)
         elsewhere = "" if near else nearest(name, dotted_keys(EXPERIMENT)) or _last_part(name)
         allowed = ", ".join(names)
-        message = "unknown key"
+        message = _UNKNOWN
         if near:
             message += f"; did you mean `{near}`?"
         elif elsewhere:

@@ -27,7 +27,7 @@ from ruamel.yaml.events import (
 from ruamel.yaml.reader import ReaderError
 
 from microshard.definition import scalars, syntax
-from microshard.definition.errors import DefinitionError, Problem, printable
+from microshard.definition.errors import COMMAND_LINE, DefinitionError, Problem, printable
 
 MAX_BYTES = 512 * 1024  # the parser reads about 400 KiB/s on a slow core; a definition must never take seconds
 MAX_NODES = 50_000  # with every alias written out
@@ -75,7 +75,7 @@ class Source:
         """A problem at a line and column, with the line's text; (0, 0) is the command line."""
         line, column = at
         if line == 0:
-            return Problem("--set", 0, 0, key_path, message, **more)
+            return Problem(COMMAND_LINE, 0, 0, key_path, message, **more)
         line = min(max(line, 1), max(len(self.lines), 1))
         text = self.lines[line - 1] if self.lines else ""
         return Problem(self.file, line, min(max(column, 1), len(text) + 1), key_path, message, source_line=text, **more)

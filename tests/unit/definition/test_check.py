@@ -14,8 +14,6 @@ WRONG = {
     "unknown key with a near one": (
         ("name: base", "nam: base"),
         [
-            "x.yml:1:1: name: missing; needs a name of lower-case letters, digits and hyphens (a letter "
-            "first, at most 63)",
             "x.yml:2:1: nam: unknown key; did you mean `name`? (allowed here: microshard, name, title, reproduces, ",
         ],
     ),
@@ -41,6 +39,10 @@ WRONG = {
     "missing engine": (
         ("{engine: insert, documents: 100}", "{documents: 100}"),
         ["x.yml:7:5: workload.0.load.engine: missing; needs one of insert, aggregate"],
+    ),
+    "mistyped engine key": (
+        ("engine: insert", "engien: insert"),
+        ["x.yml:7:12: workload.0.load.engien: unknown key; did you mean `engine`? (allowed here: engine, "],
     ),
     "unknown engine": (
         ("engine: insert", "engine: insrt"),
@@ -282,10 +284,10 @@ def test_thousands_of_wrong_keys_do_not_each_search_for_a_name(lab: Lab) -> None
     assert 100 <= len(problems) <= 200
 
 
-@pytest.mark.parametrize("word", ["pydantic", "http", "validation error", "Input should", "[type="])
-def test_no_message_speaks_the_language_of_the_library(lab: Lab, word: str) -> None:
+def test_no_message_speaks_the_language_of_the_library(lab: Lab) -> None:
+    words = ("pydantic", "http", "validation error", "Input should", "[type=")
     for (old, new), _ in WRONG.values():
-        assert not [f for f in lab.wrong(BASE.replace(old, new)) if word in f]
+        assert not [f for f in lab.wrong(BASE.replace(old, new)) if any(w in f for w in words)]
 
 
 def test_every_pattern_is_explained_in_words() -> None:

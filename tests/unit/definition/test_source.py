@@ -129,7 +129,7 @@ def test_a_utf_16_file_is_refused_as_not_utf_8(lab: Lab) -> None:
 def test_a_byte_order_mark_is_passed_over_and_moves_no_column(lab: Lab) -> None:
     lab.file.write_bytes(b"\xef\xbb\xbf" + BASE.encode())
     assert load(lab.file).experiment.name == "base"
-    assert lab.wrong(b"\xef\xbb\xbf" + BASE.replace("name: base", "nam: base").encode())[1].startswith(
+    assert lab.wrong(b"\xef\xbb\xbf" + BASE.replace("name: base", "nam: base").encode())[0].startswith(
         "x.yml:2:1: nam:"
     )
 

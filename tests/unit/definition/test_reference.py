@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import re
+
+from pydantic import BaseModel
+
+from microshard.definition.experiment import Experiment
+from microshard.definition.reference import reference_text
+from microshard.definition.shape import Shape, shape_of
+
+TEXT = reference_text()
+
+
+def models(shape: Shape) -> set[type[BaseModel]]:
+    inner = [*shape.keys().values(), *shape.variants.values(), *shape.options, *([shape.item] if shape.item else [])]
+    return ({shape.model} if shape.model else set()).union(*map(models, inner))
+
+
+def test_every_key_of_every_model_has_a_row_with_its_meaning() -> None:
+    for model in models(shape_of(Experiment)):
+        for key, info in model.model_fields.items():
+            meaning = " ".join((info.description or "").split())
+            assert meaning, f"{model.__name__}.{key} says nothing"
+            assert re.search(rf"^\| `{key}` \|.*\| {re.escape(meaning)} \|$", TEXT, re.MULTILINE), key
+
+
+def test_every_link_leads_to_a_heading() -> None:
+    headings = re.findall(r"^## (.+)$", TEXT, re.MULTILINE)
+    anchors = [re.sub(r"[^a-z0-9_ -]", "", h.lower()).replace(" ", "-") for h in headings]
+    assert len(set(anchors)) == len(anchors)
+    links = re.findall(r"\]\(#([^)]+)\)", TEXT)
+    assert len(links) > 40
+    assert set(links) <= set(anchors)
+
+
+def test_a_row_shows_type_unit_range_default_and_meaning() -> None:
+    assert "| `size_gib` | whole number | GiB | 1 to 65536 | `100` | Size of the volume. |" in TEXT
+    assert "| `documents` | whole number | \N{EN DASH} | 1 to 10000000000 | **required** | Documents in all. |" in TEXT
+    assert "| `kind` | word | \N{EN DASH} | `standalone`, `replica_set`, `sharded` | `sharded` | Kind of" in TEXT
+
+
+def test_a_mapping_that_stands_at_many_places_is_told_once() -> None:
+    assert TEXT.count("\n## Volume\n") == 1
+    assert (
+        "At `infrastructure.{shard_hosts,config_hosts,mongos_hosts,client_hosts}.volumes.{data,journal,log}`." in TEXT
+    )
+
+
+def test_every_table_has_the_same_number_of_cells_in_each_row() -> None:
+    rows = [line for line in TEXT.splitlines() if line.startswith("|")]
+    assert {len(re.split(r"(?<!\\)\|", row)) for row in rows} == {8}
