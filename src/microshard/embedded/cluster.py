@@ -6,6 +6,7 @@ command is tried again with a new one. Nothing is cached: these commands are rar
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -24,7 +25,7 @@ from microshard.embedded.errors import (
     STALE_ROUTING,
     CommandError,
 )
-from microshard.embedded.nodes import Backoff, Document, Pool, ReplicaSet, failed
+from microshard.embedded.nodes import Backoff, Document, Link, NotSentError, Pool, ReplicaSet, failed
 from microshard.embedded.router_mongod import RouterMongod
 
 MAJORITY: Mapping[str, Any] = {"writeConcern": {"w": "majority"}}
@@ -194,18 +195,46 @@ class Cluster:
 
     async def router_pool(self) -> Pool:
         """The router mongod, waited for while it is being restarted. CommandError HostUnreachable, safe to retry."""
-        for _ in range(int(ROUTER_WAIT / 0.02)):
+        end = time.monotonic() + ROUTER_WAIT
+        while time.monotonic() < end:
             if self.router.pool is not None:
                 return self.router.pool
             await asyncio.sleep(0.02)
         raise CommandError(HOST_UNREACHABLE, "the router mongod of this embedded mongos is being restarted",
                            labels=(RETRYABLE_WRITE, NO_WRITES_PERFORMED))  # fmt: skip
 
+    async def router_link(self) -> Link:
+        """A connection to the router mongod, waited for while it is being restarted. CommandError as above."""
+        while True:
+            pool = await self.router_pool()
+            try:
+                return await pool.acquire()
+            except OSError:
+                await self.router_settled()
+
+    async def router_settled(self) -> None:
+        """After a broken connection: return when the router mongod is known to have ended, or accepts a new one."""
+        for _ in range(50):
+            self.router.withdraw_if_ended()
+            pool = self.router.pool
+            if pool is None:
+                return
+            try:
+                pool.release(await pool.acquire())
+                return
+            except OSError:
+                await asyncio.sleep(0.01)
+
     async def through_router(self, database: str, command: Mapping[str, Any]) -> bytes:
         """Run a command on the router mongod, again when its routing was old; the BSON of the reply. CommandError."""
 
         async def attempt() -> bytes:
-            return await (await self.router_pool()).call_raw(database, command)
+            while True:
+                pool = await self.router_pool()
+                try:
+                    return await pool.call_raw(database, command)
+                except NotSentError:
+                    await self.router_settled()
 
         return await self.retrying(attempt)
 

@@ -25,6 +25,7 @@ from microshard.embedded.router_mongod import RouterMongod, RouterOptions, Route
 
 # The server's exit codes.
 EXIT_CLEAN, EXIT_BAD_OPTIONS, EXIT_NET_ERROR, EXIT_ABRUPT = 0, 2, 48, 14
+_ENDING = (signal.SIGTERM, signal.SIGINT)
 CONFIG_WAIT = 60.0  # s a config server may take to become primary before each further line in the log
 
 
@@ -116,6 +117,8 @@ def _serve(chosen: Options, mongod: Path, ready: _Fork | None) -> int:
     )  # fmt: skip
     router = RouterMongod(how, log)
     code = EXIT_ABRUPT
+    # A signal must not leave the router mongod's folder behind: it waits until the event loop has its handlers.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
         # Before the event loop: the mongod's start is the longest part, and the loop's own start can overlap it.
         router.spawn()
@@ -138,8 +141,9 @@ def _serve(chosen: Options, mongod: Path, ready: _Fork | None) -> int:
 async def _run(chosen: Options, log: ServerLog, router: RouterMongod, ready: _Fork | None) -> int:
     cluster = Cluster(ReplicaSet(chosen.config_servers), router)
     front = Front(chosen, log, router, cluster)
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _ENDING:
         front.loop.add_signal_handler(number, front.stop.set)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
     front.loop.add_signal_handler(signal.SIGUSR1, lambda: log.rotate(reopen=chosen.log_reopen))
     serving = asyncio.create_task(_serve_until_cancelled(front, ready))
     stopped = asyncio.create_task(front.stop.wait())
@@ -149,6 +153,7 @@ async def _run(chosen: Options, log: ServerLog, router: RouterMongod, ready: _Fo
             await serving  # raises what ended it
         log.note("CONTROL", "Received a signal or the command shutdown; leaving")
     finally:
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # a second signal must not interrupt the cleaning up
         front.close()
         serving.cancel()
         stopped.cancel()

@@ -9,7 +9,6 @@ import contextlib
 import ctypes
 import json
 import os
-import re
 import shutil
 import signal
 import socket
@@ -106,6 +105,16 @@ def clean_up(base: Path, log: ServerLog) -> None:
         log.note("CONTROL", "Removed what a killed mongos left", path=str(folder), pid=pid)
 
 
+def _said(line: str) -> str:
+    """What a line of a server's log says, without its time and numbers."""
+    try:
+        entry = json.loads(line)
+        error = entry.get("attr", {}).get("error", "")
+        return f"{entry['msg']} {error.get('errmsg', error) if isinstance(error, dict) else error}".strip()
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return line
+
+
 class RouterMongod:
     """One router mongod, from its start to the removal of its folder; restarted when it dies."""
 
@@ -134,14 +143,15 @@ class RouterMongod:
             probe.bind(("127.0.0.1", 0))
             self._port = probe.getsockname()[1]
         self._mark(0)
-        self._process = subprocess.Popen(
-            self._command(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # a Ctrl-C at the terminal is the front's to handle
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - the front has one thread
-        )
+        with (self.folder / "output").open("wb") as output:  # what it says before it opens its log
+            self._process = subprocess.Popen(
+                self._command(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # a Ctrl-C at the terminal is the front's to handle
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - the front has one thread
+            )
         self._mark(self._process.pid)
 
     def _mark(self, mongod: int) -> None:
@@ -201,14 +211,14 @@ class RouterMongod:
         return False
 
     def _last_words(self) -> str:
+        """Why it ended: fatal lines and errors of its log and output, else the last few lines."""
         lines: list[str] = []
-        with contextlib.suppress(OSError):
-            lines = (self.folder / "mongod.log").read_text(encoding="utf-8", errors="replace").splitlines()
-        if not lines:  # a wrong option ends it before it opens its log
-            again = subprocess.run(self._command(), capture_output=True, text=True, check=False, timeout=30)
-            lines = (again.stderr or again.stdout).splitlines()
-        said = [found[1] for line in lines[-12:] if (found := re.search(r'"msg":"(.*?[^\\])"', line))] or lines[-6:]
-        return f"the router mongod ended with exit code {self.exit_code}: {'; '.join(said) or 'no output'}"
+        for name in ("mongod.log", "output"):
+            with contextlib.suppress(OSError):
+                lines += (self.folder / name).read_text(encoding="utf-8", errors="replace").splitlines()
+        grave = [line for line in lines if '"s":"F"' in line or '"s":"E"' in line]
+        said = "; ".join(_said(line) for line in (grave or lines)[-4:])
+        return f"the router mongod ended with exit code {self.exit_code}: {said or 'no output'}"
 
     async def identify(self, pool: Pool, cluster_id: Any, config_servers: str) -> None:
         """Tell it where the config servers are: from then on it routes. Publishes the pool."""
@@ -216,6 +226,11 @@ class RouterMongod:
         update = {"q": {"_id": "shardIdentity"}, "u": {"$set": identity}, "upsert": True}
         await pool.call("admin", {"update": "system.version", "updates": [update], "writeConcern": {"w": "majority"}})
         self.pool = pool
+
+    def withdraw_if_ended(self) -> None:
+        """Stop offering a pool whose process has ended, before the watch on it notices."""
+        if self.exit_code is not None:
+            self.pool = None
 
     async def run(self, cluster_id: Any, config_servers: str) -> None:
         """Watch the process, and put a new one in its place whenever it ends. Runs until cancelled."""

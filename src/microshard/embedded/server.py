@@ -208,11 +208,9 @@ class ClientConnection(wire.Framed):
     async def _send_when_possible(self) -> None:
         """The short way when there is no free link: a new one, or a router mongod that is being restarted."""
         try:
-            link = await (await self.front.cluster.router_pool()).acquire()
+            link = await self.front.cluster.router_link()
         except CommandError as error:
             self._fail(error)
-        except OSError as error:
-            self._fail(CommandError(HOST_UNREACHABLE, f"the router mongod does not answer: {error}"))
         else:
             self._send(link)
 
@@ -225,8 +223,13 @@ class ClientConnection(wire.Framed):
             self.reply(message)
 
     def upstream_lost(self) -> None:
-        """Say that the outcome is unknown."""
+        """Say that the outcome is unknown, once it is known whether the router mongod is still there."""
         self._link = None
+        self._task = self.front.loop.create_task(self._unknown_outcome())
+
+    async def _unknown_outcome(self) -> None:
+        # A driver tries again at once: it must then meet a router mongod, or wait for the next one.
+        await self.front.cluster.router_settled()
         self._fail(CommandError(HOST_UNREACHABLE, "the router mongod of this embedded mongos ended while it worked on "
                                 "this command; whether a write was done is unknown"))  # fmt: skip
 

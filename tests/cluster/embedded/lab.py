@@ -145,6 +145,10 @@ class SmallCluster:
             )
             wait_until(lambda: client.admin.command("hello")["isWritablePrimary"], what=f"primary of {name}")
 
+    @staticmethod
+    def client_of(port: int, **options: Any) -> Client:
+        return Client("127.0.0.1", port, **options)
+
     def shard(self, name: str) -> Client:
         return direct(self.shards[name])
 

@@ -1,0 +1,109 @@
+"""Other people's programs against the embedded mongos: mlaunch and mongosh."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.cluster.embedded.lab import SmallCluster, free_port, wait_until
+
+pytestmark = pytest.mark.cluster
+BINARIES = Path(sys.executable).parent
+MONGOSH = "mongosh@2.12.0"
+
+
+def test_mlaunch_builds_a_cluster(tmp_path: Path) -> None:
+    port = free_port()
+    data = tmp_path / "data"
+    try:
+        done = subprocess.run(
+            [BINARIES / "mlaunch", "init", "--sharded", "2", "--replicaset", "--nodes", "1", "--bind_ip", "127.0.0.1",
+             "--binarypath", BINARIES, "--dir", data, "--port", str(port), "--nounixsocket"],
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        with SmallCluster.client_of(port) as client:
+            assert len(client.admin.command("listShards")["shards"]) == 2
+            client.admin.command("shardCollection", "made.by_mlaunch", key={"_id": "hashed"})
+            client.made.by_mlaunch.insert_many([{"_id": number} for number in range(100)])
+            assert client.made.by_mlaunch.count_documents({}) == 100
+    finally:
+        _end_processes_in(data)
+
+
+def _end_processes_in(folder: Path) -> None:
+    """End what was started with this test's own folder on its command line, by process id."""
+    ours = [
+        process for process in psutil.process_iter(["cmdline"])
+        if any(str(folder) in argument for argument in process.info["cmdline"] or ()) and process.pid != os.getpid()
+    ]  # fmt: skip
+    for process in ours:
+        # mongos first would be kinder; SIGTERM to it and SIGKILL to the data nobody wants
+        process.send_signal(signal.SIGTERM if "mongos" in process.name() else signal.SIGKILL)
+    wait_until(lambda: not [process for process in ours if process.is_running()], 20, "the end of mlaunch's processes")
+
+
+@pytest.fixture(scope="module")
+def mongosh() -> Path:
+    """mongosh from npm, installed once into a cache under the temporary directory."""
+    if shutil.which("npm") is None or shutil.which("node") is None:
+        pytest.skip("node and npm are not installed")
+    cache = Path(tempfile.gettempdir(), f"microshard-test-{MONGOSH.replace('@', '-')}-{os.getuid()}")
+    program = cache / "node_modules" / ".bin" / "mongosh"
+    if not program.exists():
+        install: list[str | Path] = ["npm", "install", "--no-audit", "--no-fund", "--prefix", cache, MONGOSH]
+        done = subprocess.run(install, capture_output=True, text=True, timeout=150, check=False)
+        if done.returncode or not program.exists():
+            pytest.skip(f"npm cannot install {MONGOSH}: {done.stderr.strip()[-200:]}")
+    return program
+
+
+def _run(mongosh: Path, cluster: SmallCluster, script: str, home: Path) -> str:
+    done = subprocess.run(
+        [mongosh, f"mongodb://127.0.0.1:{cluster.mongos.port}/shell", "--quiet", "--eval", script],
+        capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "HOME": str(home)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_mongosh_administers_and_works(cluster: SmallCluster, mongosh: Path, tmp_path: Path) -> None:
+    script = """
+        sh.enableSharding("shell");
+        sh.shardCollection("shell.things", {k: "hashed"});
+        for (let i = 0; i < 50; i++) db.things.insertOne({_id: i, k: i});
+        db.things.insertMany([{_id: 100, k: 100}, {_id: 101, k: 101}]);
+        db.things.updateOne({k: 3}, {$set: {a: 1}});
+        db.things.deleteOne({_id: 101});
+        db.things.createIndex({a: 1});
+        print(EJSON.stringify({
+          n: db.things.countDocuments(), a: db.things.findOne({k: 3}).a, all: db.things.find().toArray().length,
+          modified: db.things.findOneAndUpdate({k: 4}, {$set: {b: 2}}, {returnDocument: "after"}).b,
+          indexes: db.things.getIndexes().length, distinct: db.things.distinct("k").length,
+          sharded: db.things.stats().sharded, collections: db.getCollectionNames(),
+          plan: db.things.find({k: 1}).explain().queryPlanner.winningPlan.stage,
+          balancer: sh.getBalancerState(), databases: db.adminCommand({listDatabases: 1}).databases.length > 2,
+        }));
+    """
+    try:
+        answer: dict[str, Any] = json.loads(_run(mongosh, cluster, script, tmp_path).strip().splitlines()[-1])
+    finally:
+        cluster.client.drop_database("shell")
+    assert answer == {
+        "n": 51, "a": 1, "all": 51, "modified": 2, "indexes": 3, "distinct": 51, "sharded": True,
+        "collections": ["things"], "plan": "SINGLE_SHARD", "balancer": False, "databases": True,
+    }  # fmt: skip
+
+
+def test_mongosh_shows_the_status(cluster: SmallCluster, mongosh: Path, sharded: Any, tmp_path: Path) -> None:
+    status = _run(mongosh, cluster, "sh.status()", tmp_path)
+    for expected in ("shard0", "shard1", sharded.full_name, "active mongoses", "Currently enabled", "{ k: 1 }"):
+        assert expected in status, f"{expected} is missing in:\n{status}"

@@ -1,0 +1,209 @@
+"""Start, end and accidents of the embedded mongos and its router mongod."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError
+
+from tests.cluster.embedded.lab import MONGOS, Mongos, SmallCluster, free_port, running, wait_until
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def mongos(cluster: SmallCluster, tmp_path: Path) -> Iterator[Mongos]:
+    """A mongos of the test's own, beside the cluster's."""
+    started = Mongos(cluster.config, tmp_path)
+    try:
+        started.wait_ready()
+        yield started
+    finally:
+        started.stop(signal.SIGKILL)
+
+
+def _router_folders(folder: Path) -> list[Path]:
+    return list(folder.glob("**/mongos-*-router"))
+
+
+def test_sigterm_leaves_no_process_and_no_files(mongos: Mongos, tmp_path: Path) -> None:
+    router = mongos.router_pid()
+    assert running(router)
+    assert len(_router_folders(tmp_path)) == 1
+    assert mongos.stop() == 0
+    assert not running(router)
+    assert [path.name for path in tmp_path.iterdir()] == [mongos.log.name]
+    assert not Path(f"/tmp/mongodb-{mongos.port}.sock").exists()  # noqa: S108 - where the server would put it
+
+
+def test_the_command_shutdown_ends_it_too(mongos: Mongos, tmp_path: Path) -> None:
+    # As with a real one, the connection may close before the answer.
+    with mongos.client() as client, contextlib.suppress(AutoReconnect):
+        client.admin.command("shutdown")
+    assert mongos.process.wait(20) == 0
+    assert _router_folders(tmp_path) == []
+
+
+def test_a_killed_front_takes_its_router_mongod_along(cluster: SmallCluster, mongos: Mongos, tmp_path: Path) -> None:
+    router = mongos.router_pid()
+    mongos.stop(signal.SIGKILL)
+    wait_until(lambda: not running(router), 10, "the end of the router mongod")
+    (left,) = _router_folders(tmp_path)
+    foreign = tmp_path / "mongos-1-router"
+    foreign.mkdir()
+    again = Mongos(cluster.config, tmp_path)
+    try:
+        again.wait_ready()
+        assert not left.exists()
+        assert foreign.exists(), "a folder without a dead owner's mark is nobody's to remove"
+    finally:
+        again.stop()
+
+
+def test_a_killed_router_mongod_is_restarted_and_the_error_is_retryable(cluster: SmallCluster, mongos: Mongos) -> None:
+    cluster.client.survives.things.insert_one({"_id": 1})
+    with mongos.client(retryReads=False) as client:
+        things = client.survives.things
+        assert things.find_one() == {"_id": 1}
+        before = mongos.router_pid()
+        sleep = {"$function": {"body": "function() { sleep(5000); return 1; }", "args": [], "lang": "js"}}
+        failed: list[PyMongoError] = []
+
+        def slow() -> None:
+            try:
+                list(things.aggregate([{"$set": {"x": sleep}}], comment="slow"))
+            except PyMongoError as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=slow)
+        thread.start()
+        time.sleep(0.5)
+        killed = time.monotonic()
+        os.kill(before, signal.SIGKILL)
+        thread.join(10)
+        assert time.monotonic() - killed < 5
+        # HostUnreachable: drivers retry a read after it
+        assert [error.code for error in failed if isinstance(error, OperationFailure)] == [6]
+        wait_until(things.find_one, 20, "an answer after the restart")
+        assert mongos.router_pid() not in (0, before)
+        assert client.admin.command("serverStatus")["microshard"]["routerMongod"]["restarts"] == 1
+    cluster.client.drop_database("survives")
+
+
+def test_reads_with_default_options_survive_a_killed_router_mongod(cluster: SmallCluster, mongos: Mongos) -> None:
+    cluster.client.survives.things.insert_one({"_id": 1})
+    with mongos.client() as client:
+        client.survives.things.find_one()
+        os.kill(mongos.router_pid(), signal.SIGKILL)
+        for _ in range(20):
+            assert client.survives.things.find_one() == {"_id": 1}
+    cluster.client.drop_database("survives")
+
+
+def test_it_waits_for_its_config_server(cluster: SmallCluster, tmp_path: Path) -> None:
+    nobody = Mongos(f"cfg/127.0.0.1:{free_port()}", tmp_path)
+    try:
+        wait_until(lambda: list(tmp_path.glob("*/data/WiredTiger")), 20, "the router mongod")
+        assert nobody.process.poll() is None
+    finally:
+        assert nobody.stop() == 0
+    assert _router_folders(tmp_path) == []
+
+
+def test_a_signal_during_the_start_leaves_nothing(cluster: SmallCluster, tmp_path: Path) -> None:
+    for number in range(3):
+        early = Mongos(cluster.config, tmp_path)
+        wait_until(lambda: list(tmp_path.glob("*/owner.json")), 20, "the router mongod's folder")
+        time.sleep(0.05 * number)
+        assert early.stop() == 0
+        assert _router_folders(tmp_path) == []
+
+
+def test_fork_returns_when_it_serves(cluster: SmallCluster, tmp_path: Path) -> None:
+    port, pid_file = free_port(), tmp_path / "mongos.pid"
+    done = subprocess.run(
+        [MONGOS, "--configdb", cluster.config, "--port", str(port), "--fork", "--logpath", tmp_path / "log",
+         "--pidfilepath", pid_file],
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    pid = int(pid_file.read_text(encoding="ascii"))
+    try:
+        assert f"forked process: {pid}" in done.stdout
+        assert "child process started successfully, parent exiting" in done.stdout
+        with SmallCluster.client_of(port) as client:
+            assert client.admin.command("hello")["msg"] == "isdbgrid"
+            router = client.admin.command("serverStatus")["microshard"]["routerMongod"]["pid"]
+    finally:
+        os.kill(pid, signal.SIGTERM)
+        wait_until(lambda: not running(pid), 20, "the end of the forked mongos")
+    assert not running(router)
+    assert not pid_file.exists()
+
+
+def test_a_fork_that_fails_says_so(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [MONGOS, "--configdb", "cfg/127.0.0.1:1", "--fork", "--logpath", tmp_path / "log",
+         "--setParameter", "noSuch=1"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "ERROR: child process failed" in done.stdout
+    assert "noSuch" in (tmp_path / "log").read_text(encoding="utf-8")
+
+
+def test_a_yaml_file_says_what_the_options_say(cluster: SmallCluster, tmp_path: Path) -> None:
+    port, routers = free_port(), tmp_path / "routers"
+    config: dict[str, Any] = {
+        "net": {"port": port, "bindIp": "127.0.0.1", "unixDomainSocket": {"enabled": False},
+                "compression": {"compressors": "snappy,zlib"}, "maxIncomingConnections": 100},
+        "sharding": {"configDB": cluster.config},
+        "systemLog": {"destination": "file", "path": str(tmp_path / "log"), "logAppend": True, "logRotate": "reopen"},
+        "processManagement": {"pidFilePath": str(tmp_path / "pid")},
+        "operationProfiling": {"slowOpThresholdMs": 50},
+        "setParameter": {"microshardRouterPath": str(routers), "ShardingTaskExecutorPoolMinSize": 2},
+    }  # fmt: skip
+    (tmp_path / "mongos.conf").write_text(json.dumps(config), encoding="utf-8")  # JSON is YAML
+    process = subprocess.Popen([MONGOS, "--config", tmp_path / "mongos.conf"])
+    try:
+        wait_until((tmp_path / "pid").exists, 30, "the pid file")
+        with SmallCluster.client_of(port, compressors="zlib") as client:
+            options = client.admin.command("getCmdLineOpts")["parsed"]
+            assert options["net"]["port"] == port
+            pool = client.admin.command("getParameter", ShardingTaskExecutorPoolMinSize=1)
+            assert pool["ShardingTaskExecutorPoolMinSize"] == 2
+            assert client.admin.command("serverStatus")["connections"]["available"] < 100
+        assert len(_router_folders(routers)) == 1
+        log = (tmp_path / "log").read_text(encoding="utf-8")
+        assert '"option": "slowms"' in log, "an option without effect is named in the log"
+        assert '"compressors": ["snappy"]' in log
+        (tmp_path / "log").rename(tmp_path / "log.old")
+        process.send_signal(signal.SIGUSR1)
+        wait_until((tmp_path / "log").exists, 10, "the reopened log")
+    finally:
+        process.terminate()
+        assert process.wait(20) == 0
+    assert not routers.exists()
+    assert not (tmp_path / "pid").exists()
+
+
+def test_a_taken_port_is_named(cluster: SmallCluster, tmp_path: Path) -> None:
+    second = Mongos(cluster.config, tmp_path, port=cluster.mongos.port)
+    assert second.process.wait(30) == 48
+    assert str(cluster.mongos.port) in second.log.read_text(encoding="utf-8")
+    assert _router_folders(tmp_path) == []
+
+
+def test_the_log_is_in_the_servers_form(mongos: Mongos) -> None:
+    with mongos.client() as client:
+        client.admin.command("ping")
+    for line in mongos.log.read_text(encoding="utf-8").splitlines():
+        entry: dict[str, Any] = json.loads(line)
+        assert {"t", "s", "c", "id", "ctx", "msg"} <= entry.keys()
