@@ -1,4 +1,4 @@
-"""Renders the configuration of every process on the controller, then calls the module of the same name on the host."""
+"""Renders the configuration of every process on the controller, then has the act performed on the host."""
 
 from __future__ import annotations
 
@@ -6,22 +6,17 @@ import os
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
+from ansible.plugins.loader import action_loader
 from ansible.template import trust_as_template
 
 _TEMPLATES = {"mongos": "mongos.conf.j2", "config": "configsvr.conf.j2"}
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]  # ansible has no types
+class ActionModule(action_loader.get("microshard_act", class_only=True)):  # type: ignore[misc]  # ansible has no types
     """One task instead of a `template` task looped over processes (0.3 s each)."""
 
-    TRANSFERS_FILES = False
-
-    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Give every process its `config` where the state needs one, and hand over to the module."""
-        variables = task_vars or {}
-        super().run(tmp, variables)
-        arguments = dict(self._task.args)
+    def perform(self, arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+        """Give every process its `config` where the state needs one, and hand over."""
         folder = arguments.pop("templates", None)
         if arguments.get("state", "started") == "started":
             if not folder:
@@ -29,7 +24,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible has no types
                     "templates: the folder of the configuration templates is needed to start a process"
                 )
             arguments["processes"] = self.rendered(arguments.get("processes") or [], str(folder), variables)
-        return dict(self._execute_module(module_name="mongo_processes", module_args=arguments, task_vars=variables))
+        return dict(super().perform(arguments, variables))
 
     def rendered(self, processes: list[Any], folder: str, variables: dict[str, Any]) -> list[dict[str, Any]]:
         """The processes with their configuration files as text, by the templates in `folder`."""

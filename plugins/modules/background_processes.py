@@ -87,106 +87,13 @@ seconds:
   type: float
 """
 
-import os
-import time
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.microshard import daemon, logs, proc
-from ansible.module_utils.microshard.run_folder import NotOurs, require_below, require_run_folder, write_atomically
-
-# Seconds a helper must survive to count as started: one that cannot import or open its files ends sooner.
-_SURVIVE = 0.15
+from ansible.module_utils.microshard.act import as_module
+from ansible.module_utils.microshard.acts import background_processes
 
 
 def main() -> None:
     """Entry point."""
-    process = {
-        "name": {"type": "str", "required": True},
-        "argv": {"type": "list", "elements": "str", "required": True},
-        "marker": {"type": "str", "required": True},
-    }
-    file = {"path": {"type": "path", "required": True}, "content": {"type": "str", "required": True}}
-    module = AnsibleModule(
-        argument_spec={
-            "run_folder": {"type": "path", "required": True},
-            "folder": {"type": "path", "required": True},
-            "output_folder": {"type": "path"},
-            "files": {"type": "list", "elements": "dict", "default": [], "options": file},
-            "processes": {"type": "list", "elements": "dict", "required": True, "options": process},
-            "state": {"choices": ["started", "stopped"], "default": "started"},
-            "patience": {"type": "float", "default": 3},
-        },
-        supports_check_mode=True,
-    )
-    began = time.monotonic()
-    try:
-        run_folder = require_run_folder(module.params["run_folder"])
-        for path in (
-            module.params["folder"],
-            module.params["output_folder"],
-            *(f["path"] for f in module.params["files"]),
-        ):
-            if path:
-                require_below(run_folder, path)
-        changed = _start(module) if module.params["state"] == "started" else _stop(module)
-    except (NotOurs, OSError) as problem:
-        module.fail_json(msg=str(problem))
-    module.exit_json(
-        changed=bool(changed),
-        msg=f"{', '.join(changed)} {module.params['state']}" if changed else "as they should be",
-        seconds=round(time.monotonic() - began, 3),
-    )
-
-
-def _paths(module: AnsibleModule, process: dict[str, Any]) -> tuple[str, str]:
-    base = os.path.join(module.params["folder"], process["name"])
-    return f"{base}.pid", f"{base}.out"
-
-
-def _start(module: AnsibleModule) -> list[str]:
-    running = {p["name"]: proc.recorded(_paths(module, p)[0], p["marker"]) for p in module.params["processes"]}
-    missing = [p for p in module.params["processes"] if not _runs_as_wanted(running[p["name"]], p)]
-    if module.check_mode or not missing:
-        return [process["name"] for process in missing]
-    folder = module.params["folder"]
-    for path in (folder, module.params["output_folder"]):
-        if path:
-            os.makedirs(path, exist_ok=True)
-    for file in module.params["files"]:
-        write_atomically(file["path"], file["content"])
-    for process in missing:
-        other = running[process["name"]]
-        if other:  # left over from a step that was interrupted
-            daemon.end(other, grace=module.params["patience"])
-    children = []
-    for process in missing:
-        pid_path, output = _paths(module, process)
-        children.append(daemon.spawn(process["argv"], folder=folder, output=output, pid_path=pid_path))
-    time.sleep(_SURVIVE)
-    for process, child in zip(missing, children):
-        code = child.poll()
-        if code is not None:
-            words = "\n    ".join(logs.last_words(_paths(module, process)[1])) or "it said nothing"
-            raise OSError(f"{process['name']} ended at once with exit code {code}:\n    {words}")
-    return [process["name"] for process in missing]
-
-
-def _runs_as_wanted(seen: proc.Seen | None, process: dict[str, Any]) -> bool:
-    return seen is not None and list(seen.command) == process["argv"]
-
-
-def _stop(module: AnsibleModule) -> list[str]:
-    found = []
-    for process in module.params["processes"]:
-        seen = proc.recorded(_paths(module, process)[0], process["marker"])
-        if seen:
-            found.append((process["name"], seen))
-    if found and not module.check_mode:
-        with ThreadPoolExecutor(len(found)) as pool:
-            list(pool.map(lambda pair: daemon.end(pair[1], grace=module.params["patience"]), found))
-    return [name for name, _ in found]
+    as_module(background_processes)
 
 
 if __name__ == "__main__":

@@ -46,63 +46,13 @@ logs:
   elements: str
 """
 
-import gzip
-import os
-import shutil
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.microshard.run_folder import NotOurs, require_below, require_run_folder
-
-# Speed before size: logs are collected while the next point waits.
-_LEVEL = 1
+from ansible.module_utils.microshard.act import as_module
+from ansible.module_utils.microshard.acts import collected_logs
 
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(
-        argument_spec={
-            "run_folder": {"type": "path", "required": True},
-            "folder": {"type": "path", "required": True},
-            "processes": {"type": "list", "elements": "dict", "required": True},
-        },
-        supports_check_mode=True,
-    )
-    folder = module.params["folder"]
-    try:
-        run_folder = require_run_folder(module.params["run_folder"])
-        require_below(run_folder, folder)
-        for process in module.params["processes"]:
-            require_below(run_folder, process["log_path"])
-        if not module.check_mode:
-            os.makedirs(folder, exist_ok=True)
-        # zlib lets go of the interpreter's lock, so threads compress side by side.
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            kept = list(pool.map(partial(_keep, folder, check=module.check_mode), module.params["processes"]))
-    except (NotOurs, OSError) as problem:
-        module.fail_json(msg=str(problem))
-    names = [name for name in kept if name]
-    module.exit_json(changed=bool(names), logs=names, msg=f"{len(names)} logs compressed")
-
-
-def _keep(folder: str, process: dict[str, Any], *, check: bool) -> str:
-    """The process's name if its log had to be compressed, else ""."""
-    target = os.path.join(folder, f"{process['name']}.log.gz")
-    try:
-        stamp = os.stat(process["log_path"]).st_mtime_ns
-    except FileNotFoundError:
-        return ""
-    if os.path.exists(target) and os.stat(target).st_mtime_ns == stamp:
-        return ""
-    if not check:
-        draft = f"{target}.new"
-        with open(process["log_path"], "rb") as log, gzip.open(draft, "wb", compresslevel=_LEVEL) as file:
-            shutil.copyfileobj(log, file, 1 << 20)
-        os.utime(draft, ns=(stamp, stamp))
-        os.replace(draft, target)
-    return str(process["name"])
+    as_module(collected_logs)
 
 
 if __name__ == "__main__":

@@ -83,66 +83,13 @@ seconds:
   type: float
 """
 
-import time
-from collections import Counter
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.microshard.fleet import Fleet
-from ansible.module_utils.microshard.mongo_process import MongoProcess, Outcome, ProcessProblem
-from ansible.module_utils.microshard.run_folder import NotOurs, require_run_folder
+from ansible.module_utils.microshard.act import as_module
+from ansible.module_utils.microshard.acts import mongo_processes
 
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(
-        argument_spec={
-            "run_folder": {"type": "path", "required": True},
-            "processes": {"type": "list", "elements": "dict", "required": True},
-            "state": {"choices": ["started", "parked", "resumed", "stopped", "absent"], "default": "started"},
-            "mongod": {"type": "path", "required": True},
-            "mongos": {"type": "path", "required": True},
-            "concurrency": {"type": "int", "default": 0},
-            "start_timeout": {"type": "float", "default": 60},
-            "stop_timeout": {"type": "float", "default": 30},
-            "mongos_grace": {"type": "float", "default": 2},
-        },
-        supports_check_mode=True,
-    )
-    began = time.monotonic()
-    try:
-        outcomes = _obey(module)
-    except (NotOurs, ProcessProblem, OSError) as problem:
-        module.fail_json(msg=str(problem))
-    done = Counter(outcome.did for outcome in outcomes if outcome.did)
-    module.exit_json(
-        changed=bool(done),
-        msg=", ".join(f"{count} {did}" for did, count in done.items()) or f"{len(outcomes)} as they should be",
-        processes=[{"name": o.name, "did": o.did, "pid": o.pid} for o in outcomes],
-        seconds=round(time.monotonic() - began, 3),
-        diff=[o.diff for o in outcomes if o.diff],
-    )
-
-
-def _obey(module: AnsibleModule) -> list[Outcome]:
-    wanted = module.params
-    run_folder = require_run_folder(wanted["run_folder"])
-    fleet = Fleet(
-        (
-            MongoProcess.of(plan, run_folder=run_folder, mongod=wanted["mongod"], mongos=wanted["mongos"])
-            for plan in wanted["processes"]
-        ),
-        check=module.check_mode,
-        concurrency=wanted["concurrency"],
-    )
-    if wanted["state"] == "started":
-        return fleet.start(timeout=wanted["start_timeout"], stop_timeout=wanted["stop_timeout"])
-    if wanted["state"] == "parked":
-        return fleet.park()
-    if wanted["state"] == "resumed":
-        return fleet.resume(timeout=wanted["start_timeout"])
-    if wanted["state"] == "stopped":
-        return fleet.stop(timeout=wanted["stop_timeout"])
-    return fleet.remove(mongos_grace=wanted["mongos_grace"])
+    as_module(mongo_processes)
 
 
 if __name__ == "__main__":

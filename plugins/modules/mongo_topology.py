@@ -46,44 +46,13 @@ seconds:
   type: float
 """
 
-import time
-
-from ansible.module_utils.basic import AnsibleModule, missing_required_lib
-
-try:
-    from ansible.module_utils.microshard.topology.build import build
-    from ansible.module_utils.microshard.topology.server import Deadline, TopologyProblem
-    from pymongo.errors import PyMongoError
-except ImportError as error:
-    MISSING: ImportError | None = error
-else:
-    MISSING = None
+from ansible.module_utils.microshard.act import as_module
+from ansible.module_utils.microshard.acts import mongo_topology
 
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(
-        argument_spec={
-            "point": {"type": "dict", "required": True},
-            "timeout": {"type": "float", "default": 90},
-        },
-        supports_check_mode=True,
-    )
-    if MISSING:
-        module.fail_json(msg=missing_required_lib("pymongo"), exception=MISSING)
-    began = time.monotonic()
-    try:
-        changes = build(module.params["point"], Deadline(module.params["timeout"]), check=module.check_mode)
-    except (TopologyProblem, PyMongoError) as problem:
-        module.fail_json(msg=str(problem))
-    lines = "".join(f"{change}\n" for change in changes)
-    module.exit_json(
-        changed=bool(changes),
-        msg=f"{len(changes)} changes" if changes else "as planned",
-        changes=changes,
-        seconds=round(time.monotonic() - began, 3),
-        diff={"before": "", "after": lines} if changes else {},
-    )
+    as_module(mongo_topology)
 
 
 if __name__ == "__main__":

@@ -93,10 +93,11 @@ def _together(concurrency: int, actions: list[Callable[[], _Result]], *, to_the_
         wait(futures, return_when=ALL_COMPLETED if to_the_end else FIRST_EXCEPTION)
         for future in futures:
             future.cancel()
-    problems = [f.exception() for f in futures if not f.cancelled() and f.exception()]
-    for problem in problems:
+    failed = [future for future in futures if not future.cancelled() and future.exception()]
+    problems = [future.exception() for future in failed]
+    for future, problem in zip(failed, problems):
         if not isinstance(problem, (ProcessProblem, OSError)):
-            raise problem
+            future.result()  # a mistake of ours: raised as it is, with its trace
     if problems:
         raise ProcessProblem("\n".join(str(problem) for problem in problems))
     return [future.result() for future in futures]

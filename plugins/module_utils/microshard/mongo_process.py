@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible.module_utils.microshard import daemon, logs, ports, proc, wire
+from ansible.module_utils.microshard.refused import Refused
 from ansible.module_utils.microshard.run_folder import require_below, write_atomically
 
 _POLL = 0.02  # s between two looks at a starting server; a mongod needs about 200 ms of CPU to listen
@@ -29,7 +30,7 @@ _EXIT_CODES = {
 _ROUTED = {"aggregate": "shards", "pipeline": [], "cursor": {}, "$db": "config"}
 
 
-class ProcessProblem(Exception):
+class ProcessProblem(Refused):
     """What is wrong with a process, in words for people."""
 
 
@@ -66,7 +67,7 @@ class MongoProcess:
         for key in ("folder", "db_path", "log_path", "config_path", "pid_path"):
             if plan.get(key):
                 require_below(run_folder, plan[key])
-        known = {key: plan.get(key) for key in cls.__dataclass_fields__}
+        known: dict[str, Any] = {key: plan.get(key) for key in cls.__dataclass_fields__}
         known["binary"] = mongos if plan["role"] == "mongos" else mongod
         known["config"] = plan.get("config") or ""
         return cls(**known)

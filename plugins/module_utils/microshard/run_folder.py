@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 
+from ansible.module_utils.microshard.refused import Refused
 
-class NotOurs(Exception):
+
+class NotOurs(Refused):
     """A path or a process that does not belong to the run."""
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.ansible.lab import Lab, MakeLab
+from tests.cluster.ansible.lab import BIN, Lab, MakeLab
 from tests.cluster.ansible.points import Layout, free_ports
 
 pytestmark = pytest.mark.cluster
@@ -74,6 +74,18 @@ def test_a_changed_configuration_restarts_only_its_process(lab: MakeLab) -> None
     assert len(set(before) & set(after)) == 1
     with made.client("rs0-2") as client:
         assert client.admin.command("getCmdLineOpts")["parsed"]["operationProfiling"]["slowOpThresholdMs"] == 50
+
+
+def test_a_host_that_is_not_this_interpreters_gets_the_module_sent(lab: MakeLab) -> None:
+    made = lab(Layout())
+    # The same Python by another name.
+    elsewhere = ("-e", f"ansible_python_interpreter={BIN}/../{BIN.name}/python3")
+    checked = made.succeed("deploy", "--check", "--diff", *elsewhere)
+    assert "+  port: " in checked.output
+    assert made.succeed("deploy", *elsewhere).changed == 1
+    assert made.succeed("deploy", *elsewhere).changed == 0
+    made.succeed("teardown", *elsewhere)
+    assert made.alive() == {}
 
 
 def test_the_holder_of_a_taken_port_is_named_and_left_alone(lab: MakeLab) -> None:

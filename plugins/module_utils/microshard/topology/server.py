@@ -6,12 +6,13 @@ import time
 from typing import Any
 
 from ansible.module_utils.microshard import wire
+from ansible.module_utils.microshard.refused import Refused
 from pymongo import MongoClient
 
 POLL = 0.02  # s; an election of a single member takes about 70 ms
 
 
-class TopologyProblem(Exception):
+class TopologyProblem(Refused):
     """What keeps the topology from being as planned, with the server's own words."""
 
 

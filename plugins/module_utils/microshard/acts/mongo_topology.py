@@ -1,0 +1,37 @@
+"""Running processes as the planned topology."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.module_utils.microshard.refused import Refused
+
+try:
+    from ansible.module_utils.microshard.topology.build import build
+    from ansible.module_utils.microshard.topology.server import Deadline
+    from pymongo.errors import PyMongoError
+except ImportError as error:
+    _MISSING = str(error)
+else:
+    _MISSING = ""
+
+ARGUMENTS = {
+    "point": {"type": "dict", "required": True},
+    "timeout": {"type": "float", "default": 90},
+}
+
+
+def act(wanted: dict[str, Any], *, check: bool) -> dict[str, Any]:
+    """The processes form the topology."""
+    if _MISSING:
+        raise Refused(f"the controller's Python lacks pymongo: {_MISSING}")
+    try:
+        changes = build(wanted["point"], Deadline(wanted["timeout"]), check=check)
+    except PyMongoError as problem:
+        raise Refused(str(problem)) from None
+    return {
+        "changed": bool(changes),
+        "msg": f"{len(changes)} changes" if changes else "as planned",
+        "changes": changes,
+        "diff": {"before": "", "after": "".join(f"{change}\n" for change in changes)} if changes else {},
+    }
