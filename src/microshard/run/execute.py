@@ -68,7 +68,8 @@ def _report(folder: RunFolder, outcome: Outcome, console: Console) -> None:
     share = outcome.orchestration / outcome.seconds if outcome.seconds else 0.0
     console.print(
         f"[dim]{duration(outcome.seconds)}: loading {duration(outcome.loading)}, "
-        f"measuring {duration(outcome.measuring)}, all else {duration(outcome.orchestration)} ({share:.0%}). Logs and results: {folder.path}[/dim]",
+        f"measuring {duration(outcome.measuring)}, all else {duration(outcome.orchestration)} ({share:.0%}). "
+        f"Logs and results: {folder.path}[/dim]",
         highlight=False,
         soft_wrap=True,
     )
