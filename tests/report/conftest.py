@@ -15,6 +15,7 @@ SHAPES = {
     "going": Shape(steps=8),
     "bare": Shape(repetitions=1, drift=False, telemetry=False, reference=False),
     "two axes": Shape(second_axis=("4 KiB", "8 KiB", "a long name of a block size that has to wrap")),
+    "no order": Shape(shards=(4,), second_axis=("zlib", "snappy", "none"), others=0.8),
     "many shards": Shape(shards=(1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)),
 }
 

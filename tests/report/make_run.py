@@ -45,6 +45,7 @@ class Shape:
     wrong_answer: int | None = None  # shards of the point that answers otherwise once
     spread: float = 0.02  # of the repetitions
     drift_factor: float = 1.01
+    others: float = 0.0  # cores that other programs use
     second_axis: tuple[str, ...] = ()  # block compressors: one series each
     noise_seed: int = 7
 
@@ -335,7 +336,7 @@ def _load(point: dict[str, Any], clock: float, rate: float, shape: Shape) -> dic
         "notes": {},
     }
     if shape.telemetry:
-        phase["telemetry"] = _telemetry(point, 0.82, 0.12, 0.9)
+        phase["telemetry"] = _telemetry(point, 0.82, 0.12, 0.9, 0.0)
     return phase
 
 
@@ -359,7 +360,7 @@ def _measure(point: dict[str, Any], clock: float, seconds: float, wrong: bool, s
     }
     if shape.telemetry:
         busy = {1: 0.52, 2: 0.95}.get(shards, 0.98)
-        phase["telemetry"] = _telemetry(point, busy * 0.93, busy * 0.07, 0.02)
+        phase["telemetry"] = _telemetry(point, busy * 0.93, busy * 0.07, 0.02, shape.others)
     return phase
 
 
@@ -374,10 +375,10 @@ def _storage(shards: int) -> dict[str, Any]:
     }
 
 
-def _telemetry(point: dict[str, Any], user: float, system: float, client: float) -> dict[str, Any]:
+def _telemetry(point: dict[str, Any], user: float, system: float, client: float, others: float) -> dict[str, Any]:
     shards = point["shards"]
     idle = max(0.0, 1 - user - system - 0.004)
-    total = 2 * (user + system) - client - 0.06
+    total = 2 * (user + system) - client - 0.06 - others
     processes = {
         f"shard{n:02d}": {"cpu_mean": total / shards, "cpu_max": total / shards * 1.2, "rss_max": 140 * 2**20}
         for n in range(1, shards + 1)
@@ -392,5 +393,6 @@ def _telemetry(point: dict[str, Any], user: float, system: float, client: float)
         "cpu": {"user": user, "sys": system, "iowait": 0.004, "idle": idle},
         "processes": processes,
         "disk": {"vda": {"w_bytes_mean": 1e6}},
+        "hosts": {"local": {"records": 8, "cores": 2}},
         "db_path_bytes": 60_000_000 + 34_000_000 * shards,
     }

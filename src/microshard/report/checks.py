@@ -11,6 +11,7 @@ from microshard.report.read import RawRun, items, mapping, number, text
 DRIFT = 0.10  # change of the first point at the end of the run
 SPREAD = 0.25  # range of the repetitions over their median
 CLIENT_CPU = 0.8  # share of the host's cores; the definition's gates.max_client_cpu overrides it
+OTHERS = 0.25  # share of the host's cores used by what does not belong to the run
 SKEW = 1.2  # most documents of a shard over the mean; gates.max_shard_skew overrides it
 NAMED = 5  # notices of one kind about single points before they are summed up
 _RANK = {"error": 0, "warning": 1, "note": 2}
@@ -28,6 +29,7 @@ def notices(model: ReportModel, raw: RawRun) -> tuple[Notice, ...]:
         _base(model),
         _drift(model),
         _client(model),
+        _others(model),
         _skew(model),
         _spread(model),
         _caches(model),
@@ -142,6 +144,18 @@ def _client(model: ReportModel) -> Iterator[Notice]:
                 "warning",
                 f"{point.label}: the client itself used {figures.client_cores:.1f} of {model.cores} cores while "
                 f"measuring (limit {fmt.per_cent(limit)}); the servers may have waited for it",
+                point.id,
+            )
+
+
+def _others(model: ReportModel) -> Iterator[Notice]:
+    for point in model.points:
+        figures = model.figures(point)
+        others = figures.roles.get("others", 0.0) if figures else 0.0
+        if model.cores and others > OTHERS * model.cores:
+            yield Notice(
+                "warning",
+                f"{point.label}: other programs used {others:.1f} of {model.cores} cores while it was measured",
                 point.id,
             )
 

@@ -95,3 +95,12 @@ def moment(epoch: float | None) -> str:
 def count(value: int, singular: str, plural: str | None = None) -> str:
     """`1 shard`, `2 shards`."""
     return f"{value:,} {singular if value == 1 else plural or singular + 's'}"
+
+
+def told_apart(labels: list[str]) -> list[str]:
+    """Labels without the words that all of them begin with."""
+    words = [label.split(" ") for label in labels]
+    same = 0
+    while len(words) > 1 and all(len(w) > same + 1 and w[same] == words[0][same] for w in words):
+        same += 1
+    return [" ".join(w[same:]) for w in words]

@@ -132,7 +132,7 @@ def scaling(model: ReportModel) -> Iterator[str]:
     usl, distance = model.usl, model.distance
     if isinstance(usl, UslFit):
         yield (
-            f"Universal Scalability Law: contention σ = {fmt.spread(usl.sigma)}, "  # noqa: RUF001
+            f"Universal Scalability Law: contention σ = {fmt.spread(usl.sigma)}, "
             f"coherency κ = {fmt.spread(usl.kappa)}; the fit is at most {fmt.per_cent(usl.misfit)} off at a point."
         )
         if usl.knee is not None:

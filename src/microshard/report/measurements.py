@@ -69,6 +69,7 @@ def _measurement(
         problems.append(f"{name}: {text(error.get('message')) or text(error.get('type'))}")
     better: Better = "higher" if metric.get("better") == "higher" else "lower"
     telemetry = mapping(phase.get("telemetry"))
+    cpu, processes = _cpu(mapping(telemetry.get("cpu"))), mapping(telemetry.get("processes"))
     return Measurement(
         point=point,
         step=step,
@@ -89,8 +90,8 @@ def _measurement(
         errors=number(mapping(phase.get("counters")).get("errors")) or 0.0,
         question=questions.get(name, name),
         answer=text(phase.get("answer_sha256")) or None,
-        cpu=_cpu(mapping(telemetry.get("cpu"))),
-        roles=_roles(mapping(telemetry.get("processes")), roles),
+        cpu=cpu,
+        roles={**_roles(processes, roles), **_others(cpu, processes, mapping(telemetry.get("hosts")))},
         storage=_storage(mapping(phase.get("storage")), telemetry),
         notes=mapping(phase.get("notes")),
     )
@@ -116,19 +117,28 @@ def _roles(processes: Mapping[str, Any], roles: Mapping[str, str]) -> dict[str, 
     return sums
 
 
+def _others(cpu: CpuSplit | None, processes: Mapping[str, Any], hosts: Mapping[str, Any]) -> dict[str, float]:
+    """Mean cores that none of the run's processes used: other programs, and the kernel's own work."""
+    cores = sum(number(mapping(host).get("cores")) or 0.0 for host in hosts.values())
+    if cpu is None or not cores or not processes:
+        return {}
+    ours = sum(number(mapping(usage).get("cpu_mean")) or 0.0 for usage in processes.values())
+    return {"others": max(0.0, cpu.busy * cores - ours)}
+
+
 def _storage(storage: Mapping[str, Any], telemetry: Mapping[str, Any]) -> Storage | None:
     data, index = number(storage.get("data_bytes")), number(storage.get("index_bytes"))
     db_path = number(storage.get("db_path_bytes"))
     if db_path is None:
         db_path = _total(telemetry.get("db_path_bytes"))
-    if data is None and index is None and db_path is None:
-        return None
+    if data is None:
+        return None  # telemetry alone knows the folders' size, not what is in them
     documents = {
         text(shard): count
         for shard, figures in mapping(storage.get("by_shard")).items()
         if (count := number(mapping(figures).get("documents"))) is not None
     }
-    return Storage(data or 0.0, index or 0.0, db_path, documents)
+    return Storage(data, index or 0.0, db_path, documents)
 
 
 def _total(value: object) -> float | None:
@@ -157,7 +167,7 @@ def phase_figures(found: Sequence[Measurement]) -> PhaseFigures:
         cpu=median_cpu(m.cpu for m in good),
         roles={
             role: cores
-            for role in ("client", "router", "shards", "config")
+            for role in ("client", "router", "shards", "config", "others")
             if (cores := _median(m.roles.get(role) for m in good)) is not None
         },
         client_cores=_median(m.client_cores for m in good),

@@ -89,7 +89,7 @@ class Measurement:
     question: str  # points with the same question must give the same answer
     answer: str | None  # hash of the canonical answer
     cpu: CpuSplit | None
-    roles: Mapping[str, float]  # client, router, shards, config → mean cores
+    roles: Mapping[str, float]  # client, router, shards, config, and others on the host → mean cores
     storage: Storage | None
     notes: Mapping[str, Any]
 

@@ -6,9 +6,9 @@ Columns are left out by priority until the table fits; a line is never broken. N
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -16,11 +16,9 @@ from rich.measure import Measurement as Width
 from rich.table import Table
 from rich.text import Text
 
-from microshard.plan.model import Plan
 from microshard.report import format as fmt
 from microshard.report import takeaways
 from microshard.report.model import PhaseFigures, PointReport, ReportModel
-from microshard.report.read import items, mapping, number, text
 
 GAP = 2  # between columns
 MOST_ROWS = 60  # of the final table; the report has them all
@@ -131,7 +129,7 @@ def _shortened(column: _Column, most: int) -> _Column:
 def _ascii(text: str, options: ConsoleOptions) -> str:
     if not options.ascii_only:
         return text
-    for fancy, plain in (("✓", "yes"), ("✗ differs", "NO"), (fmt.DASH, "-"), ("×", "x"), ("…", "..."), ("·", "-")):  # noqa: RUF001
+    for fancy, plain in (("✓", "yes"), ("✗ differs", "NO"), (fmt.DASH, "-"), ("×", "x"), ("…", "..."), ("·", "-")):
         text = text.replace(fancy, plain)
     return text.encode("ascii", "replace").decode("ascii")
 
@@ -221,44 +219,6 @@ def _vmstat(figures: PhaseFigures | None) -> str:
         return fmt.NONE
     cpu = figures.cpu
     return "/".join(fmt.percent(share) for share in (cpu.user, cpu.sys, cpu.iowait, cpu.idle + cpu.steal))
-
-
-def live_table(
-    plan: Plan, results: Sequence[Mapping[str, Any]], failed: Mapping[str, str], width: int | None = None
-) -> RenderableType:
-    """The live table of a plan from the results so far (contents of rN.json) and the points given up, with why."""
-    values: dict[str, list[float]] = {}
-    named: tuple[str, str] = ("", "")
-    for result in results:
-        phases = [phase for phase in items(result.get("phases")) if isinstance(phase, dict)]
-        main = next((phase for phase in phases if phase.get("kind") == "measure"), {})
-        metric = mapping(main.get("metric"))
-        value = number(metric.get("value"))
-        if value is not None and result.get("valid") is not False and result.get("purpose") != "drift":
-            values.setdefault(text(result.get("point")), []).append(value)
-            named = text(metric.get("name")), text(metric.get("unit"))
-    rows = []
-    for point in plan.points:
-        found = tuple(values.get(point.id, ()))
-        state: LiveState = "waiting"
-        if point.id in failed:
-            state = "failed"
-        elif found:
-            state = "done" if len(found) >= plan.repetitions else "measuring"
-        rows.append(LivePoint(point.label, state, len(found), plan.repetitions, found, *named))
-    return live(rows, width)
-
-
-def live_points(model: ReportModel) -> list[LivePoint]:
-    """The same from a run's folder, for a second terminal."""
-    states: dict[str, LiveState] = {"done": "done", "failed": "failed", "partial": "measuring", "waiting": "waiting"}
-    found = []
-    for point in model.points:
-        figures = model.figures(point)
-        values = figures.values if figures else ()
-        state = states[point.state]
-        found.append(LivePoint(point.label, state, len(values), point.planned, values, model.metric, model.unit))
-    return found
 
 
 def live(points: Sequence[LivePoint], width: int | None = None, most_rows: int = LIVE_ROWS) -> RenderableType:

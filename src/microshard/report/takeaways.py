@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from microshard.report import format as fmt
-from microshard.report.checks import DRIFT, drift
+from microshard.report.checks import DRIFT, OTHERS, drift
 from microshard.report.model import PhaseFigures, PointReport, ReportModel
 
 SAME = 0.10  # relative difference below which a curve is called flat
@@ -22,7 +22,22 @@ def headline(model: ReportModel) -> str:
         point, figures = rows[0]
         value = figures.estimate.value if figures.estimate else None
         return f"{figures.metric.capitalize()} {fmt.number(value)} {figures.unit} with {point.label}"
-    return speed(model)
+    return speed(model) if model.axis else compared(model)
+
+
+def compared(model: ReportModel, phase: str | None = None) -> str:
+    """The best and the worst of points without an order; no difference where their intervals overlap."""
+    rows = [(p, f, f.estimate) for p, f in measured(model, phase) if f.estimate is not None]
+    if len(rows) < 2:
+        return "Nothing to compare with yet"
+    names = fmt.told_apart([point.label for point, _, _ in rows])
+    ranked = sorted(((name, e) for name, (_, _, e) in zip(names, rows, strict=True)), key=lambda row: row[1].value)
+    (low, least), (high, most) = ranked[0], ranked[-1]
+    best, worst = (low, high) if rows[0][1].better == "lower" else (high, low)
+    touching = least.interval is not None and most.interval is not None and least.interval.high >= most.interval.low
+    if touching or least.value <= 0:
+        return f"No clear difference between the {len(rows)} points"
+    return f"{best} is {fmt.factor(most.value / least.value)} {fmt.TIMES} as fast as {worst}"
 
 
 def measured(model: ReportModel, phase: str | None = None, series: str | None = None) -> Measured:
@@ -74,6 +89,8 @@ def value(model: ReportModel, phase: str | None = None) -> str:
     rows = measured(model, phase)
     if not rows:
         return "No valid measurement yet"
+    if model.axis is None and len(rows) > 1:
+        return compared(model, phase)
     first, base = rows[0]
     choose = min if base.better == "lower" else max
     best, figures = choose(rows, key=lambda row: row[1].estimate.value if row[1].estimate else 0.0)
@@ -116,6 +133,9 @@ def roles(model: ReportModel) -> str:
     client = max(use.get("client", 0.0) for _, use in rows)
     if total <= 0:
         return "No process used the CPU"
+    others = max(use.get("others", 0.0) for _, use in rows)
+    if model.cores and others > OTHERS * model.cores:
+        return f"Other programs used up to {others:.1f} of the {model.cores} cores"
     return (
         f"{fmt.percent(shards / total)} % of the CPU used is the shards'; "
         f"router at most {router:.2f}, client {client:.2f} cores"

@@ -1,4 +1,3 @@
-# ruff: noqa: RUF001 - quotes what people read
 import pytest
 
 from microshard.report import format as fmt

@@ -56,7 +56,7 @@ def test_cpu_is_split_by_kind_and_by_role(whole: ReportModel) -> None:
     assert figures is not None
     assert figures.cpu is not None
     assert figures.cpu.user + figures.cpu.sys + figures.cpu.iowait + figures.cpu.idle == pytest.approx(1.0)
-    assert list(figures.roles) == ["client", "router", "shards", "config"]
+    assert list(figures.roles) == ["client", "router", "shards", "config", "others"]
     assert figures.roles["router"] == pytest.approx(0.04)  # mongos1 and mongos1/router
 
 
@@ -231,6 +231,25 @@ def test_a_client_that_takes_the_cores_is_warned_of(tmp_path: Path) -> None:
         phase["client_cpu_seconds"] = 1.9 * (phase["ended"] - phase["started"])
         path.write_text(json.dumps(result))
     assert "2 shards: the client itself used 1.9 of 2 cores" in texts(build(run), "warning")
+
+
+def test_other_programs_on_the_machine_are_warned_of(tmp_path: Path) -> None:
+    quiet = build(make_run(tmp_path / "quiet"))
+    assert "other programs" not in texts(quiet, "warning")
+    model = build(make_run(tmp_path / "busy", Shape(others=0.7)))
+    figures = model.figures(model.points[2])
+    assert figures is not None
+    assert figures.roles["others"] == pytest.approx(0.7)
+    assert "4 shards: other programs used 0.7 of 2 cores while it was measured" in texts(model, "warning")
+
+
+def test_size_on_disk_comes_from_a_phase_that_knows_it(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    for path in (run / "results").glob("*/*.json"):
+        result = json.loads(path.read_text())
+        result["phases"][-1]["storage"] = None  # only the load looked
+        path.write_text(json.dumps(result))
+    assert all(p.storage is not None and p.storage.data > 30e6 for p in build(run).points)
 
 
 def test_a_second_axis_makes_series_each_with_its_own_base(tmp_path: Path) -> None:

@@ -167,6 +167,14 @@ def test_every_picture_has_a_title_a_caption_and_its_numbers(tmp_path: Path) -> 
         assert {len(row) for row in picture.table.rows} == {len(picture.table.columns)}
 
 
+def test_points_without_an_order_have_bars(tmp_path: Path) -> None:
+    run = make_run(tmp_path, Shape(shards=(4,), second_axis=("4 KiB", "8 KiB"), drift=False))
+    shown = {picture.name: picture for picture in pictures(build(run), tmp_path)}
+    assert {"time", "load", "cpu", "disk"} <= set(shown)
+    assert "speed-up" not in shown
+    assert ">4 KiB<" in shown["time"].svg  # what all labels begin with is left out
+
+
 def test_labels_are_moved_apart_and_stay_inside() -> None:
     placed = apart([10.0, 10.0, 11.0, 99.0], 12, 0, 100)
     assert placed == sorted(placed)

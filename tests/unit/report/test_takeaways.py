@@ -1,4 +1,4 @@
-# ruff: noqa: RUF001 - quotes what people read
+import json
 from pathlib import Path
 
 import pytest
@@ -41,3 +41,22 @@ def test_drift_is_the_title_of_the_timeline(tmp_path: Path) -> None:
     assert takeaways.order(still).startswith("No drift:")
     moving = build(make_run(tmp_path / "moving", Shape(spread=0, drift_factor=1.5)))
     assert takeaways.order(moving).endswith("was 50 % higher at the end than its median")
+
+
+@pytest.mark.parametrize(
+    ("spread", "sentence"),
+    [
+        (0.0, "4 KiB is 1.25 × as fast as 8 KiB"),
+        (0.6, "No clear difference between the 2 points"),
+    ],
+)
+def test_points_without_an_order_are_compared_best_against_worst(tmp_path: Path, spread: float, sentence: str) -> None:
+    run = make_run(tmp_path, Shape(shards=(4,), second_axis=("4 KiB", "8 KiB"), spread=spread))
+    for path in (run / "results" / "p02").glob("*.json"):
+        result = json.loads(path.read_text())
+        result["phases"][-1]["metric"]["value"] *= 1.25
+        path.write_text(json.dumps(result))
+    model = build(run)
+    assert model.axis is None
+    assert takeaways.headline(model) == sentence
+    assert takeaways.value(model) == sentence

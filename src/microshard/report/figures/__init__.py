@@ -12,15 +12,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from microshard.report import takeaways
-from microshard.report.figures import content
-from microshard.report.figures.content import DataTable
+from microshard.report.figures import content, parts
+from microshard.report.figures.content import Content, DataTable
 from microshard.report.model import ReportModel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PNG_DPI = 240  # 340 points become 1,133 pixels: sharp on a page, small in a repository
+
+ALL: dict[str, Callable[[ReportModel], Content | None]] = {
+    "speed-up": content.speed_up,
+    "time": content.query_time,
+    "cpu": parts.cpu,
+    "roles": parts.roles,
+    "load": content.load_rate,
+    "disk": parts.disk,
+    "order": parts.order,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +54,14 @@ def pictures(model: ReportModel, scratch: Path) -> list[Picture]:
 
         with mpl.rc_context(RC):
             drawn = []
-            for name, make in content.ALL.items():
+            for name, make in ALL.items():
                 picture = _picture(model, name, make)
                 if picture is not None:
                     drawn.append(picture)
             return drawn
 
 
-def _picture(model: ReportModel, name: str, make: Callable[[ReportModel], content.Content | None]) -> Picture | None:
+def _picture(model: ReportModel, name: str, make: Callable[[ReportModel], Content | None]) -> Picture | None:
     from microshard.report.figures.svg import for_page  # noqa: PLC0415
 
     shown = make(model)
@@ -87,4 +96,4 @@ def _config_below(scratch: Path) -> Iterator[None]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-__all__ = ["DataTable", "Picture", "pictures", "takeaways"]
+__all__ = ["DataTable", "Picture", "pictures"]

@@ -15,7 +15,14 @@ if TYPE_CHECKING:
 MOST_BARS = 24  # beyond, bars become an area over the points in their order
 FEW_DOTS = 80  # that have a stem
 MOST_LETTERS = 44  # that stand side by side below the axis
-_ON = {"idle": "on-pale", "folders": "on-pale", "sys": "on-light", "router": "on-light", "indexes": "on-light"}
+_ON = {
+    "others": "on-pale",
+    "idle": "on-pale",
+    "folders": "on-pale",
+    "sys": "on-light",
+    "router": "on-light",
+    "indexes": "on-light",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +33,7 @@ class Bar:
     parts: tuple[float, ...]
     end: str = ""
     published: tuple[float, ...] = ()  # a thin second bar below
+    span: tuple[float, float] | None = None  # interval of the end of the bar
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +53,8 @@ def draw(title: str, subtitle: str, data: Bars) -> tuple[Figure, float]:
     """The picture and the height of its heading in points."""
     many = len(data.bars) > MOST_BARS
     pitch = 40.0 if any(bar.published for bar in data.bars) else 29.0
-    plot = PLOT if many else max(118.0, 66 + pitch * len(data.bars))
+    margins = 66.0 if len(data.parts) > 1 else 44.0
+    plot = PLOT if many else margins + pitch * max(len(data.bars), 2)
     figure, heading = new_figure(title, subtitle, plot)
     if many:
         axes = add_axes(figure, heading, left=44, right=14, top=30, bottom=38)
@@ -54,9 +63,10 @@ def draw(title: str, subtitle: str, data: Bars) -> tuple[Figure, float]:
         widest = max(len(bar.label) for bar in data.bars)
         left = min(130.0, 16 + widest * 6.4)
         right = 16 + max(len(bar.end) for bar in data.bars) * 6.2
-        axes = add_axes(figure, heading, left=left, right=right, top=30, bottom=36)
+        axes = add_axes(figure, heading, left=left, right=right, top=30 if len(data.parts) > 1 else 8, bottom=36)
         _rows(axes, data)
-    _legend(axes, data)
+    if len(data.parts) > 1:
+        _legend(axes, data)
     return figure, heading
 
 
@@ -74,9 +84,16 @@ def _rows(axes: Axes, data: Bars) -> None:
         _stack(axes, data, bar.parts, row - (0.12 if paired else 0), 0.46 if paired else 0.62, points_wide)
         if bar.published:
             _stack(axes, data, bar.published, row + 0.26, 0.16, 0)
+        end = sum(bar.parts)
+        if bar.span:
+            axes.errorbar(
+                end, row, xerr=[[max(0.0, end - bar.span[0])], [max(0.0, bar.span[1] - end)]], color=colour("ink"),
+                linewidth=1.4, capsize=4, capthick=1.4,
+            )  # fmt: skip
+            end = max(end, bar.span[1])
         if bar.end:
             axes.annotate(
-                bar.end, (data.limit if data.mark else sum(bar.parts), row), xytext=(5, 0),
+                bar.end, (data.limit if data.mark else end, row), xytext=(5, 0),
                 textcoords="offset points", va="center_baseline", ha="left",
                 color=colour("ink"), fontsize=9.5, annotation_clip=False,
             )  # fmt: skip

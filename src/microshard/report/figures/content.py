@@ -1,23 +1,20 @@
-"""What each picture shows: from the model to lines and bars, a title, a text alternative and a table of its numbers."""
+"""Pictures of a metric over the points: from the model to lines or bars, a title, words and a table of the numbers."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from microshard.report import format as fmt
 from microshard.report import takeaways
-from microshard.report.checks import DRIFT
 from microshard.report.figures import bars, curves
-from microshard.report.model import CpuSplit, PhaseFigures, PointReport, ReportModel
+from microshard.report.model import PhaseFigures, ReportModel
 from microshard.stats import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-CPU_PARTS = (("user", "user"), ("sys", "system"), ("iowait", "I/O wait"), ("idle", "idle"))
-ROLES = (("shards", "shards"), ("router", "router"), ("client", "client"), ("config", "config server"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +36,20 @@ class Content:
     draw: Callable[[], tuple[Figure, float]]
 
 
-def _subtitle(model: ReportModel, what: str) -> str:
+def subtitle_of(model: ReportModel, what: str) -> str:
+    """The line below a title: what is drawn, and on how many cores."""
     cores = f", {fmt.count(model.cores, 'core')}" if model.cores else ""
     return f"{what}{cores}"
 
 
-def _intervals(model: ReportModel, phase: str | None) -> str:
+def _intervals(model: ReportModel, phase: str | None, marks: str = "Dots") -> str:
     counts = {f.estimate.n for _, f in takeaways.measured(model, phase) if f.estimate}
     if not counts:
         return ""
     if max(counts) == 1:
         return "One value a point, no interval."
     span = f"{min(counts)}" if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
-    return f"Dots are medians of {span} repetitions, bars their bootstrap intervals."
+    return f"{marks} are medians of {span} repetitions, whiskers their bootstrap intervals."
 
 
 def query_time(model: ReportModel) -> Content | None:
@@ -67,8 +65,10 @@ def load_rate(model: ReportModel) -> Content | None:
 
 
 def _along(model: ReportModel, phase: str | None, title: str, *, scaled_reference: bool) -> Content | None:
+    if model.axis is None:
+        return _side_by_side(model, phase, title)
     rows = [(p, f) for p, f in takeaways.measured(model, phase) if p.x is not None]
-    if not rows or model.axis is None:
+    if not rows:
         return None
     figures = rows[0][1]
     published: tuple[tuple[float, float], ...] = ()
@@ -99,7 +99,7 @@ def _along(model: ReportModel, phase: str | None, title: str, *, scaled_referenc
         unit, model.axis_label, lines, published, "published, scaled", model.cores if _core_line(model) else None
     )
     most = max(len(f.values) for _, f in rows)
-    subtitle = _subtitle(model, f"median of {most} repetitions" if most > 1 else "one value a point")
+    subtitle = subtitle_of(model, f"median of {most} repetitions" if most > 1 else "one value a point")
     return Content(
         title,
         f"{figures.metric.capitalize()} in {figures.unit}. {_intervals(model, phase)}{beside}{core}",
@@ -107,6 +107,51 @@ def _along(model: ReportModel, phase: str | None, title: str, *, scaled_referenc
         DataTable(tuple(columns), tuple(map(tuple, cells))),
         lambda: curves.draw(title, subtitle, data),
     )
+
+
+def _side_by_side(model: ReportModel, phase: str | None, title: str) -> Content | None:
+    """Points without an order, such as compressors: a bar each."""
+    rows = [(p, f, f.estimate) for p, f in takeaways.measured(model, phase) if f.estimate is not None]
+    if not rows or min(e.value for _, _, e in rows) < 0:
+        return None
+    figures = rows[0][1]
+    limit = max(e.interval.high if e.interval else e.value for _, _, e in rows) * 1.02 or 1.0
+    step = nice(limit / 4)
+    labels = row_labels(model)
+    data = bars.Bars(
+        unit=f"{figures.metric}, {figures.unit} ({figures.better} is better)",
+        parts=(("measured", figures.metric),),
+        bars=tuple(
+            bars.Bar(
+                labels[p.id],
+                (e.value,),
+                fmt.number(e.value),
+                (),
+                (e.interval.low, e.interval.high) if e.interval else None,
+            )
+            for p, _, e in rows
+        ),
+        limit=limit,
+        ticks=tuple((n * step, f"{n * step:,g}") for n in range(int(limit / step) + 1)),
+    )
+    most = max(len(f.values) for _, f, _ in rows)
+    subtitle = subtitle_of(model, f"median of {most} repetitions" if most > 1 else "one value a point")
+    return Content(
+        title,
+        f"{figures.metric.capitalize()} in {figures.unit}, by point. {_intervals(model, phase, 'Bars')}",
+        f"Bar chart. {title}. " + "; ".join(f"{p.label}: {fmt.spread(e)} {figures.unit}" for p, _, e in rows[:24]),
+        DataTable(
+            ("point", f"{figures.metric}, {figures.unit}", "repetitions"),
+            tuple((p.label, fmt.spread(e), fmt.count(len(f.values), "value")) for p, f, e in rows),
+        ),
+        lambda: bars.draw(title, subtitle, data),
+    )
+
+
+def nice(step: float) -> float:
+    """The next of 1, 2, 5, 10 … times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(step)) if step > 0 else 1.0
+    return next(power * n for n in (1, 2, 5, 10) if step <= power * n * (1 + 1e-9))
 
 
 def speed_up(model: ReportModel) -> Content | None:
@@ -144,7 +189,7 @@ def speed_up(model: ReportModel) -> Content | None:
         for p, f in rows
     )
     base = rows[0][0].label if len(model.series) == 1 else f"the smallest number of {model.axis_label} of each line"
-    subtitle = _subtitle(model, f"{model.metric}, against {base}; logarithmic")
+    subtitle = subtitle_of(model, f"{model.metric}, against {base}; logarithmic")
     return Content(
         title,
         f"How many times as fast as {base}, on logarithmic scales: equal distances are equal factors. "
@@ -177,200 +222,20 @@ def _series_names(model: ReportModel) -> dict[str, str]:
     """What tells the lines apart: "block size 4 KiB" and "block size 8 KiB" are "4 KiB" and "8 KiB"."""
     if len(model.series) < 2:
         return dict.fromkeys(model.series, "measured")
-    words = [series.split(" ") for series in model.series]
-    same = 0
-    while all(len(w) > same + 1 and w[same] == words[0][same] for w in words):
-        same += 1
-    return {series: " ".join(w[same:]) for series, w in zip(model.series, words, strict=True)}
+    return dict(zip(model.series, fmt.told_apart(list(model.series)), strict=True))
 
 
-def _row(model: ReportModel, point: PointReport) -> str:
-    """Label of a bar: the point's own, or place and line where there are several lines."""
-    if len(model.series) < 2 or point.x is None:
-        return point.label
-    return f"{point.x:g} · {_series_names(model)[point.series]}"
+def row_labels(model: ReportModel) -> dict[str, str]:
+    """Label of every point's bar, by id: what tells it apart, in as few words as that takes."""
+    if model.axis is None:
+        names = fmt.told_apart([point.label for point in model.points])
+        return dict(zip((point.id for point in model.points), names, strict=True))
+    series = _series_names(model)
+    return {
+        point.id: point.label if len(series) < 2 or point.x is None else f"{point.x:g} · {series[point.series]}"
+        for point in model.points
+    }
 
 
 def _core_line(model: ReportModel) -> bool:
     return model.axis_label == "shards" and bool(model.cores)
-
-
-def cpu(model: ReportModel) -> Content | None:
-    """How the cores spent their time while the main phase ran, the published split below each bar."""
-    rows = [(p, f.cpu) for p, f in takeaways.measured(model) if f.cpu is not None]
-    if not rows:
-        return None
-    title = takeaways.cpu(model)
-    reference = model.reference
-    beside = reference is not None and any(r.cpu for r in reference.points) and len(model.series) == 1
-    published: dict[str, CpuSplit] = {}
-    if beside and reference is not None:
-        published = {p.id: r.cpu for p, _ in rows if (r := reference.at(p.x)) is not None and r.cpu is not None}
-    data = bars.Bars(
-        unit="share of all cores, %",
-        parts=CPU_PARTS,
-        bars=tuple(bars.Bar(_row(model, p), _shares(c), "", _shares(published.get(p.id))) for p, c in rows),
-        limit=1.0,
-        ticks=tuple((n / 4, f"{n * 25}") for n in range(5)),
-        inside="%",
-    )
-    note = (
-        f" The thin bar below is the published one ({reference.host or reference.title})."
-        if published and reference
-        else ""
-    )
-    columns = (model.axis_label, "user %", "system %", "I/O wait %", "idle %", "published user %", "published idle %")
-    cells = tuple(
-        (
-            p.label,
-            *(fmt.percent(share) for share in _shares(c)),
-            fmt.percent(published[p.id].user if p.id in published else None),
-            fmt.percent(published[p.id].idle if p.id in published else None),
-        )
-        for p, c in rows
-    )
-    return Content(
-        title,
-        f"How the host's cores spent their time while {model.metric} was measured; median of the repetitions.{note}",
-        f"Stacked bars. {title}. "
-        + "; ".join(f"{p.label}: user {fmt.percent(c.user)} %, idle {fmt.percent(c.idle)} %" for p, c in rows[:24]),
-        DataTable(columns, cells),
-        lambda: bars.draw(
-            title,
-            _subtitle(model, f"CPU while measuring {model.metric}, %" + ("; thin: published" if published else "")),
-            data,
-        ),
-    )
-
-
-def _shares(split: CpuSplit | None) -> tuple[float, ...]:
-    """User, system, I/O wait and idle; stolen time counts as idle for us, another machine had it."""
-    return () if split is None else (split.user, split.sys, split.iowait, split.idle + split.steal)
-
-
-def roles(model: ReportModel) -> Content | None:
-    """Which processes used the cores while the main phase ran."""
-    rows = [(p, f.roles) for p, f in takeaways.measured(model) if f.roles]
-    if not rows:
-        return None
-    title = takeaways.roles(model)
-    most = max([*(sum(use.values()) for _, use in rows), float(model.cores or 0)])
-    step = next((s for s in (0.25, 0.5, 1, 2, 4, 8, 16, 32, 64) if most / s <= 5), 128)
-    ticks = tuple((n * step, f"{n * step:g}") for n in range(int(most / step) + 1))
-    data = bars.Bars(
-        unit=f"cores; dotted: all {model.cores} of the host" if model.cores else "cores",
-        parts=ROLES,
-        bars=tuple(
-            bars.Bar(_row(model, p), tuple(use.get(role, 0.0) for role, _ in ROLES), fmt.number(sum(use.values()), 2))
-            for p, use in rows
-        ),
-        limit=most * 1.02,
-        ticks=ticks,
-        mark=float(model.cores) if model.cores else None,
-    )
-    columns = (model.axis_label, *(f"{name}, cores" for _, name in ROLES), "sum, cores")
-    cells = tuple(
-        (p.label, *(fmt.number(use.get(role), 2) for role, _ in ROLES), fmt.number(sum(use.values()), 2))
-        for p, use in rows
-    )
-    return Content(
-        title,
-        f"Mean cores used by the processes of each kind while {model.metric} was measured. Router: mongos and, with "
-        "the embedded router, its mongod.",
-        f"Stacked bars. {title}. "
-        + "; ".join(f"{p.label}: {fmt.number(sum(use.values()), 2)} cores" for p, use in rows[:24]),
-        DataTable(columns, cells),
-        lambda: bars.draw(title, _subtitle(model, f"cores used while measuring {model.metric}"), data),
-    )
-
-
-def disk(model: ReportModel) -> Content | None:
-    """What the documents, their indexes and all the rest take on disk."""
-    rows = [(p, p.storage) for name in model.series for p in model.of(name) if p.storage is not None]
-    if not rows:
-        return None
-    title = takeaways.disk(model)
-    most = max(max(s.total, s.db_path or 0.0) for _, s in rows) or 1.0
-    exponent = 3 if most >= 2 * 2**30 else 2 if most >= 2**20 else 1
-    unit, scale = {1: "KiB", 2: "MiB", 3: "GiB"}[exponent], 1024.0**exponent
-    step = _nice(most / scale / 4)
-    data = bars.Bars(
-        unit=unit,
-        parts=(("documents", "documents"), ("indexes", "indexes"), ("folders", "journal, oplog, config …")),
-        bars=tuple(
-            bars.Bar(
-                _row(model, p),
-                (s.data / scale, s.index / scale, max(0.0, (s.db_path or 0.0) - s.total) / scale),
-                fmt.number(max(s.total, s.db_path or 0.0) / scale),
-            )
-            for p, s in rows
-        ),
-        limit=most / scale * 1.01,
-        ticks=tuple((n * step, f"{n * step:g}") for n in range(int(most / scale / step) + 1)),
-    )
-    columns = (
-        model.axis_label,
-        "documents, MiB",
-        "indexes, MiB",
-        "all folders, MiB",
-        "most documents of a shard / mean",
-    )
-    cells = tuple((p.label, fmt.mib(s.data), fmt.mib(s.index), fmt.mib(s.db_path), fmt.factor(s.skew)) for p, s in rows)
-    return Content(
-        title,
-        "Compressed documents and indexes as MongoDB reports them, and what else lies in the folders of all processes.",
-        f"Stacked bars. {title}. " + "; ".join(f"{p.label}: {fmt.size(s.total)}" for p, s in rows[:24]),
-        DataTable(columns, cells),
-        lambda: bars.draw(title, "on disk after the load, all processes of a point", data),
-    )
-
-
-def _nice(step: float) -> float:
-    """The next of 1, 2, 5, 10 … times a power of ten."""
-    import math  # noqa: PLC0415
-
-    power = 10.0 ** math.floor(math.log10(step)) if step > 0 else 1.0
-    return next(power * n for n in (1, 2, 5, 10) if step <= power * n * (1 + 1e-9))
-
-
-def order(model: ReportModel) -> Content | None:
-    """Every repetition at the time it was taken: a machine that changes shows as a slope."""
-    rows: list[tuple[float, PointReport, bars.Dot]] = []
-    for point in model.points:
-        figures = model.figures(point)
-        if figures is None or figures.estimate is None or figures.estimate.value == 0:
-            continue
-        label = f"{point.x:g}" if point.x is not None and len(model.series) == 1 else point.id
-        for m in figures.measurements:
-            if m.valid and m.value is not None and m.started is not None:
-                dot = bars.Dot(m.value / figures.estimate.value - 1, label, m.purpose == "drift")
-                rows.append((m.started, point, dot))
-    if not any(abs(dot.deviation) > 0 for _, _, dot in rows):
-        return None
-    rows.sort(key=lambda row: row[0])
-    start = model.started or rows[0][0]
-    title = takeaways.order(model)
-    named = model.axis_label if model.axis and len(model.series) == 1 else "point"
-    again = any(dot.drift for _, _, dot in rows)
-    return Content(
-        title,
-        f"Each dot is a repetition; the grey band is ±{fmt.per_cent(DRIFT)}. A slope would mean a machine that changes."
-        + (" The diamond is the first point, repeated at the end." if again else ""),
-        f"Scatter chart. {title}.",
-        DataTable(
-            ("minutes", "point", "difference from the median, %"),
-            tuple((f"{(at - start) / 60:.1f}", p.label, f"{dot.deviation * 100:+.1f}") for at, p, dot in rows),
-        ),
-        lambda: bars.timeline(title, "every repetition against its point", named, [d for _, _, d in rows], DRIFT),
-    )
-
-
-ALL: dict[str, Callable[[ReportModel], Content | None]] = {
-    "speed-up": speed_up,
-    "time": query_time,
-    "cpu": cpu,
-    "roles": roles,
-    "load": load_rate,
-    "disk": disk,
-    "order": order,
-}

@@ -68,7 +68,10 @@ def draw(title: str, subtitle: str, data: Curves) -> tuple[Figure, float]:
         for number, line in enumerate(data.lines):
             role = "measured" if len(data.lines) == 1 else SERIES[number]
             _line(axes, line, place, colour(role))
-            ends.append((line.y[-1].value, line.label, role))
+            if data.published and line.x[-1] < xs[-1]:
+                _near_end(axes, line, data, place, colour(role))
+            else:
+                ends.append((line.y[-1].value, line.label, role))
     unit_label(axes, data.unit)
     _end_labels(axes, ends, place(xs[-1]) if xs else 1.0)
     return figure, heading
@@ -199,6 +202,16 @@ def _ideal(axes: Axes, data: Curves, xs: Sequence[float], place: Callable[[float
     axes.annotate(
         "ideal", (place(last), last / first), xytext=(-6, 5), textcoords="offset points", color=colour("ideal"),
         fontsize=9.5, ha="right", va="bottom",
+    )  # fmt: skip
+
+
+def _near_end(axes: Axes, line: Line, data: Curves, place: Callable[[float], float], tint: str) -> None:
+    """The name of a line that ends before the published one, on the side away from it."""
+    beside = [y for x, y in data.published if x >= line.x[-1]]
+    above = not beside or beside[-1] < line.y[-1].value
+    axes.annotate(
+        line.label, (place(line.x[-1]), line.y[-1].value), xytext=(7, 10 if above else -10), textcoords="offset points",
+        color=tint, fontsize=9.5, va="center", ha="left",
     )  # fmt: skip
 
 

@@ -33,6 +33,7 @@ COLOURS: Final[Mapping[str, tuple[str, str]]] = {
     "router": ("#eea51d", "#f1b94a"),
     "client": ("#8d4fa8", "#c99be0"),
     "config": ("#5c9c84", "#8fccb4"),
+    "others": ("#c2cbd4", "#495765"),
     "documents": ("#2c74b3", "#60aae8"),
     "indexes": ("#eda61c", "#f0ba49"),
     "folders": ("#c3ccd5", "#4a5866"),
