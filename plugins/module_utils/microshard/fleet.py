@@ -12,9 +12,10 @@ from typing import TypeVar
 
 from ansible.module_utils.microshard import proc
 from ansible.module_utils.microshard.mongo_process import MongoProcess, Outcome, ProcessProblem
+from ansible.module_utils.microshard.primary import settle
 
-# Measured with 17 mongods on 2 cores: all at once 2.6 s until the last listens, windows of 2, 4 and 8 about 1.7 s;
-# a mongod waits for its disk now and then, so two a core keep the cores busy without making them fight.
+# A mongod waits for its disk now and then, so two a core keep the cores busy. More do not help: 17 mongods on 2 cores
+# listen after 1.7 to 2.1 s with 2, 4, 6 and 18 at a time, but with files not in the page cache all at once took 2.6 s.
 _PER_CORE = 2
 _START_ORDER = {"config": 0, "mongos": 1}
 
@@ -59,8 +60,19 @@ class Fleet:
         population = proc.everyone()
         outcomes = [process.wake(population, check=self.check) for process in self.processes]
         if not self.check:
-            _together(len(self.processes), [partial(p.await_ready, deadline) for p in self.processes])
+            awakened = {outcome.name for outcome in outcomes if outcome.did}
+            sets = [members for members in self._replica_sets() if awakened & {member.name for member in members}]
+            _together(len(sets) or 1, [partial(settle, members, deadline) for members in sets])
+            _together(len(self.processes) or 1, [partial(p.await_ready, deadline) for p in self.processes])
         return outcomes
+
+    def _replica_sets(self) -> list[list[MongoProcess]]:
+        """The sets of several members; a single member stays what it is, however long it was held."""
+        sets: dict[str, list[MongoProcess]] = {}
+        for process in self.processes:
+            if process.replica_set:
+                sets.setdefault(process.replica_set, []).append(process)
+        return [members for members in sets.values() if len(members) > 1]
 
     def stop(self, *, timeout: float) -> list[Outcome]:
         """No process runs; each was asked first and had `timeout` seconds."""

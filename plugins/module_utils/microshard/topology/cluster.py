@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ansible.module_utils.microshard.topology.server import Deadline, TopologyProblem, hello
@@ -30,9 +29,8 @@ def add_shards(client: Client, planned: list[dict[str, Any]], deadline: Deadline
         raise TopologyProblem(f"the cluster has shards that are not planned: {strangers}; planned are {wanted}")
     missing = [(name, host) for name, host in wanted.items() if name not in there]
     if not check:
-        # The config server adds one at a time; asking for several saves the way between two.
-        with ThreadPoolExecutor(4) as pool:
-            list(pool.map(lambda shard: admin(client, deadline, "addShard", shard[1], name=shard[0]), missing))
+        for name, host in missing:  # the config server adds one at a time: asking for several gains nothing
+            admin(client, deadline, "addShard", host, name=name)
         found = {shard["_id"] for shard in admin(client, deadline, "listShards")["shards"]}
         if found != set(wanted):
             raise TopologyProblem(f"listShards shows {sorted(found)} after all of {sorted(wanted)} were added")
