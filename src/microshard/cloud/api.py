@@ -132,6 +132,7 @@ def _session(boto3: Any, region: str, profile: str | None) -> Any:
 
 def _translated(client: Any, action: str, parameters: dict[str, Any]) -> dict[str, Any]:
     from botocore import exceptions as broken  # type: ignore[import-untyped]  # noqa: PLC0415
+    from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]  # noqa: PLC0415
 
     name = "".join(part.capitalize() for part in action.split("_"))
     try:
@@ -143,7 +144,7 @@ def _translated(client: Any, action: str, parameters: dict[str, Any]) -> dict[st
         raise CloudError(name, "NoCredentials", f"{error}.") from error
     except (broken.TokenRetrievalError, broken.SSOError) as error:
         raise CloudError(name, "ExpiredToken", f"{error}.") from error
-    except (broken.HTTPClientError, broken.EndpointConnectionError, broken.ResponseParserError) as error:
+    except (broken.HTTPClientError, broken.EndpointConnectionError, ResponseParserError) as error:
         raise CloudError(name, UNREACHABLE, f"{error}") from error
     except broken.BotoCoreError as error:
         raise CloudError(name, type(error).__name__, f"{error}") from error

@@ -85,7 +85,7 @@ def untagged(api: Api, run: str, tagged: Sequence[Thing], known: Iterable[str] =
 
     Looked for: the key pair, security group and placement group of the run's name, instances with its key or its
     security group, network interfaces in its security group, and volumes and instances by the ids in `known`.
-    Raises CloudError.
+    What carries another run's tag is never among them. Raises CloudError.
     """
     name = resource_name(run)
     found = [
@@ -100,7 +100,7 @@ def untagged(api: Api, run: str, tagged: Sequence[Thing], known: Iterable[str] =
     found += of_kind(api, "volume", "volume-id", sorted(i for i in known if i.startswith("vol-")))
     found += of_kind(api, "instance", "instance-id", sorted(i for i in known if i.startswith("i-")))
     seen = {(t.kind, t.id) for t in tagged}
-    return list({(t.kind, t.id): t for t in found if (t.kind, t.id) not in seen}.values())
+    return list({(t.kind, t.id): t for t in found if (t.kind, t.id) not in seen and t.run in {"", run}}.values())
 
 
 def of_kind(api: Api, kind: str, filter_name: str, values: Sequence[str]) -> list[Thing]:

@@ -68,6 +68,7 @@ class Simulation:
             self.calls.clear()
             self.permissions.clear()
             self.quota = self.policy = None
+            self.timing.now = time.monotonic
             self.timing.pending = self.timing.terminating = self.timing.consistency = 0.0
             self.world.reset()
 

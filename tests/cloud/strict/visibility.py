@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 
-from .wire import NAMESPACE, Answer, ApiError, Call
+from .wire import Answer, ApiError, Call
 from .world import Region
 
 # Which element of an answer names the thing just made, and the error for one that cannot be seen yet.
@@ -65,18 +65,17 @@ def without_hidden(answer: Answer, region: Region) -> Answer:
     """A Describe answer as it is while new things are not visible yet."""
     if not region.hidden or answer.status != 200:
         return answer
-    ET.register_namespace("", NAMESPACE)
     root = ET.fromstring(answer.body)  # noqa: S314 (moto's own answer)
-    prefix = f"{{{NAMESPACE}}}"
+    ET.register_namespace("", root.tag[1:].partition("}")[0])
     for list_name, identity in _LISTS.items():
-        for entries in root.iter(prefix + list_name):
+        for entries in root.findall(f".//{{*}}{list_name}"):
             for item in list(entries):
-                found = item.find(prefix + identity)
+                found = item.find(f"{{*}}{identity}")
                 if found is not None and found.text in region.hidden:
                     entries.remove(item)
-    for reservations in root.iter(prefix + "reservationSet"):
+    for reservations in root.findall(".//{*}reservationSet"):
         for item in list(reservations):
-            instances = item.find(prefix + "instancesSet")
+            instances = item.find("{*}instancesSet")
             if instances is not None and not len(instances):
                 reservations.remove(item)
     return Answer(ET.tostring(root, encoding="utf-8", xml_declaration=True), answer.status)

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from moto.ec2.models import ec2_backends
 from moto.ec2.models.amis import Ami
+from moto.ec2.models.core import TaggedEC2Resource
 from moto.ec2.models.instances import Instance
 
 from .wire import ApiError
+
+
+def _own_tags(resource: Any) -> list[dict[str, str]]:
+    """The tags of one thing. moto looks through all tags of the account for each:
+
+    64 hosts with four volumes took 15 s instead of 2 s to be made."""
+    kept = resource.ec2_backend.tags.get(resource.id, {})
+    return [{"key": key, "value": value, "resource_id": resource.id} for key, value in kept.items()]
+
+
+TaggedEC2Resource.get_tags = _own_tags  # type: ignore[method-assign,assignment]
 
 ACCOUNT = "123456789012"  # the account moto gives to dummy credentials
 
@@ -41,6 +54,7 @@ class Timing:
     pending: float = 0.0  # an instance until it runs
     terminating: float = 0.0  # an instance until it is gone
     consistency: float = 0.0  # a new thing until Describe and other calls see it
+    now: Callable[[], float] = time.monotonic
 
 
 @dataclass(slots=True)
@@ -93,7 +107,7 @@ class Region:
 
     def advance(self) -> None:
         """Let happen what is due by now."""
-        now = time.monotonic()
+        now = self.timing.now()
         for entry in [e for e in self._due if e[0] <= now]:
             self._due.remove(entry)
             self._enter(entry[1], entry[2])
@@ -105,12 +119,12 @@ class Region:
         if seconds <= 0:
             self._enter(instance, state)
         else:
-            self._due.append((time.monotonic() + seconds, instance, state))
+            self._due.append((self.timing.now() + seconds, instance, state))
 
     def hide(self, *names: str) -> None:
         """New things cannot be seen for a while."""
         if self.timing.consistency > 0:
-            until = time.monotonic() + self.timing.consistency
+            until = self.timing.now() + self.timing.consistency
             self.hidden.update(dict.fromkeys(names, until))
 
     def _enter(self, instance: Instance, state: str) -> None:

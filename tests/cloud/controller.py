@@ -1,0 +1,67 @@
+"""A controller for tests: each line of standard input is a fleet to make and remove in a process that may be killed.
+
+The process of a line is a fork of this one, so that the half second boto3 takes to load is spent once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from microshard.cloud import api as api_module
+from microshard.cloud.api import Api, Patience
+from microshard.cloud.fleet import provision
+from microshard.cloud.spec import from_mapping
+from microshard.cloud.teardown import teardown
+from microshard.run.folder import JsonLines
+
+Translated = Callable[[Any, str, dict[str, Any]], dict[str, Any]]
+
+
+def killing(after: int, real: Translated) -> Translated:
+    """The way to AWS, on which this process dies as soon as call number `after` has been answered."""
+    calls = 0
+
+    def call(client: Any, action: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        nonlocal calls
+        try:
+            return real(client, action, parameters)
+        finally:
+            calls += 1
+            if calls == after:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return call
+
+
+def main() -> None:
+    """Serve lines until standard input is closed."""
+    wish = json.loads(sys.argv[1])
+    if not wish["endpoint"].startswith("http://127.0.0.1:"):
+        raise SystemExit("only a simulation on this machine is spoken to")
+    api = Api(wish["region"], endpoint=wish["endpoint"], patience=Patience(**wish["patience"]))
+    real = api_module._translated
+    for line in sys.stdin:
+        order = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            vars(api_module)["_translated"] = killing(order["kill_after"], real)
+            folder = Path(order["folder"])
+            book = JsonLines(folder / "ledger.jsonl")
+            spec = from_mapping(order["spec"])
+            provision(api, spec, book, folder / "ssh")
+            os._exit(0 if teardown(api, spec.run, book).clean else 3)
+        _, status = os.waitpid(child, 0)
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+            print("killed", flush=True)
+        else:
+            print("done" if os.waitstatus_to_exitcode(status) == 0 else f"exit {status}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,303 @@
+"""Bad input and bad luck: the right error or the right way round it, and nothing left after the teardown."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from microshard.cloud.api import Api
+from microshard.cloud.errors import CapacityError, CloudError, LaunchError
+from microshard.cloud.spec import SpecError, VolumeSpec
+
+from .fleets import REGION, SMALL, Lab
+from .strict import Fault, Simulation
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left(lab: Lab) -> Iterator[None]:
+    """After every test here: teardown, and an empty account."""
+    yield
+    lab.simulation.faults.clear()
+    lab.simulation.policy = None
+    removal = lab.teardown()
+    assert removal.clean, removal.left
+    assert lab.simulation.everything() == {}
+
+
+def failing(lab: Lab) -> CloudError:
+    with pytest.raises(CloudError) as caught:
+        lab.provision()
+    return caught.value
+
+
+def launches(simulation: Simulation) -> int:
+    return simulation.actions().count("RunInstances")
+
+
+def test_no_credentials(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as bare:
+        bare.delenv("AWS_ACCESS_KEY_ID")
+        bare.delenv("AWS_SECRET_ACCESS_KEY")
+        api = Api(REGION, endpoint=lab.simulation.url)
+        with pytest.raises(CloudError, match=r"NoCredentials: .*AWS_PROFILE"):
+            api.call("describe_vpcs")
+
+
+def test_a_profile_that_is_not_there(lab: Lab) -> None:
+    with pytest.raises(CloudError, match="NoCredentials: The config profile \\(nobody\\)"):
+        Api(REGION, endpoint=lab.simulation.url, profile="nobody")
+
+
+@pytest.mark.parametrize("code", ["ExpiredToken", "RequestExpired", "AuthFailure"])
+def test_credentials_that_are_refused_are_not_tried_again(lab: Lab, code: str) -> None:
+    lab.simulation.inject(Fault("*", code, times=None))
+    error = failing(lab)
+    assert error.code == code
+    assert len(lab.simulation.calls) == 1
+
+
+def test_credentials_that_expire_on_the_way(lab: Lab) -> None:
+    lab.simulation.inject(Fault("RunInstances", "ExpiredToken", skip=1))
+    assert "log in again" in str(failing(lab))
+
+
+def test_a_call_that_is_not_allowed_is_named(lab: Lab) -> None:
+    lab.simulation.inject(Fault("CreateSecurityGroup", "UnauthorizedOperation", times=None))
+    assert str(failing(lab)).startswith("CreateSecurityGroup: UnauthorizedOperation")
+
+
+def test_a_wrong_region_is_found_before_any_call(lab: Lab) -> None:
+    with pytest.raises(CloudError, match="no region is named eu-centrl-1; did you mean eu-central-1"):
+        Api("eu-centrl-1", endpoint=lab.simulation.url)
+    assert lab.simulation.calls == []
+
+
+def test_an_endpoint_that_does_not_answer(lab: Lab) -> None:
+    api = Api(REGION, endpoint="http://127.0.0.1:9", patience=dataclasses.replace(lab.patience, attempts=1))
+    with pytest.raises(CloudError, match="Unreachable"):
+        api.call("describe_vpcs")
+
+
+def test_an_unknown_type_is_found_before_anything_is_made(lab: Lab) -> None:
+    error = failing(lab.group(0, instance_types=("c5.huge",)))
+    assert error.code == "InvalidInstanceType"
+    assert "c5.huge" in str(error)
+    assert lab.simulation.everything() == {}
+
+
+@pytest.mark.parametrize(
+    ("image", "code"),
+    [
+        ("ami-00000000000000000", "InvalidAMIID.NotFound"),
+        ("name:windows-*", "InvalidAMIID.NotFound"),
+        ("ssm:/aws/service/none", "ParameterNotFound"),
+        ("gentoo", "UnknownImage"),
+        ("ami-0a102300000000002", "WrongArchitecture"),
+    ],
+)
+def test_an_unknown_image_is_found_before_anything_is_made(lab: Lab, image: str, code: str) -> None:
+    assert failing(lab.group(0, image=image)).code == code
+    assert lab.simulation.everything() == {}
+
+
+def test_threads_a_type_does_not_have(lab: Lab) -> None:
+    assert failing(lab.group(0, threads_per_core=4)).code == "InvalidThreadsPerCore"
+
+
+def test_a_type_that_cannot_be_placed_close(lab: Lab) -> None:
+    lab.group(1, instance_types=("t3.large",)).wish(placement_group=True)
+    assert failing(lab).code == "NoClusterPlacement"
+    assert lab.simulation.everything() == {}
+
+
+def test_ssh_for_the_whole_internet_is_refused(lab: Lab) -> None:
+    with pytest.raises(SpecError, match="not opened to the whole Internet"):
+        dataclasses.replace(SMALL, controller_cidrs=("0.0.0.0/0",))
+
+
+def test_a_vpc_without_a_subnet(lab: Lab) -> None:
+    assert failing(lab.wish(vpc_id="vpc-00000000000000000")).code == "NoSubnet"
+
+
+def test_the_quota_is_named_and_not_tried_around(lab: Lab) -> None:
+    lab.simulation.quota = 8
+    lab.group(1, instance_types=("c5.4xlarge", "c5.2xlarge"))
+    error = failing(lab)
+    assert error.code == "VcpuLimitExceeded"
+    assert "Service Quotas" in str(error)
+    assert launches(lab.simulation) == 2
+
+
+def test_missing_capacity_once_goes_to_the_next_zone_with_all_hosts(lab: Lab) -> None:
+    lab.simulation.inject(Fault("RunInstances", "InsufficientInstanceCapacity", skip=1))
+    fleet = lab.provision()
+    assert {h.zone for h in fleet.hosts} == {"us-east-1b"}
+    assert len(lab.simulation.everything()["instance"]) == 3, "what was launched in the first zone was given back"
+    assert "tried in vain: 1 x c5.large on-demand in us-east-1a: InsufficientInstanceCapacity" in fleet.notes
+
+
+def test_missing_capacity_in_one_zone(lab: Lab) -> None:
+    lab.simulation.inject(Fault("RunInstances", "InsufficientInstanceCapacity", zone="us-east-1a", times=None))
+    assert lab.provision().zone == "us-east-1b"
+
+
+def test_missing_capacity_of_one_type_takes_the_next_listed(lab: Lab) -> None:
+    lab.simulation.inject(Fault("RunInstances", "InsufficientInstanceCapacity", instance_type="c5.xlarge", times=None))
+    fleet = lab.group(0, instance_types=("c5.xlarge", "c5d.xlarge", "m5.xlarge")).provision()
+    assert {h.instance_type for h in fleet.hosts if h.group == "shard_hosts"} == {"c5d.xlarge"}
+    assert "shard_hosts: c5d.xlarge instead of c5.xlarge" in fleet.notes
+
+
+def test_missing_capacity_everywhere_ends_after_each_way_was_tried_once(lab: Lab) -> None:
+    lab.simulation.inject(Fault("RunInstances", "InsufficientInstanceCapacity", times=None))
+    error = failing(lab.wish(zones=("us-east-1a", "us-east-1b")).group(0, instance_types=("c5.xlarge", "m5.xlarge")))
+    assert isinstance(error, CapacityError)
+    assert len(error.attempts) == launches(lab.simulation) == 4
+
+
+def test_a_type_no_zone_offers(lab: Lab) -> None:
+    error = failing(lab.wish(zones=("us-east-1e",)))
+    assert error.code == "Unsupported"
+    assert launches(lab.simulation) == 0
+
+
+def test_missing_spot_capacity_falls_back_to_on_demand_in_the_same_zone(lab: Lab) -> None:
+    lab.simulation.inject(Fault("RunInstances", "InsufficientInstanceCapacity", market="spot", times=None))
+    fleet = lab.group(0, market="spot_or_on_demand").provision()
+    assert {(h.market, h.zone) for h in fleet.hosts} == {("on-demand", "us-east-1a")}
+    assert any("spot in us-east-1a" in note for note in fleet.notes)
+
+
+def test_spot_alone_does_not_fall_back(lab: Lab) -> None:
+    lab.simulation.inject(Fault("RunInstances", "MaxSpotInstanceCountExceeded", market="spot", times=None))
+    assert isinstance(failing(lab.group(0, market="spot").wish(zones=("us-east-1a",))), CapacityError)
+
+
+@pytest.mark.parametrize("action", ["RunInstances", "CreateVpc", "DescribeInstances", "*"])
+def test_throttling_is_waited_out(lab: Lab, action: str) -> None:
+    lab.simulation.inject(Fault(action, "RequestLimitExceeded", times=2))
+    assert len(lab.provision().hosts) == 3
+
+
+def test_throttling_without_end_is_an_error_after_a_bounded_number_of_calls(lab: Lab) -> None:
+    lab.simulation.inject(Fault("RunInstances", "RequestLimitExceeded", times=None))
+    assert failing(lab).code == "RequestLimitExceeded"
+    assert launches(lab.simulation) == lab.patience.attempts
+
+
+CREATIONS = [
+    "ImportKeyPair", "CreateVpc", "CreateInternetGateway", "AttachInternetGateway", "CreateRoute",
+    "CreateSecurityGroup", "AuthorizeSecurityGroupIngress", "CreatePlacementGroup", "CreateSubnet", "RunInstances",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("action", CREATIONS)
+def test_an_answer_lost_after_the_deed_makes_nothing_twice(lab: Lab, action: str) -> None:
+    lab.wish(placement_group=True)
+    lab.simulation.inject(Fault(action, lost="after"))
+    fleet = lab.provision()
+    assert len(fleet.hosts) == 3
+    assert {kind: len(ids) for kind, ids in lab.simulation.everything().items()} == {
+        "instance": 3, "volume": 5, "network-interface": 3, "security-group": 1, "key-pair": 1, "placement-group": 1,
+        "subnet": 1, "internet-gateway": 1, "route-table": 1, "vpc": 1,
+    }  # fmt: skip
+
+
+def test_every_answer_lost_is_an_error_and_what_was_launched_is_found(lab: Lab) -> None:
+    lab.simulation.inject(Fault("RunInstances", lost="after", times=None))
+    assert failing(lab).code == "Unreachable"
+    assert len(lab.simulation.everything()["instance"]) == 2
+
+
+def test_stuck_in_pending(lab: Lab) -> None:
+    lab.simulation.inject(Fault("RunInstances", alter="stuck_pending"))
+    error = failing(lab)
+    assert isinstance(error, LaunchError)
+    assert error.code == "LaunchTimeout"
+    assert "i-" in str(error)
+
+
+def test_a_volume_that_never_attaches(lab: Lab) -> None:
+    lab.simulation.inject(Fault("RunInstances", alter="never_attach"))
+    error = failing(lab)
+    assert error.code == "VolumeNotAttached"
+    assert "is attaching" in str(error)
+
+
+def test_a_volume_with_other_iops_than_asked(lab: Lab) -> None:
+    lab.simulation.inject(Fault("RunInstances", alter="iops=3000"))
+    error = failing(lab)
+    assert error.code == "VolumeMismatch"
+    assert str(error).count("IOPS is 3000, asked for 4000") == 2
+
+
+def test_volume_rates_beyond_the_type_are_refused_by_ec2_and_told(lab: Lab) -> None:
+    error = failing(lab.group(0, volumes=(VolumeSpec("data", "io1", 10, 900),)))
+    assert error.code == "InvalidParameterCombination"
+
+
+def test_an_instance_that_ends_while_it_starts(lab: Lab) -> None:
+    lab.simulation.timing.pending = 60
+    ended: list[str] = []
+
+    class Ending:
+        def append(self, **record: object) -> None:
+            book.append(**record)
+            if record.get("state") == "made" and record.get("what") == "instance" and not ended:
+                ended.extend(record["ids"])  # type: ignore[arg-type]
+                lab.simulation.end_instance(ended[0], "Client.InternalError")
+
+        def records(self) -> object:
+            return book.records()
+
+    book = lab.book
+    lab.book = Ending()  # type: ignore[assignment]
+    error = failing(lab)
+    assert error.code == "InstanceEnded"
+    assert ended[0] in str(error)
+
+
+def test_capacity_that_is_missing_only_after_the_launch_goes_to_the_next_zone(lab: Lab) -> None:
+    lab.simulation.timing.pending = 0.05
+    ended: list[str] = []
+
+    class Ending:
+        def append(self, **record: object) -> None:
+            book.append(**record)
+            if record.get("state") == "made" and record.get("what") == "instance" and not ended:
+                ended.extend(record["ids"])  # type: ignore[arg-type]
+                lab.simulation.end_instance(ended[0], "Server.InsufficientInstanceCapacity")
+
+        def records(self) -> object:
+            return book.records()
+
+    book = lab.book
+    lab.book = Ending()  # type: ignore[assignment]
+    assert lab.provision().zone == "us-east-1b"
+
+
+def test_instances_without_tags_are_found_by_key_and_security_group(lab: Lab) -> None:
+    lab.simulation.inject(Fault("RunInstances", alter="no_tags", times=None))
+    lab.provision()
+    assert lab.teardown().clean
+    assert lab.simulation.everything() == {}
+
+
+def test_an_instance_ended_by_someone_else_hinders_nothing(lab: Lab) -> None:
+    fleet = lab.provision()
+    lab.simulation.end_instance(fleet.hosts[0].instance_id)
+
+
+def test_a_launch_shown_late_is_waited_for_by_the_teardown(lab: Lab) -> None:
+    lab.simulation.inject(Fault("RunInstances", lost="after", times=None))
+    lab.simulation.timing.consistency = 0.3
+    lab.patience = dataclasses.replace(lab.patience, attempts=1)
+    began = time.time()
+    assert failing(lab).code == "Unreachable"
+    removal = lab.teardown()
+    assert removal.clean
+    assert lab.simulation.everything() == {}
+    assert time.time() - began > lab.simulation.timing.consistency

@@ -1,0 +1,232 @@
+"""A fleet as it is made, over real HTTP."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from microshard.cloud.errors import CloudError
+from microshard.cloud.spec import VolumeSpec
+
+from .fleets import FULL, Lab, client
+from .strict import Simulation
+
+
+@pytest.fixture
+def ec2(simulation: Simulation) -> Any:
+    return client(simulation.url)
+
+
+@pytest.fixture
+def full(lab: Lab) -> Lab:
+    lab.spec = FULL
+    return lab
+
+
+def test_three_groups_with_their_volumes_come_up_and_are_read_back(full: Lab) -> None:
+    fleet = full.provision()
+    assert [h.name for h in fleet.hosts] == [
+        "shard_hosts-1", "shard_hosts-2", "shard_hosts-3", "config_hosts-1", "client_hosts-1", "client_hosts-2",
+    ]  # fmt: skip
+    first = fleet.hosts[0]
+    assert {v.purpose: (v.type, v.size_gib, v.iops, v.throughput_mibps) for v in first.volumes} == {
+        "root": ("gp3", 16, 3000, 125),
+        "data": ("gp3", 512, 6000, 500),
+        "journal": ("io1", 25, 1000, None),
+        "log": ("standard", 20, None, None),
+    }
+    assert all(v.serial == v.id.replace("-", "") for v in first.volumes)
+    assert {h.user for h in fleet.hosts} == {"ec2-user", "admin", "ubuntu"}
+    assert {h.market for h in fleet.hosts if h.group == "client_hosts"} == {"spot"}
+    assert len({h.zone for h in fleet.hosts}) == 1
+    assert fleet.launched == 6
+    assert full.teardown().clean
+    assert full.simulation.everything() == {}
+
+
+def test_everything_made_carries_the_tags_of_the_run(full: Lab, ec2: Any) -> None:
+    full.provision()
+    tagged: dict[str, set[str]] = {}
+    for region in full.simulation.world.regions.values():
+        for name, tags in region.backend.tags.items():
+            if tags.get("microshard:run") == "full-1" and tags.get("microshard:owner") == "tester":
+                assert tags["microshard:expires-at"] == "4000000000"
+                assert tags["microshard:experiment"] == "small"
+                tagged.setdefault(name.partition("-")[0], set()).add(name)
+    everything = full.simulation.everything()
+    names = {"instance": "i", "volume": "vol", "network-interface": "eni", "security-group": "sg", "key-pair": "key",
+             "subnet": "subnet", "internet-gateway": "igw", "vpc": "vpc"}  # fmt: skip
+    for kind, prefix in names.items():
+        assert len(tagged[prefix]) == len(everything[kind]), kind
+    wish = [{"Name": "tag:microshard:run", "Values": ["full-1"]}]
+    assert len(ec2.describe_spot_instance_requests(Filters=wish)["SpotInstanceRequests"]) == 2
+    assert len(ec2.describe_placement_groups(Filters=wish)["PlacementGroups"]) == 1
+
+
+def test_hosts_demand_imdsv2_end_themselves_and_have_encrypted_volumes(full: Lab, ec2: Any) -> None:
+    full.provision()
+    launches = [c for c in full.simulation.calls if c.action == "RunInstances"]
+    assert len(launches) == 3, "one RunInstances a group"
+    for call in launches:
+        assert call.get("MetadataOptions.HttpTokens") == "required"
+        assert call.get("InstanceInitiatedShutdownBehavior") == "terminate"
+        assert all(m["Ebs.Encrypted"] == "true" for m in call.members("BlockDeviceMapping"))
+        assert call.get("MinCount") == call.get("MaxCount")
+    assert all(v["Encrypted"] for v in ec2.describe_volumes()["Volumes"])
+    shard = next(c for c in launches if c.get("InstanceType") == "c5.4xlarge")
+    assert (shard.get("CpuOptions.CoreCount"), shard.get("CpuOptions.ThreadsPerCore")) == ("8", "1")
+    assert all(c.get("Placement.GroupName") == "microshard-full-1" for c in launches)
+
+
+def test_ssh_is_open_to_the_controller_and_the_cluster_ports_to_the_run_alone(lab: Lab, ec2: Any) -> None:
+    fleet = lab.provision()
+    rules = ec2.describe_security_groups(GroupIds=[fleet.security_group])["SecurityGroups"][0]["IpPermissions"]
+    by_port = {r["FromPort"]: r for r in rules}
+    assert set(by_port) == {22, 27000}
+    assert [r["CidrIp"] for r in by_port[22]["IpRanges"]] == ["192.0.2.7/32"]
+    assert not by_port[22]["UserIdGroupPairs"]
+    assert not by_port[27000]["IpRanges"]
+    assert [p["GroupId"] for p in by_port[27000]["UserIdGroupPairs"]] == [fleet.security_group]
+
+
+def test_the_host_key_is_known_before_the_first_connection(lab: Lab) -> None:
+    fleet = lab.provision()
+    known = Path(fleet.known_hosts).read_text(encoding="ascii").splitlines()
+    assert sorted(line.split()[0] for line in known) == sorted(str(h.public_address) for h in fleet.hosts)
+    public = Path(lab.folder / "ssh" / "host_ed25519.pub").read_text(encoding="ascii").strip()
+    assert all(line.partition(" ")[2] == public for line in known)
+    instance = fleet.hosts[0].instance_id
+    assert client(lab.simulation.url).describe_instance_attribute(InstanceId=instance, Attribute="userData")[
+        "UserData"
+    ]["Value"]
+    for name in ("id_ed25519", "host_ed25519", "known_hosts"):
+        assert stat.S_IMODE((lab.folder / "ssh" / name).stat().st_mode) == 0o600
+
+
+def test_the_private_key_never_goes_over_the_wire(lab: Lab) -> None:
+    lab.provision()
+    private = (lab.folder / "ssh" / "id_ed25519").read_text(encoding="ascii").splitlines()[2]
+    assert not any(private in value for call in lab.simulation.calls for value in call.parameters.values())
+    assert "CreateKeyPair" not in lab.simulation.actions()
+
+
+def test_provisioning_again_changes_nothing(lab: Lab) -> None:
+    first = lab.provision()
+    before = lab.simulation.everything()
+    lab.simulation.calls.clear()
+    second = lab.provision()
+    assert second.launched == 0
+    assert second.hosts == first.hosts
+    assert lab.simulation.everything() == before
+    made = [a for a in lab.simulation.actions() if a.startswith(("Create", "Run", "Import"))]
+    assert made == ["CreateRoute"], "a route is set, not made: the same one again is accepted as it is"
+
+
+def test_a_host_that_was_lost_is_replaced_and_the_others_stay(lab: Lab) -> None:
+    first = lab.provision()
+    lab.simulation.end_instance(first.hosts[0].instance_id)
+    second = lab.provision()
+    assert second.launched == 1
+    assert len(second.hosts) == 3
+    assert {h.instance_id for h in first.hosts[1:]} < {h.instance_id for h in second.hosts}
+    assert second.zone == first.zone
+
+
+def test_every_creation_is_in_the_ledger_before_its_call(lab: Lab) -> None:
+    seen: list[tuple[str, int]] = []
+
+    class Watching:
+        def append(self, **record: Any) -> None:
+            if record.get("state") == "creating":
+                seen.append((record["what"], len(lab.simulation.calls)))
+            lab_book.append(**record)
+
+        def records(self) -> Any:
+            return lab_book.records()
+
+    lab_book = lab.book
+    lab.book = Watching()
+    lab.provision()
+    actions = {
+        "key-pair": "ImportKeyPair", "vpc": "CreateVpc", "internet-gateway": "CreateInternetGateway",
+        "security-group": "CreateSecurityGroup", "subnet": "CreateSubnet", "instance": "RunInstances",
+    }  # fmt: skip
+    # The call that follows each record is the creation it announces.
+    assert [lab.simulation.calls[n].action for _, n in seen] == [actions[what] for what, _ in seen]
+    creations = [a for a in lab.simulation.actions() if a in actions.values()]
+    assert len(creations) == len(seen) == 7
+
+
+def test_a_given_subnet_is_used_and_stays(lab: Lab, ec2: Any) -> None:
+    own = ec2.describe_subnets()["Subnets"][0]
+    lab.wish(subnet_id=own["SubnetId"])
+    fleet = lab.provision()
+    assert fleet.vpc_id == own["VpcId"]
+    assert fleet.zone == own["AvailabilityZone"]
+    assert "vpc" not in lab.simulation.everything()
+    assert lab.teardown().clean
+    assert lab.simulation.everything() == {}
+    assert own["SubnetId"] in {s["SubnetId"] for s in ec2.describe_subnets()["Subnets"]}
+
+
+def test_a_given_vpc_is_used_and_stays(lab: Lab, ec2: Any) -> None:
+    vpc = ec2.describe_vpcs()["Vpcs"][0]["VpcId"]
+    fleet = lab.wish(vpc_id=vpc).provision()
+    assert fleet.vpc_id == vpc
+    assert lab.teardown().clean
+    assert vpc in {v["VpcId"] for v in ec2.describe_vpcs()["Vpcs"]}
+
+
+def test_instance_store_needs_no_volume_and_a_type_that_has_one(lab: Lab) -> None:
+    lab.group(0, instance_types=("c5d.xlarge",), volumes=(VolumeSpec("data", "instance_store", 90),))
+    fleet = lab.provision()
+    assert [v.purpose for v in fleet.hosts[0].volumes] == ["root", "data"]
+    assert fleet.hosts[0].volumes[1].id == ""
+    lab.group(0, instance_types=("c5.xlarge",))
+    with pytest.raises(CloudError, match=r"c5\.xlarge has no instance store"):
+        lab.provision()
+
+
+@pytest.mark.parametrize("image", ["al2023", "ubuntu-22.04", "ubuntu-24.04", "debian-12", "name:debian-12-amd64-*"])
+def test_images_are_found_by_distribution_and_by_name(lab: Lab, image: str) -> None:
+    lab.group(0, image=image, count=1).wish(groups=lab.spec.groups[:1])
+    assert lab.provision().images["shard_hosts"].startswith("ami-")
+
+
+def test_arm_types_get_an_arm_image(lab: Lab) -> None:
+    lab.group(0, instance_types=("m6g.large",))
+    fleet = lab.provision()
+    assert fleet.images["shard_hosts"] != fleet.images["client_hosts"]
+
+
+def test_calls_grow_by_pages_and_not_by_hosts(lab: Lab) -> None:
+    lab.provision()
+    few = len(lab.simulation.calls)
+    assert lab.teardown().clean
+    lab.simulation.calls.clear()
+    lab.group(0, count=20).wish(run="many-1").provision()
+    assert len(lab.simulation.calls) <= few + 1
+    lab.simulation.calls.clear()
+    assert lab.teardown().clean
+    assert len(lab.simulation.calls) < 60
+
+
+def test_a_fleet_is_plain_data(lab: Lab) -> None:
+    fleet = lab.provision()
+    assert json.loads(json.dumps(fleet.as_json()))["hosts"][0]["name"] == "shard_hosts-1"
+
+
+def test_it_waits_for_what_is_not_visible_yet(lab: Lab) -> None:
+    lab.simulation.timing.consistency = 0.15
+    lab.simulation.timing.pending = 0.1
+    lab.simulation.timing.terminating = 0.1
+    lab.patience = dataclasses.replace(lab.patience, launch=5.0)
+    fleet = lab.wish(placement_group=True).group(1, market="spot").provision()
+    assert len(fleet.hosts) == 3
+    assert lab.teardown().clean
+    assert lab.simulation.everything() == {}

@@ -1,0 +1,177 @@
+"""Gone means gone: in order, in spite of errors, more than once, and after the controller was killed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from microshard.cloud import gc
+from microshard.cloud.ledger import Memory
+from microshard.cloud.spec import to_mapping
+from microshard.run.folder import JsonLines
+
+from .fleets import PATIENCE, REGION, SMALL, Lab, client
+from .strict import Fault, Simulation
+
+_EXPIRY = SMALL.expires_at
+
+
+def test_teardown_twice_finds_nothing_the_second_time(lab: Lab) -> None:
+    lab.provision()
+    first, second = lab.teardown(), lab.teardown()
+    assert first.clean
+    assert second.clean
+    assert {"instance", "security-group", "vpc", "key-pair"} <= {entry.split()[0] for entry in first.removed}
+    assert second.removed == []
+
+
+def test_teardown_of_a_run_that_never_was(lab: Lab) -> None:
+    assert lab.teardown().clean
+
+
+def test_other_runs_and_other_things_stay(lab: Lab) -> None:
+    lab.provision()
+    own = lab.simulation.everything()
+    lab.wish(run="other-1").provision()
+    assert lab.teardown().clean
+    assert lab.simulation.everything() == own
+
+
+def test_an_error_does_not_stop_the_rest(lab: Lab) -> None:
+    lab.provision()
+    lab.simulation.inject(Fault("DeleteSecurityGroup", "UnauthorizedOperation", times=None))
+    removal = lab.teardown()
+    assert not removal.clean
+    assert {entry.split()[0] for entry in removal.left} == {"security-group", "vpc"}
+    assert any("DeleteSecurityGroup: UnauthorizedOperation" in e for e in removal.errors)
+    assert set(lab.simulation.everything()) == {"security-group", "vpc", "route-table"}
+    lab.simulation.faults.clear()
+    assert lab.teardown().clean
+    assert lab.simulation.everything() == {}
+
+
+@pytest.mark.parametrize("lost", ["before", "after"])
+def test_the_network_is_gone_for_a_while(lab: Lab, lost: Any) -> None:
+    lab.provision()
+    lab.simulation.inject(Fault("Delete*", lost=lost, times=6))
+    lab.simulation.inject(Fault("TerminateInstances", lost=lost, times=2))
+    assert lab.teardown().clean
+    assert lab.simulation.everything() == {}
+
+
+def test_without_a_network_it_says_that_it_does_not_know(lab: Lab) -> None:
+    lab.provision()
+    lab.simulation.inject(Fault("*", lost="before", times=None))
+    lab.patience = dataclasses.replace(lab.patience, attempts=1)
+    removal = lab.teardown()
+    assert removal.left == ["not known: EC2 could not be asked"]
+    lab.simulation.faults.clear()
+    assert lab.teardown().clean
+
+
+def test_an_instance_that_does_not_end_is_listed(lab: Lab) -> None:
+    lab.patience = dataclasses.replace(lab.patience, terminate=0.05)
+    fleet = lab.provision()
+    lab.simulation.timing.terminating = 3600
+    removal = lab.teardown()
+    assert f"instance {fleet.hosts[0].instance_id}" in removal.left
+    lab.simulation.timing.terminating = 0
+    for host in fleet.hosts:
+        lab.simulation.end_instance(host.instance_id)
+    assert lab.teardown().clean
+
+
+def test_a_volume_that_stayed_behind_is_deleted(lab: Lab) -> None:
+    fleet = lab.provision()
+    data = next(v for v in fleet.hosts[0].volumes if v.purpose == "data")
+    wish = [{"DeviceName": data.device, "Ebs": {"DeleteOnTermination": False}}]
+    client(lab.simulation.url).modify_instance_attribute(
+        InstanceId=fleet.hosts[0].instance_id, BlockDeviceMappings=wish
+    )
+    removal = lab.teardown()
+    assert removal.clean
+    assert f"volume {data.id}" in removal.removed
+
+
+def test_gc_takes_expired_and_finished_runs_of_the_owner_and_no_other(lab: Lab) -> None:
+    for run, owner, expires in (
+        ("old", "tester", 1000),
+        ("over", "tester", 9000),
+        ("busy", "tester", 9000),
+        ("his", "else", 1),
+    ):
+        lab.wish(run=run, owner=owner, expires_at=expires).provision()
+    found = gc.leftovers(lab.api(), "tester", now=5000, over=lambda run: run == "over")
+    assert [(item.run, item.reason) for item in found] == [("old", "expired"), ("over", "over")]
+    assert len(lab.simulation.everything()["vpc"]) == 4, "a look removes nothing"
+    removals = gc.collect(lab.api(), "tester", now=5000, over=lambda run: run == "over")
+    assert [r.run for r in removals] == ["old", "over"]
+    assert all(r.clean for r in removals)
+    assert len(lab.simulation.everything()["vpc"]) == 2
+
+
+class Controller:
+    """Runs the whole life of a fleet in processes that are killed with -9 after their Nth call."""
+
+    def __init__(self, simulation: Simulation, folder: Path) -> None:
+        self.simulation = simulation
+        wish = {"region": REGION, "endpoint": simulation.url, "patience": dataclasses.asdict(PATIENCE)}
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("controller.py")), json.dumps(wish)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder,
+        )  # fmt: skip
+
+    def life(self, kill_after: int, folder: Path) -> bool:
+        """Provision and tear down; True when it got to its end before call `kill_after`."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        spec = to_mapping(dataclasses.replace(SMALL, run=f"killed-{kill_after}", placement_group=True))
+        self._process.stdin.write(json.dumps({"spec": spec, "kill_after": kill_after, "folder": str(folder)}) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline().strip()
+        assert answer in {"killed", "done"}, answer
+        return answer == "done"
+
+    def close(self) -> None:
+        self._process.communicate(timeout=10)
+
+
+@pytest.fixture
+def controller(simulation: Simulation, tmp_path: Path) -> Iterator[Controller]:
+    running = Controller(simulation, tmp_path)
+    yield running
+    running.close()
+
+
+def test_a_controller_killed_after_any_call_leaves_nothing_gc_does_not_find(
+    controller: Controller, lab: Lab, tmp_path: Path
+) -> None:
+    api = lab.api(visible=0.0)  # the simulation shows everything at once; what is in flight is over
+    kill_after, done = 0, False
+    while not done:
+        kill_after += 1
+        folder = tmp_path / str(kill_after)
+        folder.mkdir()
+        lab.simulation.calls.clear()
+        done = controller.life(kill_after, folder)
+        assert len(lab.simulation.calls) == kill_after - done
+        run = f"killed-{kill_after}"
+        book = JsonLines(folder / "ledger.jsonl")
+        gc.collect(api, "tester", now=0, over=lambda name, run=run: name == run, books={run: book})  # type: ignore[misc]
+        assert lab.simulation.everything() == {}, f"after call {kill_after}"
+    assert kill_after > 40, "it was killed in every stage of the life"
+
+
+def test_gc_without_the_ledger_finds_the_same(controller: Controller, lab: Lab, tmp_path: Path) -> None:
+    for kill_after in range(4, 24, 3):
+        (tmp_path / str(kill_after)).mkdir()
+        controller.life(kill_after, tmp_path / str(kill_after))
+        gc.collect(lab.api(), "tester", now=_EXPIRY, books={"unrelated": Memory()})
+        assert lab.simulation.everything() == {}, f"after call {kill_after}"
