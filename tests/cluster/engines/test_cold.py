@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,8 @@ def test_each_measured_query_finds_a_restarted_mongod(mongod: Mongod, run_job: R
 def test_a_pid_file_that_names_another_process_stops_the_restart(tmp_path: Path) -> None:
     other = subprocess.Popen(["/bin/sleep", "60"])
     try:
+        while not Path(f"/proc/{other.pid}/cmdline").read_bytes():
+            time.sleep(0.01)
         (tmp_path / "pid").write_text(str(other.pid))
         with pytest.raises(PhaseError, match="is not restarted") as caught:
             cold.empty_caches([info(tmp_path)])
@@ -57,6 +60,8 @@ def test_a_folder_whose_name_merely_begins_alike_is_not_ours(tmp_path: Path) -> 
     script.write_text("sleep 60 & wait\n")
     other = subprocess.Popen(["/bin/sh", str(script)])
     try:
+        while not Path(f"/proc/{other.pid}/cmdline").read_bytes():
+            time.sleep(0.01)  # Popen returns a moment before the kernel shows the new command line
         (ours / "pid").write_text(str(other.pid))
         with pytest.raises(PhaseError, match="is not restarted"):
             cold.find(info(ours))

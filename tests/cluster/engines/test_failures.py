@@ -120,3 +120,4 @@ def test_documents_that_vanish_are_missed_when_counting(shared_mongod: Mongod, r
     code, result, _ = run_job([shared_mongod], load(namespace="vosa.capped")).finish()
     assert code == 3
     assert result["phases"][0]["error"]["type"] == "WrongCount"
+    assert result["phases"][0]["error"]["message"].startswith("20000 documents were acknowledged, ")

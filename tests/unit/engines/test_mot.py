@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import bson
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from microshard.engines import mot
 from microshard.engines.mot import catalog
 from microshard.engines.mot.columns import field_values
+from microshard.engines.mot.greenness import BAND_LIMITS
 
 SAMPLE = 200_000
 FIELDS = list("tvdcyrmskoufei")
@@ -146,6 +149,14 @@ def test_the_expected_answer_is_that_of_a_plain_loop() -> None:
         found[1] += document["m"]
     expected = [{"_id": band, "count": bands[band][0], "miles": bands[band][1]} for band in sorted(bands)]
     assert mot.expected_greenness(3000, 5) == expected
+
+
+def test_the_pipeline_and_the_expected_answer_have_the_same_limits() -> None:
+    path = Path(__file__).parents[3] / "experiments" / "pipelines" / "mot_greenness.json"
+    band = json.loads(path.read_text())[0]["$group"]["_id"]["$multiply"][0]["$switch"]
+    limits = [(branch["case"]["$lt"], branch["then"]) for branch in band["branches"]]
+    assert limits == [(["$e", limit], number) for number, limit in enumerate(BAND_LIMITS, 1)]
+    assert BAND_LIMITS == (1000, 1200, 1600, 2000, 2500, 3500), "the source's table"
 
 
 FROZEN: dict[str, Any] = {
