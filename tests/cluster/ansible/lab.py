@@ -53,15 +53,25 @@ class Lab:
         self.variables = points.variables(self.point, folder, self.mongod, BIN / "mongos", Path(sys.executable))
 
     @property
+    def _events_path(self) -> Path:
+        return self.folder / "tmp" / "events.jsonl"
+
+    @property
     def deployment(self) -> Path:
         """Where the point's processes live."""
         return self.folder / "deployments" / "p01"
 
     def play(self, name: str, *arguments: str) -> Played:
         """Run a playbook with the point's variables; `name` may also be a path."""
+        started = self.begin(name, *arguments)
+        output, _ = started.communicate()
+        told = [json.loads(line) for line in self._events_path.read_text(encoding="utf-8").splitlines()]
+        return Played(started.returncode, told, output)
+
+    def begin(self, name: str, *arguments: str) -> subprocess.Popen[str]:
+        """Start a playbook, in a process group of its own as the runner does."""
         vars_path = points.write(self.folder / "points" / "p01" / "vars.json", self.variables)
         playbook = ROOT / "playbooks" / f"{name}.yml" if "/" not in name else Path(name)
-        events_path = self.folder / "tmp" / "events.jsonl"
         temporary = str(self.folder / "tmp")
         environment = {
             "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
@@ -70,8 +80,8 @@ class Lab:
             "ANSIBLE_REMOTE_TEMP": temporary,
             "ANSIBLE_NOCOLOR": "1",
         }
-        with events_path.open("wb") as events:
-            done = subprocess.run(
+        with self._events_path.open("wb") as events:
+            return subprocess.Popen(
                 [BIN / "ansible-playbook", playbook, "-e", f"@{vars_path}", *arguments],
                 cwd=ROOT,
                 env=os.environ | environment | {"MICROSHARD_EVENTS_FD": str(events.fileno())},
@@ -80,10 +90,8 @@ class Lab:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
-                check=False,
+                start_new_session=True,
             )
-        told = [json.loads(line) for line in events_path.read_text(encoding="utf-8").splitlines()]
-        return Played(done.returncode, told, done.stdout)
 
     def succeed(self, name: str, *arguments: str) -> Played:
         """The same, and it must succeed."""

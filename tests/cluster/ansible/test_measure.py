@@ -2,6 +2,8 @@
 
 import json
 import os
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from tests.cluster.ansible.points import Layout
 
 pytestmark = pytest.mark.cluster
 
+LONG = {"iterations": 1_000_000}
 COUNT = Phase(
     "count",
     "measure",
@@ -68,6 +71,30 @@ def test_a_mongod_that_died_is_named_and_the_others_are_held(lab: MakeLab) -> No
     assert "rs0-2 (mongod, 127.0.0.1:" in played.failure
     assert "does not run any more" in played.failure
     assert list(made.alive().values()) == ["T"]
+
+
+def test_an_engine_that_outlived_its_killed_play_is_ended_by_the_teardown(lab: MakeLab) -> None:
+    busy = {"$reduce": {"input": {"$range": [0, 300_000]}, "initialValue": 0, "in": {"$add": ["$$value", 1]}}}
+    pipeline = [{"$match": {"_id": 0}}, {"$project": {"n": busy}}]
+    made = lab(
+        Layout(phases=(Phase("busy", "measure", "aggregate", COUNT.parameters | LONG | {"pipeline": pipeline}),))
+    )
+    made.succeed("deploy")
+    with made.client() as client:
+        client["vosa"]["things"].insert_one({"_id": 0})
+    play = made.begin("measure")
+    pid_path = made.folder / "points" / "p01" / "engine.pid"
+    while not pid_path.exists():
+        assert play.poll() is None
+        time.sleep(0.05)
+    engine = Path("/proc", pid_path.read_text(encoding="utf-8").strip())
+    os.killpg(play.pid, signal.SIGKILL)
+    play.communicate()
+    assert engine.exists()
+    made.succeed("teardown")
+    assert not engine.exists() or (engine / "cmdline").read_bytes() == b""
+    assert made.alive() == {}
+    assert observers(made.folder) == []
 
 
 def test_events_say_what_happens_but_nothing_of_a_secret(lab: MakeLab, tmp_path: Path) -> None:
