@@ -35,9 +35,9 @@ options:
     type: path
     required: true
   mongos:
-    description: Path of mongos.
+    description: Path of mongos; empty where no process is one.
     type: path
-    required: true
+    default: ""
   concurrency:
     description: How many processes are started at a time; 0 means two per core.
     type: int
