@@ -2,8 +2,10 @@
 
 import json
 import os
+import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -13,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.cluster.embedded.lab import SmallCluster, free_port, wait_until
+from tests.cluster.embedded.lab import SmallCluster, wait_until
 
 pytestmark = pytest.mark.cluster
 BINARIES = Path(sys.executable).parent
@@ -21,7 +23,7 @@ MONGOSH = "mongosh@2.12.0"
 
 
 def test_mlaunch_builds_a_cluster(tmp_path: Path) -> None:
-    port = free_port()
+    port = _free_ports(5)
     data = tmp_path / "data"
     try:
         done = subprocess.run(
@@ -37,6 +39,19 @@ def test_mlaunch_builds_a_cluster(tmp_path: Path) -> None:
             assert client.made.by_mlaunch.count_documents({}) == 100
     finally:
         _end_processes_in(data)
+
+
+def _free_ports(count: int) -> int:
+    """The first of so many free ports in a row: mlaunch counts upwards from the one it is given."""
+    while True:
+        first = random.randrange(20_000, 30_000)  # below the range of outgoing connections
+        try:
+            for port in range(first, first + count):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return first
 
 
 def _end_processes_in(folder: Path) -> None:

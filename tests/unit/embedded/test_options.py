@@ -1,0 +1,145 @@
+"""mongos's options: what takes effect, what is refused, what is named as having no effect."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from microshard.embedded import options
+from microshard.embedded.options import UsageError
+
+CONFIG = ["--configdb", "cfg/127.0.0.1:27019"]
+
+
+def _file(folder: Path, text: str) -> list[str]:
+    path = folder / "mongos.conf"
+    path.write_text(text, encoding="utf-8")
+    return ["--config", str(path)]
+
+
+def test_options_of_the_command_line_take_effect(tmp_path: Path) -> None:
+    chosen = options.parse(
+        [*CONFIG, "--port=27117", "--bind_ip", "localhost,127.0.0.2", "--logpath", str(tmp_path / "log"), "--logappend",
+         "--fork", "--pidfilepath", str(tmp_path / "pid"), "-vv", "--quiet", "--maxConns", "50",
+         "--setParameter", "a=1", "--setParameter", "b=x=y", "--setParameter", f"microshardRouterPath={tmp_path}"]
+    )  # fmt: skip
+    assert (chosen.config_servers, chosen.port, chosen.hosts) == (
+        "cfg/127.0.0.1:27019",
+        27117,
+        ("127.0.0.1", "127.0.0.2"),
+    )
+    assert (chosen.log_path, chosen.log_append, chosen.fork) == (tmp_path / "log", True, True)
+    assert (chosen.verbosity, chosen.quiet, chosen.max_connections) == (2, True, 50)
+    assert chosen.set_parameters == {"a": "1", "b": "x=y"}
+    assert chosen.router_path == tmp_path
+    assert chosen.pid_file == tmp_path / "pid"
+
+
+@pytest.mark.parametrize(("argument", "level"), [("-v", 1), ("-vvvvv", 5), ("--verbose", 1), ("--verbose=vvv", 3)])
+def test_verbosity_is_counted(argument: str, level: int) -> None:
+    assert options.parse([*CONFIG, argument]).verbosity == level
+
+
+def test_the_file_says_the_same_and_the_command_line_wins(tmp_path: Path) -> None:
+    text = """
+net: {port: 1, bindIp: 127.0.0.1, unixDomainSocket: {enabled: false}, compression: {compressors: zlib}}
+sharding: {configDB: "cfg/127.0.0.1:27019"}
+systemLog: {verbosity: 3, destination: file, path: /nowhere/log, logAppend: true}
+setParameter: {a: true, b: 2}
+security: {javascriptEnabled: false}
+"""
+    chosen = options.parse([*_file(tmp_path, text), "--port", "27018", "--setParameter", "b=3"])
+    assert (chosen.port, chosen.verbosity, chosen.compressors) == (27018, 3, "zlib")
+    assert chosen.set_parameters == {"a": "true", "b": "3"}
+    assert chosen.log_path == Path("/nowhere/log")
+    assert chosen.router_arguments == ("--noscripting",)
+    assert chosen.without_effect == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--nonsense"], "unrecognised option '--nonsense'"),
+        (["--port"], "the required argument for option '--port' is missing"),
+        (["--port", "x"], "is invalid"),
+        (["--port", "70000"], "outside 1..65535"),
+        (["--fork=yes"], "does not take any arguments"),
+        (["--fork"], "--fork has to be used with --logpath"),
+        (["--bind_ip", "0.0.0.0"], "only|loopback"),
+        (["--bind_ip", "192.0.2.1"], "loopback"),
+        (["--bind_ip_all"], "loopback"),
+        (["--keyFile", "/key"], "without authentication"),
+        (["--tlsMode", "requireTLS"], "without authentication"),
+        (["--syslog"], "logs to a file"),
+        (["--setParameter", "x"], "name=value"),
+        (["--logRotate", "sometimes"], "unknown value"),
+        (["--logRotate", "reopen"], "logAppend"),
+        (["--configdb", "127.0.0.1:27019"], "replica set connection string"),
+        (["--configdb", "cfg/127.0.0.1"], "not host:port"),
+        (["positional"], "positional"),
+    ],
+)
+def test_what_is_no_option_is_refused(arguments: list[str], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        options.parse([*CONFIG, *arguments])
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("net: {prot: 1}", r"Unrecognized option: net\.prot"),
+        ("net: {port: true}", "invalid"),
+        ("net: [", "Error parsing YAML config file"),
+        ("text", "holds no options"),
+        ("security: {keyFile: /x}", "without authentication"),
+        ("storage: {dbPath: /x}", r"Unrecognized option: storage\.dbPath"),
+        ("systemLog: {destination: syslog}", "logs to a file"),
+        ("systemLog: {destination: file}", "needs systemLog.path"),
+    ],
+)
+def test_what_is_no_option_of_the_file_is_refused(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        options.parse([*CONFIG, *_file(tmp_path, text)])
+
+
+def test_a_config_server_is_needed() -> None:
+    with pytest.raises(UsageError, match="no args for --configdb"):
+        options.parse([])
+
+
+@pytest.mark.parametrize("extra", [["--slowms", "1"], ["--localThreshold", "5"], ["--filePermissions", "0700"]])
+def test_options_without_effect_are_remembered_with_the_reason(extra: list[str]) -> None:
+    ((name, reason),) = options.parse([*CONFIG, *extra]).without_effect
+    assert name == extra[0].removeprefix("--")
+    assert reason
+
+
+def test_every_option_takes_effect_is_refused_or_is_reported() -> None:
+    """Nothing is accepted and ignored: each option of the table changes what is chosen, or is named."""
+    values: dict[options.Kind, Any] = {options.Kind.FLAG: [], options.Kind.INTEGER: ["7"], options.Kind.TEXT: ["x"]}
+    plain = options.parse(CONFIG)
+    for option in options.OPTIONS:
+        if not option.flag or option.flag in ("configdb", "config", "nounixsocket"):
+            continue
+        try:
+            chosen = options.parse([*CONFIG, f"--{option.flag}", *values[option.kind]])
+        except UsageError:
+            continue
+        chosen.argv, chosen.given = plain.argv, plain.given
+        if option.flag not in ("port", "bind_ip", "ipv6", "timeStampFormat"):
+            assert chosen != plain, option.flag
+
+
+def test_a_wrong_option_ends_the_program_with_2() -> None:
+    mongos = Path(sys.executable).with_name("mongos")
+    done = subprocess.run([mongos, "--nonsense"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "try 'mongos --help' for more information" in done.stderr
+
+
+def test_help_lists_an_option_a_line() -> None:
+    lines = options.help_text().splitlines()
+    for option in ("--configdb", "--port", "--bind_ip", "--logpath", "--fork", "--setParameter", "--nounixsocket"):
+        assert any(line.lstrip().startswith(option) for line in lines)
