@@ -53,7 +53,11 @@ WRONG = {
     ),
     "key of another engine": (
         ("documents: 100}", "documents: 100, pipeline: p}"),
-        ["x.yml:7:44: workload.0.load.pipeline: unknown key"],
+        [
+            "x.yml:7:44: workload.0.load.pipeline: unknown key (allowed here: engine, dataset, namespace, "
+            "documents, seed, "
+            "batch_size, processes, ordered, write_concern)"
+        ],
     ),
     "quoted number": (
         ("count: 2", 'count: "2"'),
@@ -194,6 +198,14 @@ WRONG = {
         [
             'x.yml:4:26: topology.network.compressors: found the text "zlib", needs a list of at most 3 entries, '
             "each one of none, snappy, zlib, zstd; for a list of one write [zlib]"
+        ],
+    ),
+    "a word in capitals": (
+        ("shards: {count: 2}", "storage: {engine: WIREDTIGER}"),
+        [
+            'x.yml:4:21: topology.storage.engine: found the text "WIREDTIGER", needs one of wiredTiger, '
+            "mmapv1, rocksdb, "
+            "tokumx, inMemory; did you mean `wiredTiger`?"
         ],
     ),
     "a date that is none": (

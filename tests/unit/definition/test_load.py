@@ -89,6 +89,10 @@ def test_an_unknown_scale_of_a_file_without_any(lab: Lab) -> None:
             "x.yml:16:5: workload.load.documents: workload is a list; name an item of it by number, from 0, "
             "not by `load`",
         ),
+        (
+            "workload.0.load: {engine: insert}",
+            "x.yml:16:5: workload.0.load.documents: missing; needs a whole number from 1 to 10000000000",
+        ),
         ("name.first: 1", "x.yml:16:5: name.first: name is a single value and has no `first`"),
         ("scales.other: {}", "x.yml:16:5: scales.other: scales belongs to the file and cannot be changed here"),
         ("microshard: 2", "x.yml:16:5: microshard: microshard belongs to the file and cannot be changed here"),
@@ -114,6 +118,12 @@ def test_overrides_come_last_and_win_over_the_scale(lab: Lab) -> None:
     loaded = lab.load(SCALED, scale="laptop", overrides={"repetitions": 7, "topology.shards.members": 3})
     assert loaded.experiment.repetitions == 7
     assert loaded.experiment.topology.shards.members == 3
+
+
+def test_an_override_that_is_text_is_text(lab: Lab) -> None:
+    """The shell took the quotes: nobody can tell `on` from `"on"` any more, and quoting it would not help."""
+    loaded = lab.load(BASE, overrides={"topology.mongod.setParameter.x": "on"})
+    assert loaded.experiment.topology.mongod == {"setParameter": {"x": "on"}}
 
 
 def test_what_is_wrong_in_an_override_is_shown_as_set(lab: Lab) -> None:

@@ -262,6 +262,22 @@ def test_a_wrong_value_is_told_once_though_it_is_wrong_at_many_points(lab: Lab) 
     assert [f.split(": ")[1] for f in found] == [SHARDS, SHARDS, DOCUMENTS]
 
 
+def test_of_two_values_that_are_wrong_together_the_faster_axis_is_named(lab: Lab) -> None:
+    text = (
+        "microshard: 1\nname: x\n"
+        "topology: {shards: {members: 2}, replica_set: {members: 2}}\n"
+        "workload: [{load: {engine: insert, documents: 1, write_concern: {w: 2}}}, "
+        "{measure: {engine: aggregate, pipeline: p}}]\n"
+        "matrix:\n  topology.kind: [sharded, replica_set]\n  topology.replica_set.members: [2, 1]\n"
+        "  exclude: [{topology.kind: sharded, topology.replica_set.members: 1}]\n"
+    )
+    assert lab.wrong(text) == [
+        "x.yml:7:37: workload.0.load.write_concern.w: waits for 2 members where there is one member, so no "
+        "insert would "
+        "end (at the point topology.kind=replica_set, topology.replica_set.members=1)"
+    ]
+
+
 def test_a_matrix_that_is_wrong_everywhere_is_told_in_a_few_lines(lab: Lab) -> None:
     assert len(wrong(lab, f"{{{SHARDS}: {list(range(-5000, 0))}}}")) == 20
 

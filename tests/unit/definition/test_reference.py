@@ -5,7 +5,7 @@ import re
 from pydantic import BaseModel
 
 from microshard.definition.experiment import Experiment
-from microshard.definition.reference import reference_text
+from microshard.definition.reference import _braced, reference_text
 from microshard.definition.shape import Shape, shape_of
 
 TEXT = reference_text()
@@ -44,6 +44,12 @@ def test_a_mapping_that_stands_at_many_places_is_told_once() -> None:
     assert (
         "At `infrastructure.{shard_hosts,config_hosts,mongos_hosts,client_hosts}.volumes.{data,journal,log}`." in TEXT
     )
+
+
+def test_paths_are_drawn_together_only_where_that_names_them_alone() -> None:
+    assert _braced(["a.x.c", "a.y.c"]) == ["a.{x,y}.c"]
+    assert _braced(["a.x", "b.y"]) == ["a.x", "b.y"]
+    assert _braced(["a.x", "b.y.z"]) == ["a.x", "b.y.z"]
 
 
 def test_every_table_has_the_same_number_of_cells_in_each_row() -> None:

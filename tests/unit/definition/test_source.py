@@ -43,6 +43,11 @@ TRAPS = {
         ["x.yml:9:16: scales.a: the alias *s stands inside its own anchor: it would never end"],
     ),
     "a tab": ("order:\n\tseed: 1", ["x.yml:10:1: a tab; YAML is indented with spaces"]),
+    "a tab below a value": ("title: x\n\trepetitions: 1", ["x.yml:10:1: a tab; YAML is indented with spaces"]),
+    "a key given twice, wrong the first time": (
+        "title: 3\ntitle: b",
+        ["x.yml:10:1: title: the key is given twice, first on line 9; keep one"],
+    ),
     "octal": (
         "repetitions: 010",
         ["x.yml:9:14: repetitions: 010 may be octal or decimal; write it without the leading 0, or as text in quotes"],
@@ -129,6 +134,8 @@ def test_a_utf_16_file_is_refused_as_not_utf_8(lab: Lab) -> None:
 def test_a_byte_order_mark_is_passed_over_and_moves_no_column(lab: Lab) -> None:
     lab.file.write_bytes(b"\xef\xbb\xbf" + BASE.encode())
     assert load(lab.file).experiment.name == "base"
+    (problem,) = lab.problems(b"\xef\xbb\xbf" + BASE.replace("microshard: 1", "microshard: 2").encode())
+    assert (problem.line, problem.column, problem.source_line) == (1, 13, "microshard: 2")
     assert lab.wrong(b"\xef\xbb\xbf" + BASE.replace("name: base", "nam: base").encode())[0].startswith(
         "x.yml:2:1: nam:"
     )
