@@ -39,6 +39,7 @@ final class Harness implements AutoCloseable {
     measuredBefore = exported();
     try {
       report = Files.createTempFile("ycsb-report-", ".json");
+      report.toFile().deleteOnExit();
       properties.setProperty("mongodb.report", report.toString());
       db = DBFactory.newDB(MongoDbClient.class.getName(), properties,
           new Tracer.Builder("test").conf(HTraceConfiguration.EMPTY).build());
@@ -83,8 +84,6 @@ final class Harness implements AutoCloseable {
       return Document.parse(Files.readString(report));
     } catch (IOException e) {
       throw new UncheckedIOException(e);
-    } finally {
-      report.toFile().delete();
     }
   }
 

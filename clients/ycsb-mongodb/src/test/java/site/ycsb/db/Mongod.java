@@ -29,6 +29,7 @@ final class Mongod implements AutoCloseable {
   private static final long START_DEADLINE_SECONDS = 60;
   private static final long STOP_DEADLINE_SECONDS = 30;
 
+  private final Path binary = binary();
   private final Path folder;
   private final int port;
   private final List<String> options;
@@ -78,7 +79,7 @@ final class Mongod implements AutoCloseable {
 
   /** Starts the process; after {@link #kill} again on the same port and data. */
   void start() throws IOException {
-    List<String> command = new ArrayList<>(List.of(binary().toString(), "--dbpath", folder.toString(), "--port",
+    List<String> command = new ArrayList<>(List.of(binary.toString(), "--dbpath", folder.toString(), "--port",
         String.valueOf(port), "--bind_ip", "127.0.0.1", "--nounixsocket", "--wiredTigerCacheSizeGB", "0.25",
         "--setParameter", "enableTestCommands=1",
         "--setParameter", "shutdownTimeoutMillisForSignaledShutdown=100"));
