@@ -12,7 +12,7 @@ from tests.cluster.embedded.lab import SmallCluster, wait_until
 
 pytestmark = pytest.mark.cluster
 DOCUMENTS = 3000
-MOVES = 14
+MOVES = 10
 
 
 class Workload:

@@ -67,7 +67,7 @@ security: {javascriptEnabled: false}
         (["--port", "70000"], "outside 1..65535"),
         (["--fork=yes"], "does not take any arguments"),
         (["--fork"], "--fork has to be used with --logpath"),
-        (["--bind_ip", "0.0.0.0"], "only|loopback"),
+        (["--bind_ip", "0.0.0.0"], "loopback"),  # noqa: S104 - to be refused
         (["--bind_ip", "192.0.2.1"], "loopback"),
         (["--bind_ip_all"], "loopback"),
         (["--keyFile", "/key"], "without authentication"),
