@@ -1,0 +1,1 @@
+"""Dated tables of instance facts and prices, and the script that makes them."""
