@@ -36,9 +36,8 @@ class _Place:
 
 def nearest(word: str, names: Iterable[str]) -> str:
     """The valid name a mistyped one stands for; empty when none is near."""
-    by_lower = {n.lower(): n for n in names}
-    match = difflib.get_close_matches(printable(word, 80).lower(), by_lower, n=1, cutoff=0.6)
-    return by_lower[match[0]] if match else ""
+    match = difflib.get_close_matches(printable(word, 80).lower(), [*names], n=1, cutoff=0.6)
+    return match[0] if match else ""
 
 
 def dotted(path: KeyPath) -> str:

@@ -146,7 +146,7 @@ def parse(file: str, text: str) -> tuple[dict[str, Any], Source, list[Problem]]:
         message = f"the character U+{error.character:04X} cannot stand in YAML; remove it"
         raise DefinitionError([*composer.problems, source.problem(at, "", message)]) from None
     except MarkedYAMLError as error:
-        at, message = syntax.explain(error, source.lines)
+        at, message = syntax.explain(error)
         raise DefinitionError([*composer.problems, source.problem(at, "", message)]) from None
     except (YAMLError, ValueError, AttributeError, IndexError, TypeError, RecursionError) as error:
         # The parser's own slips on broken input, such as a directive cut short: still only an error in the file.

@@ -42,18 +42,13 @@ def place(text: str, offset: int) -> tuple[int, int]:
     return len(lines), len(lines[-1]) + 1
 
 
-def explain(error: MarkedYAMLError, lines: list[str]) -> tuple[tuple[int, int], str]:
+def explain(error: MarkedYAMLError) -> tuple[tuple[int, int], str]:
     """Line and column of a syntax error, and what to do about it."""
     problem = str(error.problem or error.context or "cannot be parsed")
     mark = error.problem_mark or error.context_mark
     if error.context_mark is not None and any(words in problem for words in _SHOW_BEGINNING):
         mark = error.context_mark
     at = (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
-    for number in (at[0], at[0] - 1):
-        line = lines[number - 1] if 0 < number <= len(lines) else ""
-        indent = line[: len(line) - len(line.lstrip())]
-        if "\t" in indent:
-            return (number, indent.index("\t") + 1), "a tab; YAML is indented with spaces"
     for words, message in _EXPLAINED:
         if words in problem:
             return at, message
