@@ -7,19 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-from ruamel.yaml import YAML
-
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def _overrides(_ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
-    result = {}
-    for value in values:
-        key, equals, text = value.partition("=")
-        if not equals or not key:
-            raise click.BadParameter(f"{value!r} is not KEY=VALUE, for example topology.shards.count=4")
-        result[key] = YAML(typ="safe").load(text)
-    return result
+    from microshard.definition.load import parse_overrides
+
+    return parse_overrides(values)
 
 
 def experiment_options(function: Callable[..., Any]) -> Callable[..., Any]:

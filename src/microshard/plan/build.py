@@ -54,6 +54,7 @@ def build(experiment: Experiment, points: Sequence[PointDefinition], inputs: Inp
     together = sum if redeploy == "per_point" or keeps else max
     memory = together(p.memory_mib for p in planned)
     warnings = [why] if why else []
+    warnings += dict.fromkeys(w for point in points for w in point.warnings)
     if redeploy == "per_point" and not keeps and experiment.order.redeploy == "auto" and _too_much(memory, inputs):
         redeploy = "per_repetition"
         planned = _points(points, host, inputs, one_range=True)
