@@ -1,0 +1,189 @@
+#!/usr/bin/python
+"""The hosts of a run on EC2, there or gone."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: ec2_fleet
+short_description: The hosts of a run on EC2, with everything around them, there or gone
+description:
+  - Makes network, security group, key pair, placement group and instances of a run, or takes over what is there
+    already; reads volumes back and fails when they are not what was asked for.
+  - Removes all of it in the right order, then looks whether anything is left; something left is a failure that lists
+    it.
+  - Everything is written into the ledger before it is made, and tagged as it is made.
+  - Runs on the controller, in an interpreter that has microshard. Credentials are found as the AWS CLI finds them.
+options:
+  state:
+    description: V(present) or V(absent).
+    type: str
+    choices: [present, absent]
+    default: present
+  region:
+    description: Name of the region.
+    type: str
+    required: true
+  run:
+    description: Id of the run; all names and tags carry it.
+    type: str
+    required: true
+  ledger:
+    description: Path of the run's ledger (JSON lines), read and appended to.
+    type: path
+    required: true
+  fleet:
+    description:
+      - What is to be there, as C(microshard.cloud.spec.FleetSpec) has it without its C(run). Needed for V(present).
+    type: dict
+  ssh_folder:
+    description: Folder for the keys of the run and its known_hosts. Needed for V(present).
+    type: path
+  inventory:
+    description: File the inventory is written to.
+    type: path
+  profile:
+    description: Profile of the AWS configuration.
+    type: str
+  endpoint_url:
+    description: Another EC2 than AWS's own; without it boto3 looks at E(AWS_ENDPOINT_URL).
+    type: str
+attributes:
+  check_mode:
+    support: full
+    description: Says how many instances would be launched or what would be removed; makes read-only calls alone.
+"""
+
+EXAMPLES = r"""
+- name: The hosts of the run are there
+  ec2_fleet:
+    region: us-east-1
+    run: "{{ microshard_run.id }}"
+    ledger: "{{ microshard_run.folder }}/ledger.jsonl"
+    ssh_folder: "{{ microshard_run.folder }}/ssh"
+    inventory: "{{ microshard_run.folder }}/inventory.yml"
+    fleet:
+      owner: ann
+      experiment: mot-analytics
+      expires_at: 1790000000
+      controller_cidrs: [192.0.2.7/32]
+      groups:
+        - {name: shard_hosts, count: 1, instance_types: [c5.4xlarge]}
+        - {name: client_hosts, count: 1, instance_types: [c5.2xlarge]}
+
+- name: Nothing of the run is left
+  ec2_fleet:
+    state: absent
+    region: us-east-1
+    run: "{{ microshard_run.id }}"
+    ledger: "{{ microshard_run.folder }}/ledger.jsonl"
+"""
+
+RETURN = r"""
+fleet:
+  description: Hosts with addresses, volumes and keys, as C(microshard.cloud.fleet.Fleet) has them.
+  returned: state is present, not in check mode
+  type: dict
+launched:
+  description: How many instances were launched, or would be.
+  returned: state is present
+  type: int
+removed:
+  description: What was removed, or would be.
+  returned: state is absent
+  type: list
+  elements: str
+errors:
+  description: What went wrong on the way without leaving anything behind.
+  returned: state is absent
+  type: list
+  elements: str
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule, missing_required_lib
+
+try:
+    from microshard.cloud import find
+    from microshard.cloud.api import Api
+    from microshard.cloud.errors import CloudError
+    from microshard.cloud.fleet import provision
+    from microshard.cloud.inventory import inventory
+    from microshard.cloud.spec import TAG_RUN, SpecError, from_mapping
+    from microshard.cloud.teardown import teardown
+    from microshard.run.folder import JsonLines, write_atomic
+
+    _MISSING = ""
+except ImportError as _error:
+    _MISSING = str(_error)
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+            "region": {"type": "str", "required": True},
+            "run": {"type": "str", "required": True},
+            "ledger": {"type": "path", "required": True},
+            "fleet": {"type": "dict"},
+            "ssh_folder": {"type": "path"},
+            "inventory": {"type": "path"},
+            "profile": {"type": "str"},
+            "endpoint_url": {"type": "str"},
+        },
+        required_if=[("state", "present", ("fleet", "ssh_folder"))],
+        supports_check_mode=True,
+    )
+    if _MISSING:
+        module.fail_json(msg=f"{missing_required_lib('microshard')} ({_MISSING})")
+    wish = module.params
+    try:
+        api = Api(wish["region"], endpoint=wish["endpoint_url"] or None, profile=wish["profile"] or None)
+        answer = _present(module, api) if wish["state"] == "present" else _absent(module, api)
+    except (CloudError, SpecError, OSError) as error:
+        module.fail_json(msg=str(error), code=getattr(error, "code", type(error).__name__))
+    module.exit_json(**answer)
+
+
+def _present(module: AnsibleModule, api: Api) -> dict[str, Any]:
+    wish = module.params
+    spec = from_mapping({**wish["fleet"], "run": wish["run"]})
+    if module.check_mode:
+        there = find.of_kind(api, "instance", f"tag:{TAG_RUN}", [spec.run])
+        missing = max(0, sum(g.count for g in spec.groups) - len(there))
+        return {"changed": missing > 0, "launched": missing}
+    fleet = provision(api, spec, JsonLines(Path(wish["ledger"])), Path(wish["ssh_folder"]))
+    changed = fleet.launched > 0
+    if wish["inventory"]:
+        # JSON is YAML; Ansible's yaml plugin reads it.
+        path, text = Path(wish["inventory"]), json.dumps(inventory(fleet, sys.executable), indent=1) + "\n"
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            write_atomic(path, text)
+            changed = True
+    return {"changed": changed, "launched": fleet.launched, "fleet": fleet.as_json()}
+
+
+def _absent(module: AnsibleModule, api: Api) -> dict[str, Any]:
+    run, book = module.params["run"], JsonLines(Path(module.params["ledger"]))
+    if module.check_mode:
+        tagged = find.by_run(api, run)
+        things = [str(t) for t in [*tagged, *find.untagged(api, run, tagged)]]
+        return {"changed": bool(things), "removed": things, "errors": []}
+    removal = teardown(api, run, book)
+    if not removal.clean:
+        listed = "; ".join(removal.left)
+        module.fail_json(
+            msg=f"of run {run} there is still: {listed}",
+            left=removal.left,
+            removed=removal.removed,
+            errors=removal.errors,
+        )
+    return {"changed": bool(removal.removed), "removed": removal.removed, "errors": removal.errors}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""The role as a playbook uses it, with Ansible's own command."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from microshard.cloud.spec import to_mapping
+
+from .fleets import REGION, Lab, dummy_environment
+from .strict import Fault
+
+ROOT = Path(__file__).parents[2]
+
+
+class Play:
+    """Runs the role ec2_fleet on this machine."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self.folder = lab.folder
+        playbook = [{"name": "Fleet", "hosts": "localhost", "gather_facts": False, "roles": ["ec2_fleet"]}]
+        (self.folder / "play.yml").write_text(json.dumps(playbook))
+
+    def run(self, *options: str, **variables: Any) -> subprocess.CompletedProcess[str]:
+        spec = {k: v for k, v in to_mapping(self.lab.spec).items() if k != "run"}
+        given = {
+            "microshard_run": {"id": self.lab.spec.run, "folder": str(self.folder)},
+            "ec2_fleet_region": REGION,
+            "ec2_fleet_spec": spec,
+            **variables,
+        }
+        (self.folder / "vars.json").write_text(json.dumps(given))
+        command = [
+            str(Path(sys.executable).with_name("ansible-playbook")),
+            str(self.folder / "play.yml"), "-e", f"@{self.folder / 'vars.json'}", *options,
+        ]  # fmt: skip
+        environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith("AWS_")},
+            **dummy_environment(self.lab.simulation.url),
+            "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+            "ANSIBLE_HOME": str(self.folder / "ansible"),
+        }
+        return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def play(lab: Lab) -> Play:
+    return Play(lab)
+
+
+def test_present_twice_and_absent_twice(play: Play) -> None:
+    first = play.run()
+    assert "changed=1" in first.stdout, first.stdout + first.stderr
+    assert len(play.lab.simulation.everything()["instance"]) == 3
+    assert "changed=0" in play.run().stdout
+    written = json.loads((play.folder / "inventory.yml").read_text())["all"]
+    assert set(written["hosts"]) == {"shard_hosts-1", "shard_hosts-2", "client_hosts-1"}
+    assert set(written["children"]["config_hosts"]["hosts"]) == {"shard_hosts-1", "shard_hosts-2"}
+    assert set(written["children"]["mongos_hosts"]["hosts"]) == {"client_hosts-1"}
+    host = written["hosts"]["shard_hosts-1"]
+    assert "StrictHostKeyChecking=yes" in host["ansible_ssh_common_args"]
+    assert [v["purpose"] for v in host["microshard_volumes"]] == ["root", "data"]
+    gone = play.run(ec2_fleet_state="absent")
+    assert "changed=1" in gone.stdout, gone.stdout + gone.stderr
+    assert play.lab.simulation.everything() == {}
+    assert "changed=0" in play.run(ec2_fleet_state="absent").stdout
+
+
+def test_check_mode_makes_and_removes_nothing(play: Play) -> None:
+    assert "changed=1" in play.run("--check").stdout
+    assert play.lab.simulation.everything() == {}
+    play.lab.provision()
+    before = play.lab.simulation.everything()
+    assert "changed=1" in play.run("--check", ec2_fleet_state="absent").stdout
+    assert play.lab.simulation.everything() == before
+
+
+def test_what_aws_refuses_and_what_is_left_fail_the_play_with_their_names(play: Play) -> None:
+    play.lab.simulation.inject(Fault("RunInstances", "VcpuLimitExceeded"))
+    refused = play.run()
+    assert refused.returncode == 2
+    assert "Service Quotas" in refused.stdout
+    play.lab.simulation.inject(Fault("DeleteVpc", "UnauthorizedOperation", times=None))
+    left = play.run(ec2_fleet_state="absent")
+    assert left.returncode == 2
+    assert "there is still: vpc vpc-" in left.stdout
+
+
+def test_a_wrong_spec_fails_without_a_call_that_makes_anything(play: Play) -> None:
+    spec = {**to_mapping(play.lab.spec), "controller_cidrs": ["0.0.0.0/0"]}
+    del spec["run"]
+    wrong = play.run(ec2_fleet_spec=spec)
+    assert wrong.returncode == 2
+    assert "whole Internet" in wrong.stdout
+    assert play.lab.simulation.calls == []
