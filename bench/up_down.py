@@ -93,7 +93,11 @@ def mlaunch(folder: Path, shards: int) -> dict[str, float]:
             *["--port", str(port), "--bind_ip", "127.0.0.1", "--binarypath", str(BIN), "--hostname", "127.0.0.1"],
         ]
         seconds = timed(lambda: subprocess.run([*command, *init], check=True, capture_output=True, cwd=folder))
-    down = timed(lambda: subprocess.run([*command, "kill", *data, "--signal", "9"], check=True, capture_output=True))
+        down = timed(
+            lambda: subprocess.run([*command, "kill", *data, "--signal", "9"], check=True, capture_output=True)
+        )
+        for number in range(port, port + shards + 2):  # a killed mongod leaves its socket
+            (Path(tempfile.gettempdir()) / f"mongodb-{number}.sock").unlink(missing_ok=True)
     return {"up": seconds, "down": down}
 
 

@@ -29,7 +29,7 @@ def hello(request: Request) -> Document:
         "msg": "isdbgrid",
         "topologyVersion": {"processId": front.process_id, "counter": Int64(0)},
         "maxBsonObjectSize": 16 * 1024 * 1024,
-        "maxMessageSizeBytes": wire.MAX_MESSAGE,
+        "maxMessageSizeBytes": wire.MAX_CLIENT_MESSAGE,
         "maxWriteBatchSize": 100_000,
         "localTime": datetime.now(UTC),
         "connectionId": request.connection.number,

@@ -25,6 +25,7 @@ CODE_NAMES: Mapping[int, str] = {
     133: "FailedToSatisfyReadPreference",
     166: "CommandNotSupportedOnView",
     263: "OperationNotSupportedInTransaction",
+    10334: "BSONObjectTooLarge",
     352: "UnsupportedOpQueryCommand",
 }
 
@@ -46,6 +47,7 @@ NO_PRIMARY = 133
 NOT_SUPPORTED_ON_VIEW = 166
 NOT_SUPPORTED_IN_TRANSACTION = 263
 UNSUPPORTED_OP_QUERY = 352
+TOO_LARGE = 10334
 # The server has no named code for this one: change streams on a deployment that cannot serve them.
 CHANGE_STREAM_UNSUPPORTED = 40573
 

@@ -18,6 +18,7 @@ from microshard.embedded.errors import (
     ILLEGAL_OPERATION,
     NOT_SUPPORTED_IN_TRANSACTION,
     STALE_ROUTING,
+    TOO_LARGE,
     CommandError,
 )
 from microshard.embedded.nodes import Backoff, Link
@@ -194,6 +195,11 @@ class ClientConnection(wire.Framed):
         ))  # fmt: skip
         self._request = request
         self._command = command
+        if len(request) > wire.MAX_MESSAGE:
+            self._fail(
+                CommandError(TOO_LARGE, f"message of {len(message)} bytes; the limit is {wire.MAX_CLIENT_MESSAGE}")
+            )
+            return
         pool = self._router.pool
         if pool is not None and pool.idle:
             self._send(pool.idle.pop())
@@ -300,7 +306,7 @@ class ClientConnection(wire.Framed):
             self._fail(error)
         except wire.ProtocolError as error:
             self.protocol_failed(error)
-        except (LookupError, TypeError, ValueError, AttributeError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, a client must not wait for ever
             # A command with fields of a form nobody expects must not take the connection's other commands with it.
             self.front.log.fail("COMMAND", "A command failed inside the router", error=repr(error),
                                 command=names[:1], remote=self.peer)  # fmt: skip

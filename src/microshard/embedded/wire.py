@@ -25,6 +25,8 @@ EXHAUST_ALLOWED = 1 << 16
 
 HEADER_SIZE = 16
 MAX_MESSAGE = 48_000_000  # bytes, MaxMessageSizeBytes of the server
+# What clients are told: the router adds some bytes (a longer name, a write concern) before the mongod counts.
+MAX_CLIENT_MESSAGE = MAX_MESSAGE - 16 * 1024
 MAX_CHECKED = 1 << 20  # bytes: a CRC-32C in Python takes 0.1 s per MiB, and loopback does not corrupt
 
 COMPRESSORS = {0: "noop", 2: "zlib"}

@@ -35,6 +35,15 @@ def test_a_killed_cursor_is_gone(sharded: Any) -> None:
         list(cursor)
 
 
+def test_a_cursor_with_much_left_is_killed_without_reading_it(sharded: Any) -> None:
+    # 20 million documents are left when it is killed: more than a last batch could take with it
+    cursor = sharded.aggregate([{"$set": {"n": {"$range": [0, 20_000]}}}, {"$unwind": "$n"}], batchSize=3)
+    killed = sharded.database.command("killCursors", sharded.name, cursors=[cursor.cursor_id])
+    assert killed["cursorsKilled"] == [cursor.cursor_id]
+    with pytest.raises(CursorNotFound):
+        list(cursor)
+
+
 def test_read_concern_and_read_preference_are_honoured(sharded: Any) -> None:
     careful = sharded.with_options(read_concern=ReadConcern("majority"), read_preference=SecondaryPreferred())
     assert careful.count_documents({"even": True}) == 500
@@ -84,6 +93,8 @@ def test_distinct_unwinds_arrays_and_knows_null_from_absent(sharded: Any) -> Non
     values.insert_many([{"a": [1, 2, [3]]}, {"a": 2}, {"a": None}, {"a": []}, {}, {"b": [{"c": 1}, {"c": [2, 1]}, 5]}])
     assert values.distinct("a") == [None, 1, 2, [3]]
     assert values.distinct("b.c") == [1, 2]
+    values.insert_one({"d": 7})
+    assert values.distinct("d") == [7], "documents without the field have no value"
     assert sharded.distinct("even") == [False, True]
     assert len(sharded.distinct("k", {"k": {"$gte": 300}})) == 700
 

@@ -140,6 +140,26 @@ def test_what_is_no_message_closes_its_connection_only(cluster: SmallCluster, me
     assert cluster.client.admin.command("ping")["ok"] == 1
 
 
+def _insert_of(size: int, database: str) -> bytes:
+    """An insert whose message has exactly so many bytes."""
+    body = wire.encode({"insert": "sized", "$db": database})
+    documents = [{"_id": number, "p": b"x" * 10_000_000} for number in range(4)]
+    head = len(wire.build(body)) + len(b"\x01") + 4 + len(b"documents\0") + sum(len(wire.encode(d)) for d in documents)
+    documents.append({"_id": 4, "p": b""})
+    documents[-1]["p"] = b"x" * (size - head - len(wire.encode(documents[-1])))
+    content = b"documents\0" + b"".join(map(wire.encode, documents))
+    return wire.build(body, sequences=b"\x01" + struct.pack("<i", len(content) + 4) + content)
+
+
+def test_the_largest_message_passes_and_a_larger_one_is_refused(cluster: SmallCluster, db: Any) -> None:
+    limit = cluster.client.admin.command("hello")["maxMessageSizeBytes"]
+    largest = _insert_of(limit, db.name)
+    assert len(largest) == limit
+    assert wire.decode(wire.parse(_exchange(cluster, largest)).body)["n"] == 5
+    refused = wire.decode(wire.parse(_exchange(cluster, _insert_of(wire.MAX_MESSAGE, db.name))).body)
+    assert (refused["ok"], refused["code"]) == (0, 10334)
+
+
 def test_a_body_that_lies_about_its_length_hurts_only_its_sender(cluster: SmallCluster, db: Any) -> None:
     message = bytearray(wire.build(wire.encode({"find": "x", "filter": {}, "$db": db.name})))
     struct.pack_into("<i", message, 21, 2_000_000)

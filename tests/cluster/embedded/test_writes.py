@@ -91,6 +91,18 @@ def test_find_and_modify_finds_the_owner_of_a_shard_key(cluster: SmallCluster, d
     assert refused.value.code == 61
 
 
+def test_find_and_modify_carries_the_version_of_its_routing(cluster: SmallCluster, sharded: Any) -> None:
+    """Without it a shard would change a document of a chunk it has just given away."""
+    with cluster.shard("shard1") as shard:
+        database = shard[sharded.database.name]
+        database.command("profile", 2)
+        sharded.find_one_and_update({"k": 700}, {"$set": {"a": 1}})
+        database.command("profile", 0)
+        (profiled,) = database["system.profile"].find({"command.findAndModify": "sharded"})
+        (epoch,) = cluster.client.config.collections.distinct("lastmodEpoch", {"_id": sharded.full_name})
+        assert profiled["command"]["shardVersion"]["e"] == epoch
+
+
 def test_find_and_modify_on_an_unsharded_collection_needs_no_key(db: Any) -> None:
     assert db.plain.find_one_and_update({"a": 1}, {"$set": {"b": 2}}, upsert=True) is None
     assert db.plain.find_one_and_update({"b": 2}, {"$set": {"b": 3}})["a"] == 1
