@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from microshard.cloud.errors import CloudError
+from microshard.cloud.fleet import lost_hosts
 from microshard.cloud.spec import VolumeSpec
 
 from .fleets import FULL, Lab, client
@@ -135,6 +136,13 @@ def test_a_host_that_was_lost_is_replaced_and_the_others_stay(lab: Lab) -> None:
     assert len(second.hosts) == 3
     assert {h.instance_id for h in first.hosts[1:]} < {h.instance_id for h in second.hosts}
     assert second.zone == first.zone
+
+
+def test_an_interrupted_host_is_named_with_the_reason(lab: Lab) -> None:
+    fleet = lab.provision()
+    assert lost_hosts(lab.api(), fleet) == {}
+    lab.simulation.end_instance(fleet.hosts[1].instance_id, "Server.SpotInstanceTermination")
+    assert lost_hosts(lab.api(), fleet) == {"shard_hosts-2": "Server.SpotInstanceTermination"}
 
 
 def test_every_creation_is_in_the_ledger_before_its_call(lab: Lab) -> None:

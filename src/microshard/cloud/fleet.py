@@ -113,6 +113,23 @@ def provision(api: Api, spec: FleetSpec, book: Ledger, key_folder: Path, say: Sa
     )
 
 
+def lost_hosts(api: Api, fleet: Fleet) -> dict[str, str]:
+    """Hosts that do not run any more, by name, with AWS's reason: a spot interruption, or somebody ended them.
+
+    To be asked when a host does not answer during a measurement. Raises CloudError.
+    """
+    seen = {str(i["InstanceId"]): i for i in describe(api, [h.instance_id for h in fleet.hosts])}
+    lost = {}
+    for host in fleet.hosts:
+        instance = seen.get(host.instance_id)
+        if instance is None:
+            lost[host.name] = "EC2 does not know it any more"
+        elif instance["State"]["Name"] != "running":
+            reason = instance.get("StateReason", {})
+            lost[host.name] = str(reason.get("Code") or reason.get("Message") or instance["State"]["Name"])
+    return lost
+
+
 def _types(api: Api, spec: FleetSpec) -> dict[str, TypeFacts]:
     names = sorted({name for group in spec.groups for name in group.instance_types})
     try:

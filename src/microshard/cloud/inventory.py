@@ -18,7 +18,7 @@ def inventory(fleet: Fleet, python: str) -> dict[str, Any]:
     `python` is the controller's interpreter. A host's volumes are in its variable `microshard_volumes`.
     """
     children: dict[str, Any] = {
-        "controller": {"hosts": {"controller": {"ansible_connection": "local", "ansible_python_interpreter": python}}}
+        "controller": {"hosts": {"local": {"ansible_connection": "local", "ansible_python_interpreter": python}}}
     }
     names = {g: [h.name for h in fleet.hosts if h.group == g] for g in GROUPS}
     for group in GROUPS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -82,8 +83,8 @@ class FleetSpec:
             raise SpecError("groups: two have the same name")
         if not self.controller_cidrs:
             raise SpecError("controller_cidrs: nobody could reach the hosts")
-        if any(cidr.endswith("/0") for cidr in self.controller_cidrs):
-            raise SpecError("controller_cidrs: SSH is not opened to the whole Internet; give the controller's address")
+        for cidr in self.controller_cidrs:
+            _refuse_network(cidr)
         for group in self.groups:
             if group.count < 1 or not group.instance_types:
                 raise SpecError(f"groups.{group.name}: needs a count of at least 1 and an instance type")
@@ -109,6 +110,17 @@ class FleetSpec:
             **more,
         }
         return [{"Key": key, "Value": value} for key, value in tags.items()]
+
+
+def _refuse_network(cidr: str) -> None:
+    try:
+        network = ipaddress.ip_network(cidr)
+    except ValueError as error:
+        raise SpecError(f"controller_cidrs: {error}") from error
+    if network.prefixlen == 0:
+        raise SpecError("controller_cidrs: SSH is not opened to the whole Internet; give the controller's address")
+    if network.version != 4:
+        raise SpecError(f"controller_cidrs: {cidr}: the hosts have IPv4 addresses; give the controller's")
 
 
 def resource_name(run: str) -> str:

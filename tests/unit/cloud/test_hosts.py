@@ -150,6 +150,8 @@ def test_a_spec_survives_being_written_and_read(run: str, count: int, iops: int 
         ({"groups": []}, "there is none"),
         ({"controller_cidrs": []}, "nobody could reach"),
         ({"controller_cidrs": ["::/0"]}, "whole Internet"),
+        ({"controller_cidrs": ["2001:db8::1/128"]}, "IPv4"),
+        ({"controller_cidrs": ["192.0.2.7/24"]}, "has host bits set"),
         ({"colour": "red"}, "colour"),
     ],
 )
