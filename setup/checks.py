@@ -9,7 +9,6 @@ import platform
 import re
 import shutil
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,8 +23,7 @@ class Size:
 
 # Measured on x86-64 with the lock files of 2026-11.
 SIZES = {"run": Size(163, 620), "mongodb": Size(42, 141), "dev": Size(40, 150)}
-DISK_BYTES = 1_200_000_000
-TEMP_BYTES = 300_000_000
+DISK_BYTES = 1_200_000_000  # with what is downloaded meanwhile
 
 # What `readelf -d` names as NEEDED in the wheel's mongod, less the C library's own parts.
 MONGOD_LIBRARIES = ("libssl.so.3", "libcrypto.so.3", "libcurl.so.4", "liblzma.so.5", "libgcc_s.so.1")
@@ -68,8 +66,7 @@ class Facts:
     cpu_flags: frozenset[str] | None  # None where the kernel does not tell
     missing_modules: tuple[str, ...]  # of venv, ensurepip
     missing_libraries: tuple[str, ...]  # of MONGOD_LIBRARIES
-    free_bytes: int  # where .venv will be
-    temp_free_bytes: int  # where pip downloads to
+    free_bytes: int  # where .venv will be, and downloads while they are unpacked
     own_mongod: str | None  # MICROSHARD_MONGOD
     own_mongod_runs: bool  # … is a file that may be executed
 
@@ -88,7 +85,6 @@ def gather(root: Path) -> Facts:
         missing_modules=tuple(name for name in ("venv", "ensurepip") if importlib.util.find_spec(name) is None),
         missing_libraries=tuple(name for name in MONGOD_LIBRARIES if not _loads(name)),
         free_bytes=shutil.disk_usage(root).free,
-        temp_free_bytes=shutil.disk_usage(tempfile.gettempdir()).free,
         own_mongod=own,
         own_mongod_runs=own is not None and Path(own).is_file() and os.access(own, os.X_OK),
     )
@@ -127,11 +123,6 @@ def stoppers(facts: Facts, *, new_environment: bool) -> list[str]:
         problems.append(
             f"{facts.free_bytes / 1e9:.1f} GB are free here, {DISK_BYTES / 1e9:.1f} GB are needed for .venv.\n"
             "  Free some space, or clone the repository to a larger disk."
-        )
-    if facts.temp_free_bytes < TEMP_BYTES:
-        problems.append(
-            f"{facts.temp_free_bytes / 1e6:.0f} MB are free in the folder for temporary files, "
-            f"{TEMP_BYTES / 1e6:.0f} MB are needed.\n  Point TMPDIR to a folder with more space."
         )
     return problems
 

@@ -58,6 +58,7 @@ class Environment:
         self.folder = root / ".venv"
         self.python = self.folder / "bin" / "python"
         self.log = self.folder / "microshard-setup.log"
+        self._scratch = self.folder / "tmp"
         self._tell = tell
         self._half_unpacked = False
 
@@ -96,6 +97,7 @@ class Environment:
             raise
         stamp.record(self.root, parts)
         stamp.end()
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _make(self) -> None:
         # Without pip: ensurepip needs 3 s for an old one that is replaced at once.
@@ -206,7 +208,9 @@ class Environment:
         self, command: Sequence[str], output: int | IO[str], extra: dict[str, str] | None = None
     ) -> Iterator[subprocess.Popen[str]]:
         """Run `command` while the body runs and await its end; an interrupted body ends it first."""
-        environment = clean_environment() | (extra or {})
+        # What a killed pip leaves in its folder for temporary files goes with .venv.
+        self._scratch.mkdir(parents=True, exist_ok=True)
+        environment = clean_environment() | {"TMPDIR": str(self._scratch)} | (extra or {})
         with subprocess.Popen(
             command,
             cwd=self.root,
@@ -277,7 +281,7 @@ def progress(line: str) -> str:
 def explain(purpose: str, output: str, log: Path) -> str:
     """Return what happened and what to do, from the output of a command that failed."""
     if "No space left on device" in output:
-        advice = "The disk is full: free some space, or point TMPDIR to a folder with more."
+        advice = "The disk is full: free some space."
     elif "DO NOT MATCH THE HASHES" in output:
         advice = (
             "A download is not what the lock file says: a proxy or a mirror changed it, or it broke on the way.\n"
