@@ -47,7 +47,7 @@ def write_atomically(path: Path, data: Any) -> None:
 
 def run_phase(engine: Engine) -> tuple[PhaseResult, BaseException | None]:
     """Run one engine to its end. Errors are in the result; what ends the whole program is handed back too."""
-    began, cpu = time.time(), cpu_seconds()
+    began, clock, cpu = time.time(), time.monotonic(), cpu_seconds()
     failure: BaseException | None = None
     try:
         try:
@@ -63,6 +63,7 @@ def run_phase(engine: Engine) -> tuple[PhaseResult, BaseException | None]:
     result = engine.result()
     result.started = result.started or began
     result.ended = result.ended or time.time()
+    result.seconds = time.monotonic() - clock
     if not result.client_cpu_seconds:
         result.client_cpu_seconds = cpu_seconds() - cpu
     if failure is not None:

@@ -46,6 +46,7 @@ class PhaseResult:
     engine: str
     started: float = 0.0  # epoch seconds; the interval the metric is about
     ended: float = 0.0
+    seconds: float = 0.0  # of the whole phase: with preparation and warm-up before the interval, checks after it
     metric: Metric | None = None
     samples: list[float] = field(default_factory=list)
     counters: dict[str, int] = field(default_factory=dict)
