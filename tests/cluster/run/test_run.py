@@ -27,7 +27,10 @@ def _in_tmp():
 
 def test_a_sweep_ends_in_a_report_and_leaves_nothing(cli):
     before = _in_tmp()
-    code, output = cli.run("run", cli.write())
+    # Long enough that the samplers, once a second, see each measurement.
+    measure = {"measure": {"engine": "aggregate", "pipeline": "mot_greenness", "iterations": 40}}
+    path = cli.write(workload=[{"load": {"engine": "insert", "documents": 20000, "seed": 7}}, measure])
+    code, output = cli.run("run", path)
     assert code == 0, output
     results = cli.results()
     assert sorted(results) == ["p01/r1", "p01/r2", "p02/r1", "p02/r2"]
