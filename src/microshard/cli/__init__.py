@@ -49,7 +49,6 @@ def microshard() -> None:
 def main() -> None:
     """Entry point: errors for people become a message and an exit code, never a traceback."""
     from microshard.definition.errors import DefinitionError
-    from microshard.plan.build import PlanError
 
     try:
         code = microshard.main(standalone_mode=False)
@@ -60,7 +59,7 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         sys.exit(EXIT_DEFINITION)
-    except (DefinitionError, PlanError) as error:
+    except DefinitionError as error:
         click.echo(str(error), err=True)
         sys.exit(EXIT_DEFINITION)
     except MicroshardError as error:

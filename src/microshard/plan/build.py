@@ -100,17 +100,13 @@ def build(experiment: Experiment, points: Sequence[PointDefinition], inputs: Inp
 def _refuse(points: Sequence[PointDefinition], inputs: Inputs) -> None:
     problems: dict[tuple[str, str], None] = {}
     for point in points:
-        for problem in unsupported(point.experiment, inputs.backend):
-            problems[problem] = None
-        for step in point.experiment.workload:
-            phase = step.phase
-            if (
-                isinstance(phase, AggregatePhase)
-                and isinstance(phase.pipeline, str)
-                and phase.pipeline not in inputs.pipelines
-            ):
+        problems |= dict.fromkeys(unsupported(point.experiment, inputs.backend))
+        for number, step in enumerate(point.experiment.workload):
+            name = step.phase.pipeline if isinstance(step.phase, AggregatePhase) else None
+            if isinstance(name, str) and name not in inputs.pipelines:
                 known = ", ".join(sorted(inputs.pipelines)) or "none"
-                problems["workload", f"no pipeline is named {phase.pipeline}; there is: {known}"] = None
+                key = f"workload.{number}.{step.kind}.pipeline"
+                problems[key, f"no pipeline is named {name}; there is: {known}"] = None
     if problems:
         raise PlanError(list(problems))
 

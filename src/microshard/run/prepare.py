@@ -8,7 +8,7 @@ import hashlib
 import json
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,13 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from microshard import __version__
+from microshard.definition.check import Checker
+from microshard.definition.errors import DefinitionError
 from microshard.definition.load import Loaded, load
-from microshard.definition.matrix import expand
+from microshard.definition.matrix import PointDefinition, expand
 from microshard.embedded import binary
 from microshard.errors import PlaceError
-from microshard.plan import Inputs, build
+from microshard.plan import Inputs, PlanError, build
 from microshard.plan.model import Plan, Point, Step
 from microshard.plan.topology import process_count
 from microshard.run import place
@@ -48,7 +50,7 @@ def prepared(
 ) -> Iterator[Prepared]:
     """Load, expand and plan; the ports of the plan stay ours while the context is open.
 
-    Raises DefinitionError, PlanError and PlaceError.
+    Raises DefinitionError, also for what this machine cannot do, and PlaceError.
     """
     loaded = load(path, scale=scale, overrides=overrides or {})
     points = expand(loaded)
@@ -62,11 +64,25 @@ def prepared(
     ports = sum(process_count(p.experiment.topology) for p in points)
     try:
         with place.port_block(ports) as base:
-            yield Prepared(loaded, build(loaded.experiment, points, dataclasses.replace(inputs, base_port=base)), path)
+            yield Prepared(loaded, _plan(loaded, points, dataclasses.replace(inputs, base_port=base)), path)
     except OSError as error:
         if error.errno is not None:
             raise
         raise PlaceError(f"{error}; give topology.network.base_port a range of your own") from error
+
+
+def _plan(loaded: Loaded, points: Sequence[PointDefinition], inputs: Inputs) -> Plan:
+    """The plan; what keeps it from being made is told with the place in the file."""
+    try:
+        return build(loaded.experiment, points, inputs)
+    except PlanError as error:
+        at = Checker(loaded.source, loaded.data, loaded.source.spot)
+        raise DefinitionError([at.at_value(_path(key), reason) for key, reason in error.problems]) from error
+
+
+def _path(key: str) -> tuple[str | int, ...]:
+    """`workload.0.load` as the way through mappings and lists."""
+    return tuple(int(part) if part.isdigit() else part for part in key.split("."))
 
 
 def pipelines(experiment: Path) -> dict[str, list[dict[str, Any]]]:

@@ -1,0 +1,41 @@
+import pytest
+
+from microshard.definition.errors import DefinitionError
+from microshard.errors import PlaceError
+from microshard.run.prepare import pipelines, prepared
+
+_HEAD = "microshard: 1\nname: sample\n"
+
+
+def _problems(tmp_path, text):
+    path = tmp_path / "sample.yml"
+    path.write_text(_HEAD + text)
+    with pytest.raises(DefinitionError) as caught, prepared(path, runs=tmp_path):
+        pass
+    return [(p.line, p.column, p.key_path, p.message) for p in caught.value.problems]
+
+
+def test_what_this_machine_cannot_do_is_told_with_its_place_in_the_file(tmp_path):
+    text = "gates: {max_shard_skew: 1.2}\nworkload:\n  - measure: {engine: aggregate, pipeline: mot_greennes}\n"
+    (gate, pipeline) = _problems(tmp_path, text)
+    assert gate == (3, 25, "gates.max_shard_skew", "not supported by this backend yet: no gate is checked")
+    assert pipeline[:3] == (5, 44, "workload.0.measure.pipeline")
+    assert "no pipeline is named mot_greennes; there is: mot_greenness" in pipeline[3]
+
+
+def test_pipelines_beside_the_experiment_are_found_in_json_and_yaml(tmp_path):
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "pipelines" / "one.json").write_text('[{"$count": "n"}]')
+    (tmp_path / "pipelines" / "two.yml").write_text("- {$match: {e: 1000}}\n")
+    found = pipelines(tmp_path / "sample.yml")
+    assert found["one"] == [{"$count": "n"}]
+    assert found["two"] == [{"$match": {"e": 1000}}]
+    assert "mot_greenness" in found
+
+
+@pytest.mark.parametrize("text", ["{}", "[1]", "[", '[{"$a": 1, "$b": 2}]'])
+def test_a_pipeline_that_is_none_is_named(tmp_path, text):
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "pipelines" / "broken.json").write_text(text)
+    with pytest.raises(PlaceError, match=r"broken\.json"):
+        pipelines(tmp_path / "sample.yml")
