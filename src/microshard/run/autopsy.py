@@ -11,6 +11,7 @@ from microshard.run import leftovers
 from microshard.run.folder import RunFolder
 
 _LINES = 5
+_SEARCHED = 400  # lines from the end; a backtrace has about a hundred
 _LONGEST = 300
 
 
@@ -32,12 +33,17 @@ def _log_end(folder: RunFolder, process: Process) -> str:
 
 
 def last_lines(path: Path) -> list[str]:
-    """The last lines of a mongod's log: time, severity, component and message of each."""
+    """What a mongod's log says at its end: its last errors, or where there are none its last lines.
+
+    A mongod that dies writes a backtrace after the reason, so the end alone would not tell it.
+    """
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
-            return [_readable(line.rstrip()) for line in deque(file, maxlen=_LINES)]
+            lines = [line.rstrip() for line in deque(file, maxlen=_SEARCHED)]
     except OSError:
         return []
+    errors = [line for line in lines if '"s":"E"' in line or '"s":"F"' in line]
+    return [_readable(line) for line in (errors[:_LINES] or lines[-_LINES:])]
 
 
 def _readable(line: str) -> str:
