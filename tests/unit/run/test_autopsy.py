@@ -3,8 +3,8 @@ import json
 from microshard.run.autopsy import last_lines
 
 
-def _line(severity, message, **attributes):
-    entry = {"t": {"$date": "2026-01-01T00:00:00"}, "s": severity, "c": "STORAGE", "id": 1, "msg": message}
+def _line(severity, text, **attributes):
+    entry = {"t": {"$date": "2026-01-01T00:00:00"}, "s": severity, "c": "STORAGE", "id": 1, "msg": text}
     return json.dumps(entry | ({"attr": attributes} if attributes else {}), separators=(",", ":"))
 
 
