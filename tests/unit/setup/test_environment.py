@@ -80,7 +80,9 @@ def test_a_command_that_fails_is_an_install_error_with_its_output(tmp_path: Path
 def test_an_interrupted_set_up_leaves_no_pip_running(tmp_path: Path) -> None:
     (tmp_path / ".venv").mkdir()
     script = (
-        "import sys, pathlib; from setup.environment import Environment\n"
+        "import signal, sys, pathlib; from setup.environment import Environment\n"
+        # A shell starts its background jobs, and so perhaps this test, with SIGINT ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "child = 'import os, time; print(os.getpid(), flush=True); time.sleep(60)'\n"
         "Environment(pathlib.Path(sys.argv[1]), print).run('wait', [sys.executable, '-c', child])\n"
     )
