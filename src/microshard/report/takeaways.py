@@ -56,7 +56,10 @@ def speed(model: ReportModel) -> str:
     rows = [(p, f, f.speed_up.value) for p, f in measured(model) if f.speed_up is not None]
     if len(rows) < 2:
         return "Nothing to compare with yet"
-    best, _, top = max(rows, key=lambda row: row[2])
+    best, figures, top = max(rows, key=lambda row: row[2])
+    span = figures.speed_up.interval if figures.speed_up is not None else None
+    if span is not None and best is not rows[0][0] and span.low <= 1 <= span.high:
+        return f"No clear gain: {fmt.factor(top)} {fmt.TIMES} at {best.label}, but the repetitions scatter as much"
     if best is rows[0][0] or top <= 1 + SAME / 2:
         last, _, value = rows[-1]
         if value < 1 - SAME:

@@ -25,6 +25,14 @@ def test_the_headline_says_what_the_curve_does(
     assert takeaways.headline(build(make_run(tmp_path, Shape(spread=0)))) == sentence
 
 
+def test_a_gain_within_the_scatter_of_the_repetitions_is_not_claimed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maker, "SECONDS", {1: 1.0, 2: 0.95})
+    headline = takeaways.headline(build(make_run(tmp_path, Shape(shards=(1, 2), spread=0.3))))
+    assert headline.startswith("No clear gain: ")
+
+
 def test_without_a_measurement_nothing_is_claimed(tmp_path: Path) -> None:
     model = build(make_run(tmp_path, Shape(steps=0)))
     assert takeaways.headline(model) == "No valid measurement yet"
