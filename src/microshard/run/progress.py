@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -138,7 +139,7 @@ class Progress:
         return Group(
             live([self._point(p) for p in self.plan.points], self.console.width),
             head,
-            ProgressBar(total=1.0, completed=self.clock.share),
+            Padding(ProgressBar(total=1.0, completed=self.clock.share), 0),  # a bar alone does not end its line
             Text(
                 f"{done} of {len(self.plan.steps)} measurements · {self.folder.path}",
                 style="dim",
