@@ -78,7 +78,7 @@ def main() -> None:
     os.environ.update({**dict.fromkeys(dummies, "testing"), "AWS_EC2_METADATA_DISABLED": "true"})
     command = [sys.executable, "-m", "tests.cloud.strict"]
     with subprocess.Popen(command, cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None  # noqa: S101
+        assert server.stdout is not None  # noqa: S101 - for the type checker: it is a pipe
         url = server.stdout.readline().strip()
         measure(url, 1)  # moto loads its models at the first call
         print("hosts  make (s)  calls remove (s)  calls")
