@@ -76,7 +76,7 @@ def _set_up(options: argparse.Namespace) -> int:
         return _nothing_to_do(options)
 
     # Imported late for the shortest way's sake.
-    from setup.environment import Environment, InstallError  # noqa: PLC0415 - an old Python must get as far as the message
+    from setup.environment import Environment, InstallError  # noqa: PLC0415 - see above
 
     began = time.monotonic()
     environment = Environment(ROOT, lambda line: _say(f"{time.monotonic() - began:6.1f} s  {line}"))
