@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from microshard.definition.experiment import Experiment
 from microshard.definition.passthrough import passthrough
 from microshard.definition.source import KeyPath
 from microshard.definition.topology import Topology
-from microshard.definition.workload import InsertPhase
+from microshard.engines.insert import InsertPhase
 
 # The embedded mongod, and so what is known of a definition that asks for no version.
 _EMBEDDED = (6, 0)
@@ -178,23 +178,12 @@ def _presplit(experiment: Experiment) -> Iterator[Finding]:
 def _workload(experiment: Experiment) -> Iterator[Finding]:
     topology = experiment.topology
     sharded = {c.namespace for c in topology.collections}
-    members = {"standalone": 1, "replica_set": topology.replica_set.members, "sharded": topology.shards.members}
     for index, step in enumerate(experiment.workload):
-        phase = step.phase
+        phase, target = step.phase, step.phase.target()
         path: KeyPath = ("workload", index, step.kind)
-        if topology.kind == "sharded" and phase.namespace not in sharded:
+        if topology.kind == "sharded" and target is not None and target not in sharded:
             where = "namespace" if "namespace" in phase.model_fields_set else "engine"
-            message = f"{phase.namespace} is not among topology.collections, so it lies unsharded on one shard"
+            message = f"{target} is not among topology.collections, so it lies unsharded on one shard"
             yield Finding((*path, where), message, "warning")
-        if isinstance(phase, InsertPhase):
-            yield from _write_concern(phase.write_concern, members[topology.kind], path)
-
-
-def _write_concern(concern: dict[Any, Any], members: int, path: KeyPath) -> Iterator[Finding]:
-    wanted = concern.get("w")
-    at = (*path, "write_concern", "w")
-    if isinstance(wanted, bool) or (isinstance(wanted, int) and wanted < 0):
-        yield Finding(at, 'needs a number of members or "majority"')
-    elif isinstance(wanted, int) and wanted > members:
-        only = "is one member" if members == 1 else f"are {members} members"
-        yield Finding(at, f"waits for {wanted} members where there {only}, so no insert would end")
+        for below, message, severity in phase.findings(topology, step.kind):
+            yield Finding((*path, *below), message, severity)

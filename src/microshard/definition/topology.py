@@ -186,3 +186,10 @@ class Topology(Model):
         if twice is not None:
             raise ValueError(f"collections: {twice} is there twice")
         return self
+
+
+def data_members(topology: Topology) -> int:
+    """How many members hold each document."""
+    if topology.kind == "standalone":
+        return 1
+    return topology.replica_set.members if topology.kind == "replica_set" else topology.shards.members

@@ -4,12 +4,71 @@ from __future__ import annotations
 
 import statistics
 import time
-from typing import Any
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
+from pydantic import Field, model_validator
+
+from microshard.definition.base import Namespace
+from microshard.definition.phase import Expected, PhaseKeys, Surroundings
 from microshard.engines import answer, cold
 from microshard.engines.base import Client, Context, Engine, Metric, PhaseError, cpu_seconds
 from microshard.engines.job import JobError, Parameters, Phase
 from microshard.engines.together import together
+
+SCAN_SECONDS_PER_DOCUMENT = 3.5e-6  # aggregation over a warm cache, one shard on one core
+
+
+class AggregatePhase(PhaseKeys):
+    """Run an aggregation and time it."""
+
+    engine: Literal["aggregate"]
+    """aggregate: one query after the other."""
+    namespace: Namespace = "vosa.mot_results"
+    """Collection to query."""
+    pipeline: str | list[dict[str, Any]]
+    """Name of a file in experiments/pipelines, or the stages themselves."""
+    iterations: Annotated[int, Field(ge=1, le=10_000)] = 3
+    """Timed queries in one repetition; their median is the repetition's figure."""
+    warm_up_iterations: Annotated[int, Field(ge=0, le=1000)] = 1
+    """Queries before the first timed one."""
+    cache: Literal["warm", "cold"] = "warm"
+    """cold: caches are emptied before every timed query (page cache where the user may, mongods restarted)."""
+    allow_disk_use: bool = False
+    """`allowDiskUse` of the aggregation."""
+    connections: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Clients that run the query at the same time."""
+
+    @model_validator(mode="after")
+    def _no_warm_up_when_cold(self) -> AggregatePhase:
+        if self.cache == "cold" and "warm_up_iterations" in self.model_fields_set and self.warm_up_iterations:
+            raise ValueError("warm_up_iterations: a cold measurement has no warm-up; leave it out or set cache: warm")
+        return self
+
+    def parameters(self, around: Surroundings) -> dict[str, Any]:
+        """All keys; a pipeline given by name becomes its stages."""
+        given = super().parameters(around)
+        by_name = isinstance(self.pipeline, str)
+        given["pipeline_name"] = self.pipeline if by_name else None
+        given["pipeline"] = around.pipelines[self.pipeline] if isinstance(self.pipeline, str) else self.pipeline
+        if self.cache == "cold":
+            given["warm_up_iterations"] = 0
+        return given
+
+    def problems(self, around: Surroundings) -> Iterator[tuple[str, str]]:
+        """A pipeline that is not there."""
+        if isinstance(self.pipeline, str) and self.pipeline not in around.pipelines:
+            known = ", ".join(sorted(around.pipelines)) or "none"
+            yield "pipeline", f"no pipeline is named {self.pipeline}; there is: {known}"
+
+    def seconds(self, expected: Expected) -> float:
+        """By the time of a scan over a warm cache, one shard on one core."""
+        queries = (self.iterations + (0 if self.cache == "cold" else self.warm_up_iterations)) * self.connections
+        return queries * expected.documents * SCAN_SECONDS_PER_DOCUMENT / expected.workers
+
+    def question(self) -> Any:
+        """The collection and the pipeline."""
+        return {"namespace": self.namespace, "pipeline": self.pipeline}
 
 
 class AggregateEngine(Engine):
@@ -109,3 +168,4 @@ def _difference(first: list[Any], other: list[Any]) -> str:
 
 
 ENGINE = AggregateEngine
+KEYS = AggregatePhase

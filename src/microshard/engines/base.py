@@ -5,14 +5,17 @@ from __future__ import annotations
 import resource
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+from pydantic import ValidationError
 from pymongo import MongoClient
 
-from microshard.engines.job import Job, Phase
+from microshard.definition.phase import PhaseKeys
+from microshard.engines.job import Job, JobError, Phase
 from microshard.engines.progress import Progress
 
 Client = MongoClient[dict[str, Any]]
+Keys = TypeVar("Keys", bound=PhaseKeys)
 
 # A server that is gone must become an error, not a wait: the default of 30 s is meant for elections over networks.
 SERVER_SELECTION_MS = 15_000
@@ -55,14 +58,21 @@ class PhaseResult:
     client_cpu_seconds: float = 0.0
     storage: dict[str, Any] | None = None
     notes: dict[str, str] = field(default_factory=dict)
+    # What only some engines have; left out of the file when empty. docs/contracts.md says what is in each.
+    figures: list[dict[str, Any]] = field(default_factory=list)
+    windows: dict[str, Any] | None = None
+    latency: dict[str, Any] | None = None
+    series: list[dict[str, Any]] = field(default_factory=list)
+    stages: list[dict[str, Any]] = field(default_factory=list)
+    rungs: list[dict[str, Any]] = field(default_factory=list)
+    table: dict[str, Any] | None = None
+    details: dict[str, Any] | None = None
     error: dict[str, str] | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The result as it is written; `error` only when there is one."""
-        found = asdict(self)
-        if self.error is None:
-            del found["error"]
-        return found
+        """The result as it is written, without the optional parts that are empty."""
+        optional = ("figures", "windows", "latency", "series", "stages", "rungs", "table", "details", "error")
+        return {key: value for key, value in asdict(self).items() if value or key not in optional}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +97,16 @@ def connect(uri: str, **options: Any) -> Client:
         "appname": "microshard",
     }
     return MongoClient(uri, **(settings | options))
+
+
+def read_keys(phase: Phase, model: type[Keys]) -> Keys:
+    """The parameters of a phase as the engine's own keys. Raises JobError naming the key that is wrong."""
+    try:
+        return model.model_validate({"engine": phase.engine, **phase.parameters})
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise JobError(f"phase {phase.name}: {key}: {first['msg']}") from None
 
 
 class Engine(ABC):

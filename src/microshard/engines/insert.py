@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal
 
+from pydantic import Field
+
+from microshard.definition.base import Namespace
+from microshard.definition.phase import Expected, PhaseKeys, PhaseKind, Rule, Surroundings
+from microshard.definition.topology import Topology, data_members
 from microshard.engines import storage
 from microshard.engines.base import Context, Engine, Metric, PhaseError, cpu_seconds
 from microshard.engines.job import JobError, Parameters, Phase
@@ -12,6 +19,68 @@ from microshard.engines.workers import Workers
 
 MAX_BATCH = 100_000  # maxWriteBatchSize of every server since 3.6; 24 MB of inspections, below the 48 MB of a message
 MAX_RANGES = 1 << 31  # the upper half of a signed 64-bit `_id`
+DOCUMENT_BYTES = {"mot": 239}  # BSON, average; the source states 239 bytes a record
+LOAD_DOCUMENTS_PER_SECOND = 22_000  # per core, client included
+
+
+class InsertPhase(PhaseKeys):
+    """Fill a collection with a generated data set."""
+
+    changes_data: ClassVar[bool] = True
+
+    engine: Literal["insert"]
+    """insert: several processes, unordered batches."""
+    dataset: Literal["mot"] = "mot"
+    """mot: vehicle-inspection records, deterministic by seed."""
+    namespace: Namespace = "vosa.mot_results"
+    """Collection to fill."""
+    documents: Annotated[int, Field(ge=1, le=10_000_000_000)]
+    """Documents in all."""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
+    """Seed of the data; the same seed is the same data, whatever the topology."""
+    batch_size: Annotated[int, Field(ge=1, le=100_000, json_schema_extra={"unit": "documents"})] = 1000
+    """Documents per insert command."""
+    processes: Annotated[int, Field(ge=1, le=256)] | Literal["auto"] = "auto"
+    """Loader processes; auto is one per core of the client host, at most one per key range."""
+    ordered: bool = False
+    """Whether a batch stops at its first error."""
+    write_concern: dict[Literal["w", "j", "wtimeout"], int | bool | str] = Field(default={"w": 1})
+    """Write concern of the inserts."""
+
+    def parameters(self, around: Surroundings) -> dict[str, Any]:
+        """All keys, and how many key ranges the plan has placed for this collection."""
+        given = super().parameters(around)
+        ranges = around.key_ranges.get(self.namespace, 0)
+        given["key_ranges"] = ranges
+        if self.processes == "auto":
+            given["processes"] = min(around.cores, ranges or around.cores)
+        return given
+
+    def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[Rule]:  # noqa: ARG002
+        """A write concern nobody can fulfil."""
+        wanted, members = self.write_concern.get("w"), data_members(topology)
+        at = ("write_concern", "w")
+        if isinstance(wanted, bool) or (isinstance(wanted, int) and wanted < 0):
+            yield at, 'needs a number of members or "majority"', "error"
+        elif isinstance(wanted, int) and wanted > members:
+            only = "is one member" if members == 1 else f"are {members} members"
+            yield at, f"waits for {wanted} members where there {only}, so no insert would end", "error"
+
+    def raw_bytes(self) -> int:
+        """BSON bytes of the data set."""
+        return self.documents * DOCUMENT_BYTES[self.dataset]
+
+    def adds(self) -> int:
+        """Documents of the data set."""
+        return self.documents
+
+    def seconds(self, expected: Expected) -> float:
+        """By the rate of one core of a 2020s server, client included, mongod 6.0.5."""
+        return self.documents * expected.copies / (LOAD_DOCUMENTS_PER_SECOND * max(expected.cores, 1))
+
+    def data(self) -> Any:
+        """The data set's name, seed and size."""
+        return {k: getattr(self, k) for k in ("dataset", "namespace", "documents", "seed")}
 
 
 class InsertEngine(Engine):
@@ -135,3 +204,4 @@ class InsertEngine(Engine):
 
 
 ENGINE = InsertEngine
+KEYS = InsertPhase

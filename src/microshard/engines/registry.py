@@ -1,4 +1,4 @@
-"""Engines by name: a module of this package that defines `ENGINE` is an engine."""
+"""Engines by name: a module of this package that defines `ENGINE` and `KEYS` is an engine."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import difflib
 import importlib
 import pkgutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from microshard import engines
-from microshard.engines.base import Engine
 from microshard.engines.job import JobError
+
+if TYPE_CHECKING:
+    from microshard.definition.phase import PhaseKeys
+    from microshard.engines.base import Engine
 
 
 def names() -> list[str]:
@@ -32,3 +36,8 @@ def find(name: str) -> type[Engine]:
         raise JobError(f"there is no engine {name!r}{hint} (there are: {', '.join(known)})")
     engine: type[Engine] = importlib.import_module(f"microshard.engines.{name}").ENGINE
     return engine
+
+
+def keys() -> list[type[PhaseKeys]]:
+    """The keys of every engine, as the experiment file knows them."""
+    return [importlib.import_module(f"microshard.engines.{name}").KEYS for name in names()]

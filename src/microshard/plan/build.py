@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from microshard.definition.experiment import Experiment
 from microshard.definition.matrix import PointDefinition
-from microshard.definition.workload import AggregatePhase, InsertPhase
+from microshard.definition.phase import Surroundings
+from microshard.definition.topology import data_members
 from microshard.plan import estimate
 from microshard.plan.backend import unsupported
 from microshard.plan.model import Collection, Host, Phase, Plan, Point, Redeploy
@@ -39,6 +41,7 @@ class Inputs:
     base_port: int = FIRST_PORT  # used where the experiment says auto
     pipelines: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)  # by name
     backend: str = "local"
+    folder: Path | None = None  # of the experiment file, for the files it names
 
 
 def build(experiment: Experiment, points: Sequence[PointDefinition], inputs: Inputs) -> Plan:
@@ -101,27 +104,25 @@ def _refuse(points: Sequence[PointDefinition], inputs: Inputs) -> None:
     problems: dict[tuple[str, str], None] = {}
     for point in points:
         problems |= dict.fromkeys(unsupported(point.experiment, inputs.backend))
+        around = _surroundings(point.experiment, (), inputs)
         for number, step in enumerate(point.experiment.workload):
-            name = step.phase.pipeline if isinstance(step.phase, AggregatePhase) else None
-            if isinstance(name, str) and name not in inputs.pipelines:
-                known = ", ".join(sorted(inputs.pipelines)) or "none"
-                key = f"workload.{number}.{step.kind}.pipeline"
-                problems[key, f"no pipeline is named {name}; there is: {known}"] = None
+            here = f"workload.{number}.{step.kind}"
+            problems |= dict.fromkeys((f"{here}.{key}", reason) for key, reason in step.phase.problems(around))
     if problems:
         raise PlanError(list(problems))
 
 
 def _redeploy(experiment: Experiment, points: Sequence[PointDefinition]) -> tuple[Redeploy, str | None]:
     writes = any(
-        step.kind != "load" and isinstance(step.phase, InsertPhase)
-        for point in points
-        for step in point.experiment.workload
+        step.kind != "load" and step.phase.changes_data for point in points for step in point.experiment.workload
     )
     wish = experiment.order.redeploy
     if wish == "auto":
         return ("per_repetition" if writes else "per_point"), None
     if wish == "per_point" and writes:
-        raise PlanError([("order.redeploy", "per_point needs a measurement that only reads; this one inserts")])
+        raise PlanError(
+            [("order.redeploy", "per_point needs a measurement that only reads; this one changes the data")]
+        )
     return wish, None
 
 
@@ -147,17 +148,12 @@ def _point(name: str, definition: PointDefinition, host: Host, first_port: int, 
         topology, point=name, host=host, first_port=first_port, cores=inputs.cores, ram_mib=inputs.ram_mib
     )
     phases = tuple(_phases(experiment, deployment.collections, inputs))
-    copies = {
-        "standalone": 1,
-        "replica_set": topology.replica_set.members,
-        "sharded": topology.shards.members,
-    }[topology.kind]
     needs = estimate.needs(
         deployment.processes,
-        phases,
+        experiment.workload,
         compressor=topology.storage.block_compressor,
         oplog_mb=topology.storage.oplog_size_mb,
-        copies=copies,
+        copies=data_members(topology),
         cores=inputs.cores,
     )
     return Point(
@@ -183,24 +179,27 @@ def _point(name: str, definition: PointDefinition, host: Host, first_port: int, 
     )
 
 
-def _phases(experiment: Experiment, collections: Sequence[Collection], inputs: Inputs) -> list[Phase]:
-    phases = []
+def _phases(experiment: Experiment, collections: Sequence[Collection], inputs: Inputs) -> Iterator[Phase]:
+    around = _surroundings(experiment, collections, inputs)
     for step in experiment.workload:
-        phase = step.phase
-        parameters: dict[str, Any] = phase.model_dump(exclude={"engine"})
-        if isinstance(phase, InsertPhase):
-            ranges = next((len(c.chunks) for c in collections if c.namespace == phase.namespace), 0)
-            parameters["key_ranges"] = ranges
-            if phase.processes == "auto":
-                parameters["processes"] = min(inputs.cores, ranges or inputs.cores)
-        else:
-            by_name = isinstance(phase.pipeline, str)
-            parameters["pipeline_name"] = phase.pipeline if by_name else None
-            parameters["pipeline"] = inputs.pipelines[str(phase.pipeline)] if by_name else phase.pipeline
-            if phase.cache == "cold":
-                parameters["warm_up_iterations"] = 0
-        phases.append(Phase(name=step.name or step.kind, kind=step.kind, engine=phase.engine, parameters=parameters))
-    return phases
+        yield Phase(
+            name=step.name or step.kind,
+            kind=step.kind,
+            engine=step.phase.engine,
+            parameters=step.phase.parameters(around),
+            question=step.phase.question(),
+            data=step.phase.data(),
+        )
+
+
+def _surroundings(experiment: Experiment, collections: Sequence[Collection], inputs: Inputs) -> Surroundings:
+    return Surroundings(
+        topology=experiment.topology,
+        cores=inputs.cores,
+        key_ranges={c.namespace: len(c.chunks) for c in collections},
+        pipelines=inputs.pipelines,
+        folder=inputs.folder,
+    )
 
 
 def _label(axes: Mapping[str, Any], experiment: Experiment) -> str:

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from microshard.plan.model import Phase, Process
+from microshard.definition.phase import Expected
+from microshard.definition.workload import WorkloadStep
+from microshard.plan.model import Process
 
 MIB = 1024 * 1024
-DATASET_DOCUMENT_BYTES = {"mot": 239}  # BSON, average; the source states 239 bytes a record
 INDEX_BYTES_PER_DOCUMENT = 14  # _id index with prefix compression
 COMPRESSION = {"none": 1.0, "snappy": 0.55, "zlib": 0.33, "zstd": 0.35}  # of data of this kind
 PROCESS_DISK_BYTES = {"mongod": 302 * MIB, "mongos": 302 * MIB}  # three preallocated journal files of 100 MiB
 PROCESS_MEMORY_MIB = {"mongod": 140, "mongos": 200}  # an embedded mongos has a router mongod of its own
-LOAD_DOCUMENTS_PER_SECOND = 22_000  # per core, client included
-SCAN_SECONDS_PER_DOCUMENT = 3.5e-6  # aggregation over a warm cache, one shard on one core
+FLOOR_SECONDS = 2.0  # of a measurement: connecting, telemetry, writing the result
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +33,17 @@ class Needs:
 
 
 def needs(
-    processes: Sequence[Process], phases: Sequence[Phase], *, compressor: str, oplog_mb: int, copies: int, cores: int
+    processes: Sequence[Process],
+    workload: Sequence[WorkloadStep],
+    *,
+    compressor: str,
+    oplog_mb: int,
+    copies: int,
+    cores: int,
 ) -> Needs:
     """Estimate a point. `copies` is how many members hold each document."""
-    documents = sum(int(p.parameters["documents"]) for p in phases if p.engine == "insert")
-    raw = sum(int(p.parameters["documents"]) * _document_bytes(p.parameters) for p in phases if p.engine == "insert")
+    documents = sum(step.phase.adds() for step in workload)
+    raw = sum(step.phase.raw_bytes() for step in workload)
     mongods = [p for p in processes if p.role != "mongos"]
     data_bearing = [p for p in mongods if p.role != "config"]
     oplog = 0
@@ -59,19 +64,15 @@ def needs(
         + int(cached)
     )
     workers = min(max(len(data_bearing) // copies, 1), cores)
-    queries = sum(
-        (p.parameters["iterations"] + p.parameters["warm_up_iterations"]) * p.parameters["connections"]
-        for p in phases
-        if p.engine == "aggregate"
-    )
+    loaded = sum(step.phase.adds() for step in workload if step.kind == "load")
+    expected = Expected(documents=loaded, workers=workers, cores=cores, copies=copies)
+    seconds = {True: 0.0, False: FLOOR_SECONDS}  # loading or not
+    for step in workload:
+        seconds[step.kind == "load"] += step.phase.seconds(expected)
     return Needs(
         disk_bytes=disk,
         memory_mib=memory,
         deploy_seconds=2.5 + 0.8 * len(processes) / cores,
-        load_seconds=documents * copies / (LOAD_DOCUMENTS_PER_SECOND * max(cores, 1)),
-        measure_seconds=2.0 + queries * documents * SCAN_SECONDS_PER_DOCUMENT / workers,
+        load_seconds=seconds[True],
+        measure_seconds=seconds[False],
     )
-
-
-def _document_bytes(parameters: dict[str, Any]) -> int:
-    return DATASET_DOCUMENT_BYTES[parameters["dataset"]]

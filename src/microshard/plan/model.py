@@ -102,6 +102,8 @@ class Phase:
     kind: PhaseKind
     engine: str
     parameters: dict[str, Any]
+    question: Any = None  # decides the answer together with the data; equal questions must have equal answers
+    data: Any = None  # decides which documents the phase leaves behind; None when it leaves none
 
 
 @dataclass(frozen=True, slots=True)

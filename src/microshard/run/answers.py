@@ -36,14 +36,8 @@ class AnswerBook:
 
     @staticmethod
     def _question(point: Point, phase: str) -> str:
-        data = [
-            {k: p.parameters[k] for k in ("dataset", "namespace", "documents", "seed")}
-            for p in point.phases
-            if p.engine == "insert"
-        ]
-        query = next(
-            ({k: p.parameters.get(k) for k in ("namespace", "pipeline")} for p in point.phases if p.name == phase), {}
-        )
+        data = [p.data for p in point.phases if p.data is not None]
+        query = next((p.question for p in point.phases if p.name == phase), None)
         return json.dumps([data, phase, query], sort_keys=True, default=str)
 
 

@@ -60,6 +60,7 @@ def prepared(
         free_disk_bytes=place.free_disk_bytes(runs),
         pipelines=pipelines(path),
         backend=backend,
+        folder=path.absolute().parent,
     )
     ports = sum(process_count(p.experiment.topology) for p in points)
     try:

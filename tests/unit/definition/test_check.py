@@ -38,7 +38,7 @@ WRONG = {
     ),
     "missing engine": (
         ("{engine: insert, documents: 100}", "{documents: 100}"),
-        ["x.yml:7:5: workload.0.load.engine: missing; needs one of insert, aggregate"],
+        ["x.yml:7:5: workload.0.load.engine: missing; needs one of aggregate, insert"],
     ),
     "mistyped engine key": (
         ("engine: insert", "engien: insert"),
@@ -47,7 +47,7 @@ WRONG = {
     "unknown engine": (
         ("engine: insert", "engine: insrt"),
         [
-            'x.yml:7:20: workload.0.load.engine: found the text "insrt", needs one of insert, aggregate; '
+            'x.yml:7:20: workload.0.load.engine: found the text "insrt", needs one of aggregate, insert; '
             "did you mean `insert`?"
         ],
     ),

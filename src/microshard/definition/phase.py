@@ -1,0 +1,82 @@
+"""What the keys of a phase are, whatever its engine: the model an engine's own keys derive from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from microshard.definition.base import Model
+from microshard.definition.topology import Topology
+
+PhaseKind = Literal["load", "warm_up", "measure"]
+Rule = tuple[tuple[str | int, ...], str, Literal["error", "warning"]]  # path below the phase, sentence, severity
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a phase may know when it is planned. Nothing of it is found out by the phase itself: planning is pure."""
+
+    topology: Topology
+    cores: int  # of the client host
+    key_ranges: Mapping[str, int] = field(default_factory=dict)  # namespace → chunks the plan places before the load
+    pipelines: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)  # by name
+    folder: Path | None = None  # of the experiment file, for files it names
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a phase may take for granted when it estimates its time."""
+
+    documents: int  # in the collections by then
+    workers: int  # shards that can work at the same time: no more than there are cores
+    cores: int
+    copies: int  # members that hold each document
+
+
+class PhaseKeys(Model):
+    """The keys of a phase. An engine derives its own, gives them types, units and defaults, and calls them KEYS."""
+
+    engine: str
+    """Which engine executes the phase."""
+
+    changes_data: ClassVar[bool] = False
+    """Whether a measurement by this engine leaves other data behind than it found; the point is then deployed and
+    loaded anew for every repetition."""
+
+    def parameters(self, around: Surroundings) -> dict[str, Any]:  # noqa: ARG002 - for those who override it
+        """Everything the engine is given, complete: no default is left to the engine."""
+        return self.model_dump(mode="json", exclude={"engine"})
+
+    def problems(self, around: Surroundings) -> Iterable[tuple[str, str]]:  # noqa: ARG002
+        """What keeps the phase from being planned: (key of the phase, sentence)."""
+        return ()
+
+    def findings(self, topology: Topology, kind: PhaseKind) -> Iterable[Rule]:  # noqa: ARG002
+        """Rules between these keys and the topology that do not hold."""
+        return ()
+
+    def adds(self) -> int:
+        """Documents the phase adds to the data."""
+        return 0
+
+    def raw_bytes(self) -> int:
+        """BSON bytes the phase adds to the data, before compression."""
+        return 0
+
+    def seconds(self, expected: Expected) -> float:  # noqa: ARG002
+        """Estimated duration; for a measurement, of one repetition."""
+        return 0.0
+
+    def target(self) -> str | None:
+        """The collection the phase works on, if it is one: by convention the key `namespace`."""
+        return getattr(self, "namespace", None)
+
+    def question(self) -> Any:
+        """What decides the answer of the phase besides the data: two phases with equal questions must agree."""
+        return None
+
+    def data(self) -> Any:
+        """What decides which documents the phase leaves behind; None when it leaves none."""
+        return None
