@@ -1,0 +1,71 @@
+"""The root all machines share: one Debian 12, built once and kept; every machine has an overlay on it."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+from tests.hosts.bed.system import command
+
+SUITE = "bookworm"
+PACKAGES = (
+    # what a cloud image has
+    "dbus,e2fsprogs,iproute2,libcurl4,logrotate,numactl,openssh-server,procps,python3,sudo,systemd-sysv,udev,util-linux"
+    ",xfsprogs"
+)
+LAB, PLAIN = "lab", "plain"  # users: with sudo and without
+
+# Inside the new root. Host keys are made for each machine; what waits for a network or fetches updates is not wanted.
+_SETTLE = f"""set -e
+rm -f "$1"/etc/ssh/ssh_host_* "$1"/etc/machine-id
+: > "$1"/etc/machine-id
+chroot "$1" useradd --create-home --shell /bin/bash {LAB}
+chroot "$1" useradd --create-home --shell /bin/bash {PLAIN}
+echo '{LAB} ALL=(ALL) NOPASSWD:ALL' > "$1"/etc/sudoers.d/{LAB}
+chmod 0440 "$1"/etc/sudoers.d/{LAB}
+chroot "$1" systemctl --quiet enable systemd-networkd ssh
+chroot "$1" systemctl --quiet mask systemd-networkd-wait-online.service apt-daily.timer apt-daily-upgrade.timer \\
+  e2scrub_all.timer fstrim.timer dpkg-db-backup.timer getty.target console-getty.service
+"""
+
+
+def cache_folder() -> Path:
+    """Where the root is kept: MICROSHARD_BED_CACHE, else below the user's cache folder."""
+    given = os.environ.get("MICROSHARD_BED_CACHE")
+    return Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "microshard-bed"
+
+
+def shared_root() -> Path:
+    """The root; built when it is not there yet (some 20 s, needs Debian's archive). One builder at a time."""
+    key = hashlib.sha256(f"{SUITE} {PACKAGES} {_SETTLE}".encode()).hexdigest()[:12]
+    folder = cache_folder()
+    root = folder / f"root-{key}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not root.is_dir():
+            _build(root)
+    return root
+
+
+def _build(root: Path) -> None:
+    draft = root.with_suffix(".new")
+    shutil.rmtree(draft, ignore_errors=True)
+    try:
+        command(
+            "mmdebstrap",
+            "--quiet",
+            "--variant=important",
+            f"--include={PACKAGES}",
+            f"--customize-hook={_SETTLE}",
+            SUITE,
+            str(draft),
+            patience=600,
+        )
+        draft.chmod(0o755)
+        draft.rename(root)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)

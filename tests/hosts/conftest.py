@@ -1,0 +1,17 @@
+"""The container bed as fixtures."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.hosts.bed import Bed, bed, lacking
+
+
+@pytest.fixture(scope="session")
+def lab() -> Iterator[Bed]:
+    """Three machines for all tests that leave them as they found them."""
+    missing = lacking()
+    if missing:
+        pytest.skip(missing)
+    with bed(3) as made:
+        yield made
