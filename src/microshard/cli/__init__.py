@@ -18,6 +18,7 @@ _COMMANDS = {
     "status": "Show what is running.",
     "down": "Stop what is running and remove its data.",
     "report": "Write the report of a run again.",
+    "compare": "Compare runs point by point.",
     "schema": "Print the JSON schema of experiment files.",
     "reference": "Print the reference of experiment files.",
 }
