@@ -41,3 +41,15 @@ def runs_option(function: Callable[..., Any]) -> Callable[..., Any]:
         show_default=True,
         help="Folder the run's folder is made in.",
     )(function)
+
+
+def on_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--on: the place the experiment runs at."""
+    return click.option(
+        "--on",
+        "on",
+        type=click.Choice(["local", "ec2"]),
+        default="local",
+        show_default=True,
+        help="Where: this machine, or hosts made on EC2.",
+    )(function)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 import functools
+import os
 import random
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from microshard.cloud.errors import THROTTLED, UNREACHABLE, CloudError
+from microshard.cloud.errors import NO_LOGIN, THROTTLED, UNREACHABLE, CloudError
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Patience:
 
 
 class Api:
-    """EC2 (and SSM's public parameters) of one region.
+    """EC2 of one region (and SSM's public parameters, the quotas, and who asks).
 
     Two clients: reads go through botocore's own standard retries. Calls that make something get one attempt each and
     are repeated here, because botocore would repeat InsufficientInstanceCapacity (HTTP 500) as if it were a hiccup,
@@ -61,7 +62,7 @@ class Api:
         making = Config(retries={"mode": "standard", "total_max_attempts": 1}, **times)
         self._reader = session.client("ec2", endpoint_url=endpoint, config=reading)
         self._maker = session.client("ec2", endpoint_url=endpoint, config=making)
-        self._ssm = functools.cache(lambda: session.client("ssm", endpoint_url=endpoint, config=reading))
+        self._other = functools.cache(lambda name: session.client(name, endpoint_url=endpoint, config=reading))
 
     def call(self, action: str, **parameters: Any) -> dict[str, Any]:
         """One call with standard retries, for reading and deleting. Raises CloudError."""
@@ -73,7 +74,31 @@ class Api:
 
     def parameter(self, name: str) -> str:
         """A public SSM parameter. Raises CloudError."""
-        return str(_translated(self._ssm(), "get_parameter", {"Name": name})["Parameter"]["Value"])
+        return str(_translated(self._other("ssm"), "get_parameter", {"Name": name})["Parameter"]["Value"])
+
+    def quota(self, service: str, code: str) -> float:
+        """The account's own quota, or AWS's default for it. Raises CloudError."""
+        wish = {"ServiceCode": service, "QuotaCode": code}
+        return float(_translated(self._other("service-quotas"), "get_service_quota", wish)["Quota"]["Value"])
+
+    def account(self) -> tuple[str, str]:
+        """Number of the account that pays, and as whom it is spoken to (ARN). Raises CloudError."""
+        # Nobody needs a permission for it (STS API reference).
+        answer = _translated(self._other("sts"), "get_caller_identity", {})
+        return str(answer["Account"]), str(answer["Arn"])
+
+    def may(self, action: str, **parameters: Any) -> bool | None:
+        """Whether a call would be allowed, asked with DryRun; None when AWS does not say. Raises CloudError."""
+        try:
+            _translated(self._maker, action, {**parameters, "DryRun": True})
+        except CloudError as error:
+            if error.code == "DryRunOperation":
+                return True
+            if error.code == "UnauthorizedOperation":
+                return False
+            if error.code == UNREACHABLE or error.code in THROTTLED or error.code in NO_LOGIN:
+                raise
+        return None
 
     def pages(self, action: str, key: str, **parameters: Any) -> list[dict[str, Any]]:
         """The entries of all pages of a Describe call. Raises CloudError."""
@@ -114,14 +139,26 @@ def is_unclear(error: CloudError) -> bool:
     return error.code in THROTTLED or error.code in {UNREACHABLE, "InternalError", "Unavailable", "ServiceUnavailable"}
 
 
-def _session(boto3: Any, region: str, profile: str | None) -> Any:
+def default_region() -> str | None:
+    """The region of the AWS configuration: AWS_REGION, AWS_DEFAULT_REGION or the profile. Raises CloudError."""
+    import botocore.session  # type: ignore[import-untyped]  # noqa: PLC0415
     from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]  # noqa: PLC0415
+
+    try:
+        found = os.environ.get("AWS_REGION") or botocore.session.get_session().get_config_variable("region")
+    except BotoCoreError as error:
+        raise CloudError("session", "NoCredentials", f"{error}.") from error
+    return str(found) if found else None
+
+
+def _session(boto3: Any, region: str, profile: str | None) -> Any:
+    from botocore.exceptions import BotoCoreError  # noqa: PLC0415
 
     try:
         session = boto3.Session(region_name=region, profile_name=profile)
         known: list[str] = session.get_available_regions("ec2")
     except BotoCoreError as error:
-        raise CloudError("session", "NoCredentials", str(error)) from error
+        raise CloudError("session", "NoCredentials", f"{error}.") from error
     if region not in known:
         near = difflib.get_close_matches(region, known, 1)
         raise CloudError(
@@ -131,7 +168,7 @@ def _session(boto3: Any, region: str, profile: str | None) -> Any:
 
 
 def _translated(client: Any, action: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    from botocore import exceptions as broken  # type: ignore[import-untyped]  # noqa: PLC0415
+    from botocore import exceptions as broken  # noqa: PLC0415
     from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]  # noqa: PLC0415
 
     name = "".join(part.capitalize() for part in action.split("_"))

@@ -23,12 +23,26 @@ SPOT_CAPACITY = CAPACITY | {"MaxSpotInstanceCountExceeded", "SpotMaxPriceTooLow"
 THROTTLED = frozenset(
     {"RequestLimitExceeded", "Throttling", "ThrottlingException", "RequestThrottled", "EC2ThrottledException"}
 )
+# AWS does not take the caller for somebody it knows: nothing else will work either.
+NO_LOGIN = frozenset(
+    {
+        "NoCredentials",
+        "AuthFailure",
+        "InvalidClientTokenId",
+        "UnrecognizedClientException",
+        "SignatureDoesNotMatch",
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "RequestExpired",
+    }
+)
 UNREACHABLE = "Unreachable"
 
 _ADVICE = {
     "NoCredentials": "Give credentials as for the AWS CLI: AWS_PROFILE, an SSO login, or an access key.",
     "AuthFailure": "The access key is unknown or disabled, or the region is not enabled for this account.",
     "InvalidClientTokenId": "The access key is unknown or disabled.",
+    "UnrecognizedClientException": "The access key is unknown or disabled.",
     "SignatureDoesNotMatch": "The secret key does not fit the access key.",
     "ExpiredToken": "The session has expired: log in again.",
     "ExpiredTokenException": "The session has expired: log in again.",

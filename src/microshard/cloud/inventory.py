@@ -6,8 +6,8 @@ import shlex
 from typing import Any
 
 from microshard.cloud.fleet import Fleet, Host
+from microshard.cloud.spec import GROUPS
 
-GROUPS = ("shard_hosts", "config_hosts", "mongos_hosts", "client_hosts")
 # Groups that stand in for one an experiment gives no hosts of its own (definition.infrastructure).
 _STAND_IN = {"config_hosts": "shard_hosts", "mongos_hosts": "client_hosts"}
 

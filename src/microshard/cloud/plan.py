@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from microshard.cloud import instances, prices
 from microshard.cloud.instances import InstanceType
-from microshard.cloud.spec import GroupSpec, VolumeSpec
+from microshard.cloud.quota import Quotas, bucket
+from microshard.cloud.spec import GROUPS, GroupSpec, VolumeSpec
 from microshard.definition.infrastructure import Infrastructure
 
 # EBS user guide, volume types: most IOPS for each GiB, and MiB/s for each IOPS of gp3.
@@ -78,14 +79,14 @@ def broken_limits(
     groups: Sequence[GroupSpec],
     *,
     cache_mib: Mapping[str, float] | None = None,
-    vcpu_quota: int | None = None,
+    quotas: Quotas | None = None,
 ) -> list[Broken]:
     """Every limit the groups break.
 
-    `cache_mib` is the sum of the caches on one host, by group; `vcpu_quota` the account's, None when it is not known.
+    `cache_mib` is the sum of the caches on one host, by group; `quotas` the account's, None when it was not asked.
     """
     found: list[Broken] = []
-    vcpus = 0
+    vcpus: dict[tuple[str, str], int] = {}
     for group in groups:
         here = f"infrastructure.{group.name}"
         for volume in group.volumes:
@@ -102,14 +103,26 @@ def broken_limits(
                 )
                 continue
             if number == 0:
-                vcpus += facts.vcpus * group.count
+                of = bucket(name), "on_demand" if group.market == "on_demand" else "spot"
+                vcpus[of] = vcpus.get(of, 0) + facts.vcpus * group.count
             found += _of_instance(here, group, facts)
             found += _of_memory(here, facts, (cache_mib or {}).get(group.name, 0.0))
-    if vcpu_quota is not None and vcpus > vcpu_quota:
-        found.append(
-            Broken("infrastructure", f"{vcpus} vCPUs are needed, the account's quota is {vcpu_quota}", "error")
-        )
+    found += [broken for of, needed in vcpus.items() for broken in _of_quota(of, needed, groups, quotas)]
     return found
+
+
+def _of_quota(of: tuple[str, str], needed: int, groups: Sequence[GroupSpec], quotas: Quotas | None) -> Iterator[Broken]:
+    quota = quotas.of.get(of) if quotas is not None else None
+    if quota is None or needed <= quota.vcpus - quota.used:
+        return
+    kind, market = of
+    message = (
+        f"{needed} vCPUs of {kind} {market.replace('_', ' ')} instances are needed; the account's quota is "
+        f"{quota.vcpus}, {quota.used} of it in use. Ask for more (Service Quotas, {quota.code}), or use fewer or "
+        "smaller hosts"
+    )
+    falls_back = market == "spot" and all(g.market != "spot" for g in groups)
+    yield Broken("infrastructure", message, "warning" if falls_back else "error")
 
 
 def _of_volume(key: str, volume: VolumeSpec) -> Iterator[Broken]:
@@ -123,22 +136,22 @@ def _of_volume(key: str, volume: VolumeSpec) -> Iterator[Broken]:
                 "error",
             )
     if volume.type == "gp3" and volume.throughput_mibps is not None:
-        iops = volume.iops or _LEAST_IOPS["gp3"]
-        most_mibps = max(_GP3_LEAST_MIBPS, int(iops * _GP3_MIBPS_PER_IOPS))
+        rate = volume.iops or _LEAST_IOPS["gp3"]
+        most_mibps = max(_GP3_LEAST_MIBPS, int(rate * _GP3_MIBPS_PER_IOPS))
         if volume.throughput_mibps > most_mibps:
             yield Broken(
                 f"{key}.throughput_mibps",
-                f"gp3 has at most 0.25 MiB/s for each IOPS: {most_mibps} for {iops}, not {volume.throughput_mibps}",
+                f"gp3 has at most 0.25 MiB/s for each IOPS: {most_mibps} for {rate}, not {volume.throughput_mibps}",
                 "error",
             )
 
 
 def _of_instance(here: str, group: GroupSpec, facts: InstanceType) -> Iterator[Broken]:
     ebs = [v for v in group.volumes if v.type != "instance_store"]
-    iops = sum(_iops(v) for v in ebs)
-    mbps = sum(_mibps(v) for v in ebs) * _MBPS_PER_MIBPS
+    total_iops = sum(iops(v) for v in ebs)
+    mbps = sum(mibps(v) for v in ebs) * _MBPS_PER_MIBPS
     limits = (
-        ("IOPS", iops, facts.ebs_iops, facts.ebs_burst_iops),
+        ("IOPS", total_iops, facts.ebs_iops, facts.ebs_burst_iops),
         ("Mbps", mbps, facts.ebs_mbps, facts.ebs_burst_mbps),
     )
     for unit, wanted, always, burst in limits:
@@ -173,7 +186,7 @@ def _of_memory(here: str, facts: InstanceType, cache_mib: float) -> Iterator[Bro
         yield Broken(f"{here}.instance_type", message, "warning")
 
 
-def _iops(volume: VolumeSpec) -> int:
+def iops(volume: VolumeSpec) -> int:
     """What a volume can do, IOPS (EBS user guide)."""
     if volume.type == "gp2":
         return min(16000, max(100, 3 * volume.size_gib))
@@ -182,7 +195,7 @@ def _iops(volume: VolumeSpec) -> int:
     return volume.iops or _LEAST_IOPS.get(volume.type, 500)
 
 
-def _mibps(volume: VolumeSpec) -> float:
+def mibps(volume: VolumeSpec) -> float:
     """What a volume can do, MiB/s (EBS user guide)."""
     match volume.type:
         case "gp3":
@@ -200,8 +213,8 @@ def _mibps(volume: VolumeSpec) -> float:
 def share_hosts(points: Sequence[tuple[str, Infrastructure]]) -> list[SharedHosts]:
     """Sort points (id, infrastructure) into those that can use the same hosts, in the order of their first point.
 
-    Hosts are shared when region, types and volumes are the same. A point that needs fewer of them leaves some idle, and
-    kernel and NUMA settings are set anew for each point, so neither forces new hosts.
+    Hosts are shared when network, types, images and volumes are the same. A point that needs fewer of them leaves some
+    idle, and kernel and NUMA settings are set anew for each point, so neither forces new hosts.
     """
     shared: dict[str, list[tuple[str, Infrastructure]]] = {}
     for name, infrastructure in points:
@@ -214,17 +227,17 @@ def share_hosts(points: Sequence[tuple[str, Infrastructure]]) -> list[SharedHost
     return found
 
 
-_GROUPS = ("shard_hosts", "config_hosts", "mongos_hosts", "client_hosts")
+_FIXED_AT_LAUNCH = ("instance_type", "alternative_types", "image", "market", "threads_per_core", "root_size_gib")
 
 
 def _needs(infrastructure: Infrastructure) -> dict[str, Any]:
     """What hosts are made of, by dotted key."""
-    needs: dict[str, Any] = {"region": infrastructure.region}
-    for name in _GROUPS:
+    needs: dict[str, Any] = {f"ec2.{k}": v for k, v in infrastructure.ec2.model_dump().items()}
+    for name in GROUPS:
         group = getattr(infrastructure, name)
         needs[name] = "own hosts" if group is not None else "no hosts of their own"
         if group is not None:
-            needs[f"{name}.instance_type"] = group.instance_type
+            needs |= {f"{name}.{key}": getattr(group, key) for key in _FIXED_AT_LAUNCH}
             for purpose in ("data", "journal", "log"):
                 volume = getattr(group.volumes, purpose)
                 needs[f"{name}.volumes.{purpose}"] = volume.model_dump(exclude_none=True) if volume else None
@@ -233,7 +246,7 @@ def _needs(infrastructure: Infrastructure) -> dict[str, Any]:
 
 def _with_most_hosts(members: Sequence[Infrastructure]) -> Infrastructure:
     most = members[0]
-    for name in _GROUPS:
+    for name in GROUPS:
         groups = [getattr(i, name) for i in members]
         if groups[0] is not None:
             count = max(g.count for g in groups)
@@ -249,4 +262,6 @@ def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[st
 def _shown(value: Any) -> str:
     if isinstance(value, dict):
         return " ".join(str(v) for v in value.values())
+    if isinstance(value, list):
+        return " ".join(map(str, value)) or "none"
     return "none" if value is None else str(value)

@@ -6,12 +6,14 @@ import dataclasses
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, get_args
 
-from microshard.definition.infrastructure import HostGroup
+from microshard.definition.ec2 import Market
+from microshard.definition.infrastructure import HostGroup, Infrastructure
 
-Market = Literal["on_demand", "spot", "spot_or_on_demand"]
-MARKETS = ("on_demand", "spot", "spot_or_on_demand")
+MARKETS = get_args(Market)
+# The groups of hosts an experiment may have, as its keys below `infrastructure`.
+GROUPS = ("shard_hosts", "config_hosts", "mongos_hosts", "client_hosts")
 
 TAG_RUN = "microshard:run"
 TAG_OWNER = "microshard:owner"
@@ -128,7 +130,7 @@ def resource_name(run: str) -> str:
     return f"microshard-{run}"
 
 
-def group_spec(name: str, group: HostGroup, **more: Any) -> GroupSpec:
+def group_spec(name: str, group: HostGroup) -> GroupSpec:
     """A group of the experiment file as hosts of EC2. Raises SpecError."""
     if group.instance_type is None:
         raise SpecError(f"infrastructure.{name}.instance_type: EC2 needs one")
@@ -142,7 +144,48 @@ def group_spec(name: str, group: HostGroup, **more: Any) -> GroupSpec:
                 f"infrastructure.{name}.volumes.{purpose}.type: emulated volumes exist on this machine only"
             )
         volumes.append(VolumeSpec(purpose, wish.type, wish.size_gib, wish.iops, wish.throughput_mibps))
-    return GroupSpec(name, group.count, (group.instance_type,), tuple(volumes), **more)
+    return GroupSpec(
+        name=name,
+        count=group.count,
+        instance_types=(group.instance_type, *group.alternative_types),
+        volumes=tuple(volumes),
+        image=group.image,
+        market=group.market,
+        threads_per_core=group.threads_per_core,
+        root_gib=group.root_size_gib,
+    )
+
+
+def group_specs(infrastructure: Infrastructure) -> tuple[GroupSpec, ...]:
+    """The groups that have hosts of their own, in the order of GROUPS. Raises SpecError."""
+    groups = ((name, getattr(infrastructure, name)) for name in GROUPS)
+    return tuple(group_spec(name, group) for name, group in groups if group is not None)
+
+
+def fleet_spec(
+    infrastructure: Infrastructure,
+    *,
+    run: str,
+    owner: str,
+    experiment: str,
+    expires_at: int,
+    controller_cidrs: tuple[str, ...],
+) -> FleetSpec:
+    """The hosts of a run as its definition wants them. Raises SpecError."""
+    ec2 = infrastructure.ec2
+    return FleetSpec(
+        run=run,
+        owner=ec2.owner or owner,
+        experiment=experiment,
+        expires_at=expires_at,
+        groups=group_specs(infrastructure),
+        controller_cidrs=controller_cidrs,
+        placement_group=ec2.placement_group,
+        zones=tuple(ec2.zones),
+        vpc_id=ec2.vpc_id,
+        subnet_id=ec2.subnet_id,
+        public_addresses=ec2.public_addresses,
+    )
 
 
 def from_mapping(value: Mapping[str, Any]) -> FleetSpec:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from microshard.definition.base import Model
+from microshard.definition.ec2 import Ec2, Image, InstanceType, Market
 
 # Limits of EBS volume types as published by AWS (EBS volume types, user guide): GiB and IOPS.
 _SIZE_GIB = {
@@ -90,14 +91,33 @@ class HostGroup(Model):
 
     count: Annotated[int, Field(ge=1, le=1000)] = 1
     """Number of hosts."""
-    instance_type: str | None = None
+    instance_type: InstanceType | None = None
     """EC2 instance type, for example c4.4xlarge."""
+    alternative_types: Annotated[list[InstanceType], Field(max_length=10)] = Field(default=[])
+    """EC2 instance types taken in this order where no zone has room for instance_type."""
+    image: Image = "al2023"
+    """EC2 machine image: a distribution, ami-…, ssm:/path of a parameter, or name:PATTERN (the newest that fits)."""
+    market: Market = "on_demand"
+    """How EC2 instances are bought; spot ones are cheaper and may be taken away while they are measured."""
+    threads_per_core: Annotated[int, Field(ge=1, le=2)] | None = None
+    """Hardware threads of a core EC2 gives; 1 switches hyper-threading off, null leaves the type's own."""
+    root_size_gib: Annotated[int, Field(ge=8, le=16384, json_schema_extra={"unit": "GiB"})] = 16
+    """Size of the root volume (gp3) on EC2."""
     volumes: Volumes = Volumes()
     """Volumes of every host of the group."""
     kernel: Kernel = Kernel()
     """Kernel settings of every host of the group."""
     numa: Numa = Numa()
     """NUMA binding of the processes on the group's hosts."""
+
+    @model_validator(mode="after")
+    def _types_in_order(self) -> HostGroup:
+        if self.alternative_types and self.instance_type is None:
+            raise ValueError("alternative_types: there is no instance_type they could stand in for")
+        types = [self.instance_type, *self.alternative_types]
+        if len(set(types)) != len(types):
+            raise ValueError("alternative_types: a type is there twice")
+        return self
 
 
 class Infrastructure(Model):
@@ -111,5 +131,5 @@ class Infrastructure(Model):
     """Hosts of the mongos; null puts them on the client hosts."""
     client_hosts: HostGroup = HostGroup()
     """Hosts of the workload's clients."""
-    region: str | None = None
-    """EC2 region."""
+    ec2: Ec2 = Ec2()
+    """What only EC2 asks for."""

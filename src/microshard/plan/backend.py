@@ -7,27 +7,40 @@ from collections.abc import Iterator
 from microshard.definition.experiment import Experiment
 from microshard.definition.infrastructure import HostGroup
 
-BACKENDS = ("local",)
+BACKENDS = ("local", "ec2")
 
 
 def unsupported(experiment: Experiment, backend: str) -> list[tuple[str, str]]:
     """Keys of the experiment the backend cannot honour, as (dotted key, reason); empty when there are none."""
     if backend not in BACKENDS:
         raise ValueError(f"no backend is named {backend}; there is {', '.join(BACKENDS)}")
-    return list(_local(experiment))
+    return list(_local(experiment) if backend == "local" else _ec2(experiment))
 
 
 _NOT_YET = "not supported by this backend yet"
+_GROUPS = ("shard_hosts", "config_hosts", "mongos_hosts", "client_hosts")
+_ON_EC2 = ("instance_type", "alternative_types", "image", "market", "threads_per_core", "root_size_gib")
+
+
+def ec2_keys(experiment: Experiment) -> Iterator[str]:
+    """Keys that were given and speak of EC2 alone."""
+    infrastructure = experiment.infrastructure
+    for name in _GROUPS:
+        group: HostGroup | None = getattr(infrastructure, name)
+        if group is not None:
+            yield from (f"infrastructure.{name}.{key}" for key in _ON_EC2 if key in group.model_fields_set)
+    yield from (f"infrastructure.ec2.{key}" for key in infrastructure.ec2.model_dump(exclude_unset=True))
 
 
 def _local(experiment: Experiment) -> Iterator[tuple[str, str]]:
-    for name in ("shard_hosts", "config_hosts", "mongos_hosts", "client_hosts"):
+    for key in ec2_keys(experiment):
+        yield key, f"{_NOT_YET}: local is this machine, not EC2 (--on ec2)"
+    for name in _GROUPS:
         group: HostGroup | None = getattr(experiment.infrastructure, name)
         if group is not None:
             yield from _local_hosts(f"infrastructure.{name}", group)
     topology = experiment.topology
     given = {
-        "infrastructure.region": (experiment.infrastructure.region is not None, "local is this machine"),
         "topology.mongodb.source": (
             topology.mongodb.source not in {"embedded", "path"},
             f"local takes embedded or path, not {topology.mongodb.source}",
@@ -49,8 +62,6 @@ def _local(experiment: Experiment) -> Iterator[tuple[str, str]]:
 def _local_hosts(here: str, group: HostGroup) -> Iterator[tuple[str, str]]:
     if group.count != 1:
         yield f"{here}.count", f"{_NOT_YET}: local is one machine, not {group.count}"
-    if group.instance_type is not None:
-        yield f"{here}.instance_type", f"{_NOT_YET}: local runs on this machine, not on {group.instance_type}"
     for volume in ("data", "journal", "log"):
         if getattr(group.volumes, volume) is not None:
             yield f"{here}.volumes.{volume}", f"{_NOT_YET}: local keeps everything in the run's folder"
@@ -59,3 +70,24 @@ def _local_hosts(here: str, group: HostGroup) -> Iterator[tuple[str, str]]:
             yield f"{here}.kernel.{setting}", f"{_NOT_YET}: local leaves the kernel as it is"
     if group.numa.policy != "none":
         yield f"{here}.numa.policy", f"{_NOT_YET}: local starts processes without numactl"
+
+
+def _ec2(experiment: Experiment) -> Iterator[tuple[str, str]]:
+    for name in _GROUPS:
+        group: HostGroup | None = getattr(experiment.infrastructure, name)
+        if group is None:
+            continue
+        here = f"infrastructure.{name}"
+        if group.instance_type is None:
+            yield f"{here}.instance_type", "ec2 needs one, for example c5.4xlarge"
+        for volume in ("data", "journal", "log"):
+            wish = getattr(group.volumes, volume)
+            if wish is not None and wish.type == "emulated":
+                yield f"{here}.volumes.{volume}.type", "an emulated volume is a file of this machine; ec2 has real ones"
+    if experiment.budget.max_hours is None:
+        yield "budget.max_hours", "ec2 needs it: hosts end themselves after it, even if this machine never comes back"
+    if experiment.topology.mongodb.source == "embedded":
+        yield (
+            "topology.mongodb.source",
+            "ec2 has no embedded mongos; take packages, tarball or path (a folder on the hosts)",
+        )

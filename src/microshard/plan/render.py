@@ -16,7 +16,8 @@ def render(plan: Plan, console: Console) -> None:
     facts = plan.facts
     console.print(f"[bold]{plan.title}[/bold] ({plan.name})", highlight=False)
     ram = f"{facts['ram_mib']:,.0f} MiB of RAM" if facts["ram_mib"] else "RAM unknown"
-    console.print(f"on this machine: {facts['cores']} cores, {ram}", highlight=False)
+    where = "on this machine" if plan.backend == "local" else f"on {plan.backend}, the shard hosts"
+    console.print(f"{where}: {facts['cores']} cores, {ram}", highlight=False)
     console.print()
     console.print(_points(plan))
     cache = plan.points[0].cache

@@ -65,23 +65,23 @@ def prepared(
     ports = sum(process_count(p.experiment.topology) for p in points)
     try:
         with place.port_block(ports) as base:
-            yield Prepared(loaded, _plan(loaded, points, dataclasses.replace(inputs, base_port=base)), path)
+            yield Prepared(loaded, made_plan(loaded, points, dataclasses.replace(inputs, base_port=base)), path)
     except OSError as error:
         if error.errno is not None:
             raise
         raise PlaceError(f"{error}; give topology.network.base_port a range of your own") from error
 
 
-def _plan(loaded: Loaded, points: Sequence[PointDefinition], inputs: Inputs) -> Plan:
+def made_plan(loaded: Loaded, points: Sequence[PointDefinition], inputs: Inputs) -> Plan:
     """The plan; what keeps it from being made is told with the place in the file."""
     try:
         return build(loaded.experiment, points, inputs)
     except PlanError as error:
         at = Checker(loaded.source, loaded.data, loaded.source.spot)
-        raise DefinitionError([at.at_value(_path(key), reason) for key, reason in error.problems]) from error
+        raise DefinitionError([at.at_value(key_path(key), reason) for key, reason in error.problems]) from error
 
 
-def _path(key: str) -> tuple[str | int, ...]:
+def key_path(key: str) -> tuple[str | int, ...]:
     """`workload.0.load` as the way through mappings and lists."""
     return tuple(int(part) if part.isdigit() else part for part in key.split("."))
 

@@ -7,8 +7,11 @@ import json
 from collections.abc import Iterable
 
 from .wire import Answer, ApiError, Call, element, items, result, tag_set
-from .world import IMAGES, PlacementGroup, Region, SpotRequest
+from .world import ACCOUNT, IMAGES, PlacementGroup, Region, SpotRequest
 
+# Services that speak JSON.
+JSON = {"ssm", "servicequotas"}
+DEFAULT_QUOTA = 1152  # vCPUs, where a test says nothing
 OWN = {
     "CreatePlacementGroup",
     "DescribePlacementGroups",
@@ -53,6 +56,27 @@ def ssm(call: Call, region: Region, body: bytes) -> Answer:
         )
     parameter = {"Name": name, "Type": "String", "Value": IMAGES[name][0], "Version": 1, "DataType": "text"}
     return Answer(json.dumps({"Parameter": parameter}).encode(), 200, "application/x-amz-json-1.1")
+
+
+def service_quota(call: Call, body: bytes, vcpus: int | None) -> Answer:
+    """GetServiceQuota for the vCPUs of EC2. Raises ApiError."""
+    wish = json.loads(body)
+    if call.action != "GetServiceQuota" or wish.get("ServiceCode") != "ec2":
+        raise ApiError("NoSuchResourceException", call.action)
+    value = float(DEFAULT_QUOTA if vcpus is None else vcpus)
+    quota = {"ServiceCode": "ec2", "QuotaCode": wish["QuotaCode"], "Value": value, "Unit": "None"}
+    return Answer(json.dumps({"Quota": quota}).encode(), 200, "application/x-amz-json-1.1")
+
+
+def identity() -> Answer:
+    """GetCallerIdentity."""
+    arn = f"arn:aws:iam::{ACCOUNT}:user/tester"
+    inner = element("Arn", arn) + element("UserId", "AIDATESTER") + element("Account", ACCOUNT)
+    text = (
+        '<GetCallerIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/">'
+        f"<GetCallerIdentityResult>{inner}</GetCallerIdentityResult></GetCallerIdentityResponse>"
+    )
+    return Answer(text.encode())
 
 
 def _passes(filters: dict[str, list[str]], tags: dict[str, str], facts: dict[str, str]) -> bool:

@@ -130,21 +130,30 @@ class Simulation:
                 region.advance()
                 answer = self._carry_out(call, body, environ)
         except ApiError as problem:
-            return _ssm_error(problem) if call.service == "ssm" else error(problem)
+            return _json_error(problem) if call.service in answers.JSON else error(problem)
         return None if strike.lost == "after" else answer
 
     def _authorise(self, call: Call) -> None:
+        if call.service == "sts":
+            return  # GetCallerIdentity is everybody's
         needed = [f"{call.service}:{call.action}"]
         if any(name.startswith("TagSpecification.") for name in call.parameters) and call.action != "CreateTags":
             needed.append("ec2:CreateTags")  # tagging at creation is a permission of its own
         self.permissions.update(needed)
         if self.policy is not None and not self.policy.issuperset(needed):
-            raise ApiError("UnauthorizedOperation", "You are not authorized to perform this operation.", 403)
+            code = "AccessDeniedException" if call.service in answers.JSON else "UnauthorizedOperation"
+            raise ApiError(code, "You are not authorized to perform this operation.", 403)
+        if call.get("DryRun") == "true":
+            raise ApiError("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412)
 
     def _carry_out(self, call: Call, body: bytes, environ: dict[str, Any]) -> Answer:
         region = self.world.region(call.region)
         if call.service == "ssm":
             return answers.ssm(call, region, body)
+        if call.service == "servicequotas":
+            return answers.service_quota(call, body, self.quota)
+        if call.service == "sts":
+            return answers.identity()
         refuse_hidden(call, region)
         if call.action in answers.OWN:
             return answers.answer(call, region)
@@ -184,6 +193,6 @@ def _moto(call: Call, environ: dict[str, Any]) -> Answer:
     return Answer(content.encode() if isinstance(content, str) else content, int(status), kind)
 
 
-def _ssm_error(problem: ApiError) -> Answer:
+def _json_error(problem: ApiError) -> Answer:
     text = f'{{"__type": "{problem.code}", "message": "{problem.message}"}}'
     return Answer(text.encode(), problem.status, "application/x-amz-json-1.1")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from microshard.cloud import instances, plan, prices
+from microshard.cloud.quota import Quota, Quotas, bucket
 from microshard.cloud.spec import GroupSpec, SpecError, VolumeSpec, group_spec
 from microshard.definition.infrastructure import HostGroup, Infrastructure
 
@@ -112,8 +113,28 @@ def test_volumes_beyond_what_the_instance_carries_are_told() -> None:
 
 def test_quota_counts_all_hosts() -> None:
     groups = [group(count=2), group("c5.large", name="client_hosts")]
-    assert plan.broken_limits(groups, vcpu_quota=34) == []
-    assert plan.broken_limits(groups, vcpu_quota=33)[0].message == "34 vCPUs are needed, the account's quota is 33"
+    kind = ("Standard", "on_demand")
+    assert plan.broken_limits(groups, quotas=Quotas({kind: Quota("L-1", 44, 10)})) == []
+    (told,) = plan.broken_limits(groups, quotas=Quotas({kind: Quota("L-1", 43, 10)}))
+    assert told.severity == "error"
+    assert told.message.startswith("34 vCPUs of Standard on demand instances are needed; the account's quota is 43, 10")
+    assert plan.broken_limits(groups, quotas=Quotas({("Standard", "spot"): Quota("L-1", 1, 0)})) == []
+
+
+def test_quotas_of_other_kinds_and_markets_are_kept_apart() -> None:
+    groups = [group("x1e.xlarge"), GroupSpec("client_hosts", 2, ("c5.large",), market="spot_or_on_demand")]
+    quotas = Quotas({("X", "on_demand"): Quota("L-X", 4, 0), ("Standard", "spot"): Quota("L-S", 3, 0)})
+    (told,) = plan.broken_limits(groups, quotas=quotas)
+    assert (told.severity, told.message[:21]) == ("warning", "4 vCPUs of Standard s"), "on demand stands in for spot"
+
+
+@pytest.mark.parametrize(
+    ("type_", "kind"),
+    [("c5.large", "Standard"), ("i4i.large", "Standard"), ("im4gn.large", "Standard"), ("x2idn.16xlarge", "X"),
+     ("u-6tb1.metal", "High Memory"), ("g5.xlarge", "G and VT"), ("hpc7g.4xlarge", "HPC"), ("mac1.metal", "Standard")],
+)  # fmt: skip
+def test_what_a_type_counts_as(type_: str, kind: str) -> None:
+    assert bucket(type_) == kind
 
 
 @pytest.mark.parametrize(("cache", "severity"), [(20000, None), (30000, "warning"), (33000, "error")])

@@ -1,0 +1,54 @@
+"""The plan of an experiment with the account at hand: what it asks, and that it makes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from microshard.definition.errors import DefinitionError
+from microshard.run.ec2 import Foreseen, foresee
+from tests.unit.cloud.test_outlook import FILE
+
+from .fleets import Lab
+from .strict import Fault
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "on-ec2.yml"
+    path.write_text(FILE)
+    return path
+
+
+def look(file: Path, lab: Lab) -> Foreseen:
+    seen = foresee(file)
+    assert lab.simulation.everything() == {}
+    assert {a[:3] for a in lab.simulation.actions()} <= {"Des", "Get"}, "nothing but questions"
+    return seen
+
+
+def test_quotas_and_images_are_asked_where_there_are_credentials(file: Path, lab: Lab) -> None:
+    lab.simulation.quota = 24
+    seen = look(file, lab)
+    assert seen.view.quota == "Standard on demand in us-east-1: 24 vCPUs, 0 in use"
+    assert seen.view.images["us-east-1", "al2023"].startswith("ami-0a102300000000001 (al2023-ami-2023")
+    seen.refuse_broken()
+
+
+def test_a_quota_that_others_have_used_up_is_an_error_before_anything_is_made(file: Path, lab: Lab) -> None:
+    lab.provision()  # 2 c5.xlarge and a c5.large: 10 vCPUs
+    lab.simulation.quota = 33
+    seen = foresee(file)
+    with pytest.raises(DefinitionError, match=r"24 vCPUs of Standard on demand .* quota is 33, 10 of it in use"):
+        seen.refuse_broken()
+    assert lab.teardown().clean
+
+
+@pytest.mark.parametrize("code", ["ExpiredToken", "UnauthorizedOperation", "AuthFailure"])
+def test_an_account_that_does_not_answer_keeps_nobody_from_planning(file: Path, lab: Lab, code: str) -> None:
+    lab.simulation.inject(Fault("*", code, times=None))
+    seen = look(file, lab)
+    assert f"not known in us-east-1 ({code}: injected by the test)" in seen.view.quota
+    assert seen.view.cost_usd is not None
+    seen.refuse_broken()

@@ -1,0 +1,61 @@
+"""What a place cannot do is refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from microshard.plan import Inputs, PlanError
+
+from .conftest import experiment, points
+
+EC2: dict[str, Any] = {
+    "infrastructure": {
+        "shard_hosts": {"instance_type": "c5.4xlarge"},
+        "client_hosts": {"instance_type": "c5.large"},
+    },
+    "budget": {"max_hours": 2.0},
+}
+PACKAGES = {"mongodb": {"source": "packages", "version": "7.0"}}
+
+
+def refused(backend: str, changes: dict[str, Any]) -> list[str]:
+    from microshard.plan import build
+
+    base = experiment(**changes)
+    with pytest.raises(PlanError) as caught:
+        build(base, points(base, [1]), Inputs(cores=2, backend=backend))
+    return [key for key, _ in caught.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("infrastructure", "key"),
+    [
+        ({"shard_hosts": {"market": "spot"}}, "shard_hosts.market"),
+        ({"shard_hosts": {"image": "al2023"}}, "shard_hosts.image"),
+        ({"client_hosts": {"root_size_gib": 20}}, "client_hosts.root_size_gib"),
+        ({"client_hosts": {"threads_per_core": 1}}, "client_hosts.threads_per_core"),
+        ({"ec2": {"region": "us-east-1"}}, "ec2.region"),
+        ({"ec2": {"placement_group": True}}, "ec2.placement_group"),
+        ({"ec2": {"owner": "ann"}}, "ec2.owner"),
+        ({"ec2": {"controller_cidrs": ["192.0.2.1/32"]}}, "ec2.controller_cidrs"),
+    ],
+)
+def test_what_speaks_of_ec2_is_refused_on_this_machine(infrastructure: dict[str, Any], key: str) -> None:
+    assert refused("local", {"infrastructure": infrastructure}) == [f"infrastructure.{key}"]
+
+
+def test_ec2_needs_types_and_an_end_and_has_no_embedded_mongos() -> None:
+    assert refused("ec2", {}) == [
+        "infrastructure.shard_hosts.instance_type",
+        "infrastructure.client_hosts.instance_type",
+        "budget.max_hours",
+        "topology.mongodb.source",
+    ]
+
+
+def test_an_emulated_volume_is_refused_on_ec2() -> None:
+    hosts = {"instance_type": "c5.large", "volumes": {"log": {"type": "emulated"}}}
+    changes = {**EC2, "infrastructure": {**EC2["infrastructure"], "shard_hosts": hosts}, "topology": PACKAGES}
+    assert refused("ec2", changes) == ["infrastructure.shard_hosts.volumes.log.type"]
