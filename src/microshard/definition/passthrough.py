@@ -1,4 +1,4 @@
-"""`topology.mongod`: mongod's own options, except those the tool decides itself."""
+"""`topology.mongod` and a member's `mongod`: mongod's own options, except those the tool decides itself."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from microshard.definition.source import KeyPath
-from microshard.definition.topology import Topology
 
 _PLAN = "the plan gives every process its own"
 _OURS = {
@@ -52,15 +51,15 @@ _STRINGS = {"storage.wiredTiger.engineConfig.configString", "setParameter.wiredT
 Found = tuple[KeyPath, str, Literal["error", "warning"]]
 
 
-def passthrough(topology: Topology) -> Iterator[Found]:
-    """What is wrong with the options: path below `topology.mongod`, sentence, severity."""
-    for section, value in topology.mongod.items():
+def passthrough(options: dict[str, Any]) -> Iterator[Found]:
+    """What is wrong with the options: path below them, sentence, severity."""
+    for section, value in options.items():
         known = section.split(".")[0] in _SECTIONS
         if not known and not section.startswith("__"):
             yield (section,), f"no section of mongod's configuration file ({', '.join(_SECTIONS)})", "warning"
         elif known and "." not in section and not isinstance(value, dict):
             yield (section,), f"{section} is a section of mongod's configuration file: it needs a mapping", "error"
-    yield from _options(topology.mongod, (), "")
+    yield from _options(options, (), "")
 
 
 def _options(options: dict[str, Any], path: KeyPath, prefix: str) -> Iterator[Found]:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from microshard.definition.experiment import Experiment
+from microshard.definition.members import Member, given_one_by_one
 from microshard.definition.passthrough import passthrough
+from microshard.definition.placement import misplaced
 from microshard.definition.source import KeyPath
 from microshard.definition.topology import Topology
 from microshard.engines.insert import InsertPhase
@@ -29,7 +31,7 @@ _ENGINES: dict[str, tuple[tuple[int, int], tuple[int, int] | None]] = {
     "rocksdb": ((3, 0), (4, 0)),
     "tokumx": ((0, 0), (4, 0)),
 }
-_ONLY_SHARDED = ("shards", "mongos", "config_servers", "balancer")
+_ONLY_SHARDED = ("shards", "mongos", "config_servers", "balancer", "zones")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +51,26 @@ def findings(experiment: Experiment) -> list[Finding]:
         *_compressors(topology),
         *_without_effect(topology),
         *_presplit(experiment),
+        *(Finding(("topology", *path), message) for path, message in misplaced(topology)),
         *_workload(experiment),
-        *(
-            Finding(("topology", "mongod", *path), message, severity)
-            for path, message, severity in passthrough(topology)
-        ),
+        *_passthrough(topology),
     ]
+
+
+def _passthrough(topology: Topology) -> Iterator[Finding]:
+    """mongod's own options, of all data-bearing processes and of single members."""
+    everywhere: list[tuple[KeyPath, dict[str, Any]]] = [(("mongod",), topology.mongod)]
+    everywhere += [((*path, "mongod"), member.mongod) for path, member in _members(topology)]
+    for here, options in everywhere:
+        for path, message, severity in passthrough(options):
+            yield Finding(("topology", *here, *path), message, severity)
+
+
+def _members(topology: Topology) -> Iterator[tuple[KeyPath, Member]]:
+    sections = {"replica_set": topology.replica_set.members, "sharded": topology.shards.members}
+    names = {"replica_set": "replica_set", "sharded": "shards"}
+    if topology.kind in sections:
+        yield from given_one_by_one([(names[topology.kind], sections[topology.kind])])
 
 
 def matrix_findings(experiment: Experiment) -> list[Finding]:
@@ -114,8 +130,13 @@ def _compressors(topology: Topology) -> Iterator[Finding]:
         if needed is not None and version < needed:
             message = f"{storage.block_compressor} came with MongoDB {_shown(needed)}; {_here(topology, version)}"
             yield Finding(("topology", "storage", "block_compressor"), message)
+        for path, member in _members(topology):
+            first = _BLOCK_COMPRESSORS.get(member.block_compressor or "none")
+            if first is not None and version < first:
+                message = f"{member.block_compressor} came with MongoDB {_shown(first)}; {_here(topology, version)}"
+                yield Finding(("topology", *path, "block_compressor"), message)
     for index, compressor in enumerate(network.compressors):
-        path: KeyPath = ("topology", "network", "compressors", index)
+        path = ("topology", "network", "compressors", index)
         first = _NETWORK_COMPRESSORS.get(compressor)
         if first is None:
             yield Finding(path, "none is not a compressor of the wire; an empty list switches compression off")
@@ -156,14 +177,19 @@ def _presplit(experiment: Experiment) -> Iterator[Finding]:
     for index, collection in enumerate(topology.collections):
         path: KeyPath = ("topology", "collections", index, "presplit")
         presplit = collection.presplit
-        if presplit.policy != "key_ranges" and "ranges_per_shard" in presplit.model_fields_set:
-            message = f"has no effect: policy {presplit.policy} has no ranges of ours"
-            yield Finding((*path, "ranges_per_shard"), message, "warning")
+        for key, owner in (
+            ("ranges_per_shard", "key_ranges"),
+            ("points", "split_points"),
+            ("chunks_per_shard", "hashed"),
+        ):
+            if presplit.policy != owner and key in presplit.model_fields_set:
+                message = f"has no effect: it belongs to policy {owner}, not to {presplit.policy}"
+                yield Finding((*path, key), message, "warning")
         if presplit.policy != "none" and topology.balancer.enabled:
             yield Finding(path, "the balancer is enabled and may move what is pre-split here", "warning")
         if presplit.policy != "key_ranges":
             continue
-        ranges = presplit.ranges_per_shard * topology.shards.count
+        ranges = presplit.ranges_per_shard * (topology.shards.initial or topology.shards.count)
         for step_index, step in enumerate(experiment.workload):
             phase = step.phase
             if not isinstance(phase, InsertPhase) or phase.namespace != collection.namespace:

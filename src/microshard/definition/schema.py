@@ -18,7 +18,10 @@ from microshard.definition.grid import SECTIONS
 from microshard.definition.shape import Shape
 
 # Keys below these have an index or a name of the user's in them, so they cannot be listed.
-_OPEN_ENDED = r"^(workload\.[0-9]+|topology\.(mongod|collections|network\.compressors))(\.[A-Za-z0-9_-]+)*$"
+_OPEN_ENDED = (
+    r"^(workload\.[0-9]+|topology\.(mongod|collections|zones|network\.compressors|(shards|replica_set)\.members))"
+    r"(\.[A-Za-z0-9_-]+)*$"
+)
 
 
 def schema_text() -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
 from microshard.definition.base import InWords, Model, Namespace, Port
+from microshard.definition.members import Compressor, MemberCount, Members, copies, electable_together
 
-Compressor = Literal["none", "snappy", "zlib", "zstd"]
 Version = Annotated[
     str,
     StringConstraints(pattern=r"^[0-9]{1,3}\.[0-9]{1,3}(\.[0-9]{1,3})?$"),
@@ -41,15 +42,29 @@ class Shards(Model):
 
     count: Annotated[int, Field(ge=1, le=1024)] = 1
     """Number of shards; every one is a replica set."""
-    members: Annotated[int, Field(ge=1, le=7)] = 1
-    """Members of each shard's replica set."""
+    initial: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """How many of them are added at once; the others are started, initiated and left to a phase. null adds all."""
+    members: MemberCount | Members = 1
+    """Members of each shard's replica set: their number, or a list with what is each one's own."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Shards:
+        electable_together(self.members)
+        if self.initial is not None and self.initial > self.count:
+            raise ValueError(f"initial: {self.initial} of {self.count} shards cannot be added")
+        return self
 
 
 class ReplicaSetSpec(Model):
     """The replica set of `kind: replica_set`."""
 
-    members: Annotated[int, Field(ge=1, le=7)] = 3
-    """Data-bearing, voting members."""
+    members: MemberCount | Members = 3
+    """Data-bearing, voting members by number, or a list with what is each one's own."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> ReplicaSetSpec:
+        electable_together(self.members)
+        return self
 
 
 class Mongos(Model):
@@ -100,15 +115,73 @@ class Storage(Model):
     """Size of each oplog; 990 is mongod's own minimum default."""
 
 
+_TIME = Annotated[
+    str,
+    StringConstraints(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$"),
+    InWords('a time of day in quotes such as "23:00"'),
+]
+
+
+class BalancerWindow(Model):
+    """When the balancer may move chunks, in the time zone of the config servers."""
+
+    start: _TIME
+    """Begin, HH:MM."""
+    stop: _TIME
+    """End, HH:MM; before the begin it is on the next day."""
+
+    @model_validator(mode="after")
+    def _is_a_window(self) -> BalancerWindow:
+        if self.start == self.stop:
+            raise ValueError(f"stop: a window from {self.start} to {self.stop} is none")
+        return self
+
+
 class Balancer(Model):
     """The balancer of a sharded cluster."""
 
     enabled: bool = False
     """Whether chunks are moved while the workload runs."""
+    window: BalancerWindow | None = None
+    """When chunks may be moved; null is always."""
     chunk_size_mb: Annotated[int, Field(ge=1, le=1024, json_schema_extra={"unit": "MiB"})] = 64
     """Chunk size."""
     secondary_throttle: bool = False
     """Whether migrations wait for a secondary (`_secondaryThrottle`)."""
+    write_concern: dict[Literal["w", "wtimeout"], int | str] | None = None
+    """Write concern of each document a migration copies, in place of secondary_throttle's own w: 2."""
+    wait_for_delete: bool = False
+    """Whether a migration ends only when the donor has deleted what it gave away (`_waitForDelete`)."""
+
+    @model_validator(mode="after")
+    def _concern_with_throttle(self) -> Balancer:
+        if self.write_concern is not None and not self.secondary_throttle:
+            raise ValueError("write_concern: goes with secondary_throttle: true")
+        if self.write_concern is not None and "w" not in self.write_concern:
+            raise ValueError('write_concern: needs w, a number of members or "majority"')
+        return self
+
+
+class ZoneRange(Model):
+    """A range of a collection's shard key that belongs to a zone."""
+
+    namespace: Namespace
+    """The sharded collection."""
+    lower: dict[str, Any] | None = None
+    """Values of the shard key's first fields, inclusive; null begins at MinKey."""
+    upper: dict[str, Any] | None = None
+    """Values of the shard key's first fields, exclusive; null ends at MaxKey."""
+
+
+class Zone(Model):
+    """A zone: shards that alone hold some ranges of the data."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$"), InWords("a name such as hot")]
+    """Name of the zone."""
+    shards: Annotated[list[Annotated[int, Field(ge=1, le=1024)]], Field(min_length=1, max_length=1024)]
+    """Numbers of its shards, from 1."""
+    ranges: Annotated[list[ZoneRange], Field(max_length=1000)] = Field(default=[])
+    """What lies on them."""
 
 
 class Network(Model):
@@ -123,11 +196,15 @@ class Network(Model):
 class Presplit(Model):
     """Where the chunks of a collection are before the first document."""
 
-    policy: Literal["key_ranges", "hashed", "none"] = "none"
-    """key_ranges: one range of the upper 32 bits of _id per loader, each on one shard; hashed: the server's own
-    initial chunks."""
+    policy: Literal["key_ranges", "split_points", "hashed", "none"] = "none"
+    """key_ranges: one range of the upper 32 bits of _id per loader, each on one shard; split_points: chunks that begin
+    at given values, dealt out to the shards in turn; hashed: the server's own initial chunks."""
     ranges_per_shard: Annotated[int, Field(ge=1, le=1024)] = 1
     """key_ranges: loaders, and so ranges, per shard."""
+    points: Annotated[list[Annotated[int, Field(ge=-(2**63), lt=2**63)]], Field(max_length=100_000)] = Field(default=[])
+    """split_points: values of the first field of the shard key at which a chunk begins, ascending."""
+    chunks_per_shard: Annotated[int, Field(ge=1, le=8192)] | None = None
+    """hashed: initial chunks a shard (`numInitialChunks`, before 7.2); null leaves it to the server."""
 
 
 class Collection(Model):
@@ -139,6 +216,9 @@ class Collection(Model):
     """Fields of the shard key: 1 for ranged, hashed for hashed."""
     unique: bool = False
     """Whether the shard key is unique."""
+    primary_shard: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """Number of the shard that is the database's primary; null is the first. Without a presplit all data begins
+    there. Collections of one database have one primary."""
     presplit: Presplit = Presplit()
     """Initial chunks."""
 
@@ -146,6 +226,12 @@ class Collection(Model):
     def _split_fits_key(self) -> Collection:
         if self.presplit.policy == "key_ranges" and self.shard_key != {"_id": 1}:
             raise ValueError(f"presplit: key_ranges needs the shard key {{_id: 1}}, not {self.shard_key}")
+        points = self.presplit.points
+        if self.presplit.policy == "split_points":
+            if next(iter(self.shard_key.values())) == "hashed":
+                raise ValueError("presplit: split_points needs a shard key whose first field is ranged")
+            if not points or any(a >= b for a, b in pairwise(points)):
+                raise ValueError("presplit: split_points needs points, ascending, none twice")
         if self.presplit.policy == "hashed" and "hashed" not in self.shard_key.values():
             raise ValueError(f"presplit: hashed needs a hashed shard key, not {self.shard_key}")
         return self
@@ -176,6 +262,8 @@ class Topology(Model):
     """Any option of mongod's configuration file for the data-bearing processes, merged last, shown in the plan."""
     collections: Annotated[list[Collection], Field(max_length=1000)] = Field(default=[])
     """kind sharded: the sharded collections."""
+    zones: Annotated[list[Zone], Field(max_length=1000)] = Field(default=[])
+    """kind sharded: zones, and which ranges of the collections belong to them."""
 
     @model_validator(mode="after")
     def _belongs_to_kind(self) -> Topology:
@@ -189,7 +277,7 @@ class Topology(Model):
 
 
 def data_members(topology: Topology) -> int:
-    """How many members hold each document."""
+    """How many members hold each document, once the deployment is there."""
     if topology.kind == "standalone":
         return 1
-    return topology.replica_set.members if topology.kind == "replica_set" else topology.shards.members
+    return copies(topology.replica_set.members if topology.kind == "replica_set" else topology.shards.members)

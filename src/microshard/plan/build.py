@@ -176,6 +176,7 @@ def _point(name: str, definition: PointDefinition, host: Host, first_port: int, 
         deploy_seconds=needs.deploy_seconds,
         load_seconds=needs.load_seconds,
         measure_seconds=needs.measure_seconds,
+        zones=deployment.zones,
     )
 
 

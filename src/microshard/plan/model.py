@@ -59,6 +59,9 @@ class Member:
     priority: float = 1
     votes: int = 1
     hidden: bool = False
+    delay_seconds: int = 0
+    arbiter: bool = False
+    initial: bool = True  # False: its process runs, a phase makes it a member
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +70,18 @@ class ReplicaSet:
 
     name: str
     role: Role  # member, shard or config
-    members: tuple[Member, ...]
+    members: tuple[Member, ...]  # the first leads
+    initial: bool = True  # False: a shard that a phase adds
 
     @property
     def connection(self) -> str:
         """`name/host:port,…`, the form addShard and --configdb take."""
-        return f"{self.name}/{','.join(m.endpoint for m in self.members)}"
+        return f"{self.name}/{','.join(m.endpoint for m in self.members if m.initial)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A range of the shard key placed on a shard before the load. None stands for MinKey or MaxKey."""
+    """A range of the shard key's first field on a shard before the load. None stands for MinKey or MaxKey."""
 
     shard: str  # replica set name
     lower: int | None
@@ -92,6 +96,26 @@ class Collection:
     shard_key: dict[str, Any]  # field → 1 or "hashed"
     unique: bool
     chunks: tuple[Chunk, ...]  # empty: hashed initial chunks, or one chunk on the primary shard
+    primary_shard: str | None = None  # replica set name; None is the first
+    initial_chunks: int | None = None  # of a hashed key, over all shards
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneRange:
+    """A range of a collection's shard key; values of its first fields, None stands for MinKey or MaxKey."""
+
+    namespace: str
+    lower: dict[str, Any] | None
+    upper: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """Shards, by the names of their replica sets, that alone hold these ranges."""
+
+    name: str
+    shards: tuple[str, ...]
+    ranges: tuple[ZoneRange, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +140,7 @@ class CacheBudget:
     total_mib: float
     ram_mib: float | None  # None when the host's RAM is not known
     through_config_string: bool  # below 0.25 GB, mongod's own option refuses the value
+    own_mib: float = 0.0  # of members that have a cache of their own and are not among `processes`; part of the total
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +166,15 @@ class Point:
     deploy_seconds: float  # estimates
     load_seconds: float
     measure_seconds: float  # of one repetition
+    zones: tuple[Zone, ...] = ()
 
     @property
     def connection_string(self) -> str:
         """The URI a client uses for this point."""
+        # Nobody asks a hidden member, an arbiter or one that is added later.
+        closed = {m.process for rs in self.replica_sets for m in rs.members if m.hidden or m.arbiter or not m.initial}
         doors = [p for p in self.processes if p.role == "mongos"] or [
-            p for p in self.processes if p.role in {"member", "standalone"}
+            p for p in self.processes if p.role in {"member", "standalone"} and p.name not in closed
         ]
         names = ",".join(p.endpoint for p in doors)
         if self.topology == "replica_set":

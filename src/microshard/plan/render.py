@@ -60,7 +60,9 @@ def _points(plan: Plan) -> Table:
             point.label,
             str(len(point.processes)),
             f"{min(ports)}–{max(ports)}" if len(ports) > 1 else str(ports[0]),
-            f"{cache.processes} × {cache.per_process_mib:,.6g} = {cache.total_mib:,.6g}",
+            f"{cache.processes} × {cache.per_process_mib:,.6g}"
+            + (f" + {cache.own_mib:,.6g}" if cache.own_mib else "")
+            + f" = {cache.total_mib:,.6g}",
             f"{point.disk_bytes / 1e9:.2f}",
             f"{point.memory_mib:,}",
             duration(point.load_seconds),

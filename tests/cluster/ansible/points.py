@@ -9,7 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from microshard.definition.experiment import Experiment
+from microshard.definition.matrix import PointDefinition
+from microshard.plan import Inputs, build
 from microshard.plan.model import CacheBudget, Chunk, Collection, Host, Member, Phase, Point, Process, ReplicaSet, Role
+from microshard.plan.topology import process_count
 
 LOCAL = Host("local", "127.0.0.1", ("controller", "shard_hosts", "config_hosts", "mongos_hosts", "client_hosts"))
 _RANGES = 1 << 32  # a loader's share of the keys, as the planner cuts them
@@ -44,6 +48,7 @@ class Layout:
     cache_mib: float = 64
     options: dict[str, Any] = field(default_factory=dict)
     phases: tuple[Phase, ...] = ()
+    definition: dict[str, Any] | None = None  # `topology` of an experiment: the planner then lays it out
 
     def slots(self) -> list[tuple[str, Role, str | None]]:
         """Name, role and replica set of each process."""
@@ -57,6 +62,8 @@ class Layout:
 
 def point(layout: Layout, run_folder: Path) -> Point:
     """The point, with paths below the run's folder."""
+    if layout.definition is not None:
+        return _planned(layout.definition, layout.first_port, run_folder)
     first = layout.first_port or free_ports(len(layout.slots()))
     processes = tuple(
         _process(layout, run_folder / "deployments" / "p01" / name, role, replica_set, first + offset)
@@ -84,6 +91,32 @@ def point(layout: Layout, run_folder: Path) -> Point:
         load_seconds=0,
         measure_seconds=0,
     )
+
+
+def _planned(topology: dict[str, Any], first_port: int, run_folder: Path) -> Point:
+    """The point an experiment with this topology has."""
+    storage = {"cache": {"policy": "per_process_mb", "value": 64}} | topology.get("storage", {})
+    experiment = Experiment.model_validate({
+        "microshard": 1,
+        "name": "lab",
+        "topology": {**topology, "storage": storage},
+        "workload": [{"measure": {"engine": "aggregate", "pipeline": [{"$count": "n"}]}}],
+    })  # fmt: skip
+    inputs = Inputs(cores=2, base_port=first_port or free_ports(process_count(experiment.topology)))
+    (planned,) = build(experiment, [PointDefinition({}, experiment)], inputs).points
+    moved = tuple(_moved(process, Path(f"deployments/{planned.id}"), run_folder) for process in planned.processes)
+    return dataclasses.replace(planned, id="p01", hosts=(LOCAL,), processes=moved)
+
+
+def _moved(process: Process, here: Path, run_folder: Path) -> Process:
+    """With absolute paths."""
+    there = run_folder / "deployments" / "p01"
+    paths: dict[str, Any] = {
+        key: str(there / Path(value).relative_to(here))
+        for key in ("folder", "db_path", "log_path", "config_path", "pid_path")
+        if (value := getattr(process, key)) is not None
+    }
+    return dataclasses.replace(process, **paths)
 
 
 def _process(layout: Layout, folder: Path, role: Role, replica_set: str | None, port: int) -> Process:

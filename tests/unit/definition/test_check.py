@@ -26,7 +26,7 @@ WRONG = {
     ),
     "unknown key far from all": (
         ("{count: 2}", "{zzz: 2}"),
-        ["x.yml:4:12: topology.shards.zzz: unknown key (allowed here: count, members)"],
+        ["x.yml:4:12: topology.shards.zzz: unknown key (allowed here: count, initial, members)"],
     ),
     "missing key in a mapping": (
         ("{engine: insert, documents: 100}", "{engine: insert}"),

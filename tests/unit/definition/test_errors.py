@@ -7,7 +7,8 @@ from tests.unit.definition.lab import BASE, Lab
 def test_a_problem_shows_its_line_with_a_caret_under_the_place(lab: Lab) -> None:
     (problem,) = lab.problems(BASE.replace("count: 2", "cuont: 2"))
     assert str(problem).removeprefix(f"{lab.file.parent}/") == (
-        "x.yml:4:12: topology.shards.cuont: unknown key; did you mean `count`? (allowed here: count, members)\n"
+        "x.yml:4:12: topology.shards.cuont: unknown key; did you mean `count`? "
+        "(allowed here: count, initial, members)\n"
         "    4 |   shards: {cuont: 2}\n"
         "      |            ^"
     )

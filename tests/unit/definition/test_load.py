@@ -78,7 +78,8 @@ def test_an_unknown_scale_of_a_file_without_any(lab: Lab) -> None:
         ),
         (
             "topology.shards.cuont: 1",
-            "x.yml:16:5: topology.shards.cuont: unknown key; did you mean `count`? (allowed here: count, members)",
+            "x.yml:16:5: topology.shards.cuont: unknown key; did you mean `count`? "
+            "(allowed here: count, initial, members)",
         ),
         (
             "workload.5.load.documents: 1",

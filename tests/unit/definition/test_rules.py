@@ -199,7 +199,7 @@ def test_a_balancer_beside_pre_split_chunks_is_a_warning(lab: Lab) -> None:
 def test_key_ranges_without_that_policy_are_a_warning(lab: Lab) -> None:
     assert lab.warned(BASE.replace("{_id: 1}}", "{_id: 1}, presplit: {ranges_per_shard: 2}}")) == [
         "x.yml:5:97: warning: topology.collections.0.presplit.ranges_per_shard: "
-        "has no effect: policy none has no ranges of ours"
+        "has no effect: it belongs to policy key_ranges, not to none"
     ]
 
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ansible.module_utils.microshard import logs
-from ansible.module_utils.microshard.topology import cluster, placement, replica_set
+from ansible.module_utils.microshard.topology import cluster, placement, replica_set, zones
 from ansible.module_utils.microshard.topology.server import Deadline, TopologyProblem, connect, hello
 
 # Initiations at a time. One after the other costs half a second more for 17 sets; more than a few gain nothing.
@@ -56,17 +56,21 @@ def _sharded(point: dict[str, Any], deadline: Deadline, *, check: bool) -> list[
     with connect(_endpoint(doors[0]), deadline) as client:
         done = cluster.add_shards(client, shards, deadline, check=check)
         done += cluster.set_balancer(client, point["balancer"], deadline, check=check)
+        done += zones.define(client, point, deadline, check=check)
         for collection in point["collections"]:
             if check:
                 absent = placement.find(client, collection["namespace"]) is None
                 done += [f"{collection['namespace']} sharded"] if absent else []
             else:
                 done += placement.place(client, collection, _shards(point), deadline, balanced=balanced)
+        if not check:
+            zones.verify(client, point, deadline, wait=balanced)
     return done
 
 
 def _shards(point: dict[str, Any]) -> list[str]:
-    return [planned["name"] for planned in point["replica_sets"] if planned["role"] == "shard"]
+    """Names of the shards that are there from the start."""
+    return [rs["name"] for rs in point["replica_sets"] if rs["role"] == "shard" and rs.get("initial", True)]
 
 
 def _await_door(door: dict[str, Any], deadline: Deadline) -> None:

@@ -33,7 +33,8 @@ def place(client: Client, planned: Document, shards: list[str], deadline: Deadli
     if planned["chunks"] and _misplaced(client, planned):
         done += _split_and_move(client, planned, deadline)
     if done or planned["chunks"]:
-        _verify(client, planned, shards)
+        zoned = client["config"]["tags"].count_documents({"ns": namespace}) > 0
+        _verify(client, planned, shards, zoned=zoned)
     return done
 
 
@@ -43,7 +44,7 @@ def find(client: Client, namespace: str) -> Document | None:
 
 
 def _shard(client: Client, planned: Document, shards: list[str], deadline: Deadline) -> None:
-    """Zones first, then the collection.
+    """Zones of our own first, then the collection.
 
     The server then makes one empty chunk a zone range, at once on its shard, where splitting and moving would take a
     migration a chunk. The zones are taken away again: nothing but the plan shall steer the balancer later.
@@ -51,7 +52,8 @@ def _shard(client: Client, planned: Document, shards: list[str], deadline: Deadl
     namespace, key, chunks = planned["namespace"], dict(planned["shard_key"]), planned["chunks"]
     database = namespace.partition(".")[0]
     if client["config"]["databases"].find_one({"_id": database}) is None:
-        admin(client, deadline, "enableSharding", database, primaryShard=chunks[0]["shard"] if chunks else shards[0])
+        primary = planned.get("primary_shard") or (chunks[0]["shard"] if chunks else shards[0])
+        admin(client, deadline, "enableSharding", database, primaryShard=primary)
     zoned = chunks if len(chunks) > 1 else []
     zones = sorted({chunk["shard"] for chunk in zoned})
     for shard in zones:
@@ -59,7 +61,8 @@ def _shard(client: Client, planned: Document, shards: list[str], deadline: Deadl
     for chunk in zoned:
         lower, upper = _bounds(chunk, key)
         admin(client, deadline, "updateZoneKeyRange", namespace, min=lower, max=upper, zone=chunk["shard"])
-    admin(client, deadline, "shardCollection", namespace, key=key, unique=planned["unique"])
+    initial = {"numInitialChunks": planned["initial_chunks"]} if planned.get("initial_chunks") else {}
+    admin(client, deadline, "shardCollection", namespace, key=key, unique=planned["unique"], **initial)
     for chunk in zoned:
         lower, upper = _bounds(chunk, key)
         admin(client, deadline, "updateZoneKeyRange", namespace, min=lower, max=upper, zone=None)
@@ -121,8 +124,8 @@ def _split_and_move(client: Client, planned: Document, deadline: Deadline) -> li
     return done
 
 
-def _verify(client: Client, planned: Document, shards: list[str]) -> None:
-    """TopologyProblem unless the chunks lie as planned."""
+def _verify(client: Client, planned: Document, shards: list[str], *, zoned: bool) -> None:
+    """TopologyProblem unless the chunks lie as planned; where there are zones they decide, and are verified apart."""
     namespace = planned["namespace"]
     real = chunks_of(client, namespace)
     share = dict(sorted(Counter(shard for _, shard in real).items()))
@@ -131,5 +134,10 @@ def _verify(client: Client, planned: Document, shards: list[str]) -> None:
         wanted = ", ".join(f"[{c['lower']}, {c['upper']}) on {c['shard']}" for c in wrong)
         raise TopologyProblem(f"{namespace}: chunks are not where they are planned: {wanted}. Chunks by shard: {share}")
     empty_handed = sorted(set(shards) - set(share))
-    if not planned["chunks"] and "hashed" in planned["shard_key"].values() and empty_handed:
+    if planned.get("initial_chunks") and sum(share.values()) < planned["initial_chunks"]:
+        raise TopologyProblem(
+            f"{namespace}: {sum(share.values())} chunks where {planned['initial_chunks']} are planned; "
+            "from MongoDB 7.2 on the server decides how many there are (leave presplit.chunks_per_shard out)"
+        )
+    if not planned["chunks"] and not zoned and "hashed" in planned["shard_key"].values() and empty_handed:
         raise TopologyProblem(f"{namespace}: no chunk of the hashed key on {empty_handed}. Chunks by shard: {share}")

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible.module_utils.microshard.topology.server import Deadline, TopologyProblem, connect, hello
+from ansible.module_utils.microshard.topology.server import Deadline, TopologyProblem, connect, hello, told
 from pymongo.errors import OperationFailure
 
 _ALREADY_INITIALIZED = 23
+_FIRST_WITH_SECONDARY_DELAY = 13  # maxWireVersion of 5.0, which renamed slaveDelay
 _STEP_UP_EVERY = 5  # polls, so about 100 ms
 
 
 def initiate(planned: dict[str, Any], deadline: Deadline, *, check: bool) -> list[str]:
     """Initiate the set if it is not, wait until all its members have their place, and say what was done."""
-    name, endpoints = planned["name"], [member["endpoint"] for member in planned["members"]]
+    name = planned["name"]
+    endpoints = [member["endpoint"] for member in planned["members"] if member.get("initial", True)]
     change = f"replica set {name} initiated"
     if check:
         answers = [hello(endpoint) for endpoint in endpoints]
@@ -25,19 +27,26 @@ def initiate(planned: dict[str, Any], deadline: Deadline, *, check: bool) -> lis
     else:
         _require_same_members(planned, endpoints[0], deadline)
     _await_members(name, endpoints, deadline, hurry=bool(done) and len(endpoints) > 1)
+    for member in planned["members"]:
+        _answering(member["endpoint"], deadline)  # those that are added later too
     return done
 
 
 def _set_name(endpoint: str, deadline: Deadline) -> str | None:
+    return _answering(endpoint, deadline).get("setName")
+
+
+def _answering(endpoint: str, deadline: Deadline) -> dict[str, Any]:
     while True:
         answer = hello(endpoint)
         if answer is not None:
-            return answer.get("setName")
+            return answer
         deadline.pause(f"{endpoint} does not answer")
 
 
 def _replset_initiate(planned: dict[str, Any], endpoint: str, deadline: Deadline) -> None:
-    document: dict[str, Any] = {"_id": planned["name"], "members": _members(planned)}
+    wire_version = _answering(endpoint, deadline).get("maxWireVersion") or 0
+    document: dict[str, Any] = {"_id": planned["name"], "members": _members(planned, wire_version)}
     if planned["role"] == "config":
         document["configsvr"] = True
     try:
@@ -45,39 +54,54 @@ def _replset_initiate(planned: dict[str, Any], endpoint: str, deadline: Deadline
             client.admin.command("replSetInitiate", document)
     except OperationFailure as error:
         if error.code != _ALREADY_INITIALIZED:
-            raise TopologyProblem(f"replSetInitiate of {planned['name']} on {endpoint}: {error}") from None
+            raise TopologyProblem(f"replSetInitiate of {planned['name']} on {endpoint}: {told(error)}") from None
 
 
-def _members(planned: dict[str, Any]) -> list[dict[str, Any]]:
+def _members(planned: dict[str, Any], wire_version: int) -> list[dict[str, Any]]:
     return [
-        {
-            "_id": number,
-            "host": member["endpoint"],
-            "priority": member.get("priority", 1),
-            "votes": member.get("votes", 1),
-            "hidden": member.get("hidden", False),
-        }
+        member_document(number, member, wire_version)
         for number, member in enumerate(planned["members"])
+        if member.get("initial", True)
     ]
 
 
+def member_document(number: int, member: dict[str, Any], wire_version: int) -> dict[str, Any]:
+    """A member as the server's configuration of the set has it; `wire_version` is the server's maxWireVersion."""
+    delay = "secondaryDelaySecs" if wire_version >= _FIRST_WITH_SECONDARY_DELAY else "slaveDelay"
+    return {
+        "_id": number,
+        "host": member["endpoint"],
+        "arbiterOnly": member.get("arbiter", False),
+        "priority": member.get("priority", 1),
+        "votes": member.get("votes", 1),
+        "hidden": member.get("hidden", False),
+        delay: member.get("delay_seconds", 0),
+    }
+
+
 def _require_same_members(planned: dict[str, Any], endpoint: str, deadline: Deadline) -> None:
-    """Changing members is another experiment, not another deploy of the same point."""
+    """Changing members is another experiment, not another deploy of the same point.
+
+    A member that is not initial may be there: a phase has added it.
+    """
+    wire_version = _answering(endpoint, deadline).get("maxWireVersion") or 0
     with connect(endpoint, deadline) as client:
         config = client.admin.command("replSetGetConfig")["config"]
-    keys = ("host", "priority", "votes", "hidden")
-    there = [[member[key] for key in keys] for member in config["members"]]
-    wanted = [[member[key] for key in keys] for member in _members(planned)]
+    later = {member["endpoint"] for member in planned["members"] if not member.get("initial", True)}
+    members = _members(planned, wire_version)
+    keys = [key for key in members[0] if key != "_id"]
+    there = [[member.get(key) for key in keys] for member in config["members"] if member["host"] not in later]
+    wanted = [[member[key] for key in keys] for member in members]
     if config["_id"] != planned["name"] or there != wanted:
         raise TopologyProblem(
             f"replica set {config['_id']} on {endpoint} has the members {there}, "
-            f"planned is {planned['name']} with {wanted}. "
+            f"planned is {planned['name']} with {wanted} ({', '.join(keys)}). "
             "Tear the point down before it is deployed differently"
         )
 
 
 def _await_members(name: str, endpoints: list[str], deadline: Deadline, *, hurry: bool) -> None:
-    """Wait for one primary and secondaries.
+    """Wait for one primary, and secondaries and arbiters that say so and that the primary reaches.
 
     A new set of several members would wait for its election timeout, 10 s, before it votes at all. So the first member
     is asked to stand at once (`replSetStepUp`); it fails until the others have heard of the set, and is asked again.
@@ -85,13 +109,17 @@ def _await_members(name: str, endpoints: list[str], deadline: Deadline, *, hurry
     polls = 0
     while True:
         states = {endpoint: _state(hello(endpoint)) for endpoint in endpoints}
-        if list(states.values()).count("primary") == 1 and set(states.values()) <= {"primary", "secondary"}:
-            return
-        if hurry and "primary" not in states.values() and polls % _STEP_UP_EVERY == 0:
+        leaders = [endpoint for endpoint, state in states.items() if state == "primary"]
+        if len(leaders) == 1 and set(states.values()) <= {"primary", "secondary", "arbiter"}:
+            apart = _out_of_reach(leaders[0], endpoints, deadline) if len(endpoints) > 1 else ""
+            if not apart:
+                return
+            deadline.pause(f"replica set {name}: {apart}")
+        if hurry and not leaders and polls % _STEP_UP_EVERY == 0:
             _ask_to_stand(endpoints[0], deadline)
         polls += 1
-        told = ", ".join(f"{endpoint} {state}" for endpoint, state in states.items())
-        deadline.pause(f"replica set {name} is not complete: {told}")
+        told_states = ", ".join(f"{endpoint} {state}" for endpoint, state in states.items())
+        deadline.pause(f"replica set {name} is not complete: {told_states}")
 
 
 def _state(answer: dict[str, Any] | None) -> str:
@@ -99,7 +127,27 @@ def _state(answer: dict[str, Any] | None) -> str:
         return "unreachable"
     if answer.get("isWritablePrimary"):
         return "primary"
-    return "secondary" if answer.get("secondary") or answer.get("arbiterOnly") else "not ready"
+    return "arbiter" if answer.get("arbiterOnly") else "secondary" if answer.get("secondary") else "not ready"
+
+
+def _out_of_reach(leader: str, endpoints: list[str], deadline: Deadline) -> str:
+    """Which member the primary does not see in its place, with the server's words; "" when it sees all of them.
+
+    All may answer here and yet not reach each other: another network lies between them than between them and us.
+    """
+    with connect(leader, deadline) as client:
+        try:
+            seen = {member["name"]: member for member in client.admin.command("replSetGetStatus")["members"]}
+        except OperationFailure as error:
+            return f"replSetGetStatus on {leader}: {told(error)}"
+    for endpoint in endpoints:
+        member = seen.get(endpoint, {})
+        if member.get("health") != 1 or member.get("stateStr") not in {"PRIMARY", "SECONDARY", "ARBITER"}:
+            words = member.get("lastHeartbeatMessage") or ""
+            return f"{leader} sees {endpoint} as {member.get('stateStr', 'no member')}" + (
+                f": {words}" if words else ""
+            )
+    return ""
 
 
 def _ask_to_stand(endpoint: str, deadline: Deadline) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from ansible.module_utils.microshard import wire
 from ansible.module_utils.microshard.refused import Refused
 from pymongo import MongoClient
+from pymongo.errors import OperationFailure
 
 POLL = 0.02  # s; an election of a single member takes about 70 ms
 
@@ -56,3 +57,10 @@ def hello(endpoint: str) -> dict[str, Any] | None:
         return wire.hello(address.strip("[]"), int(port))
     except (OSError, ValueError):
         return None
+
+
+def told(error: OperationFailure) -> str:
+    """The server's own words and code."""
+    details = error.details or {}
+    name = f", {details['codeName']}" if "codeName" in details else ""
+    return f"{details.get('errmsg') or error} (code {error.code}{name})"

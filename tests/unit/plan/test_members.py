@@ -1,0 +1,62 @@
+"""Members and shards that differ from one another, in the plan."""
+
+from typing import Any
+
+from microshard.plan import Inputs
+from microshard.plan.model import Point
+
+INPUTS = Inputs(cores=4, ram_mib=16384.0)
+
+
+def test_a_cache_of_its_own_is_beside_what_the_others_share(planned: Any) -> None:
+    members = [{}, {}, {"cache_mb": 100.0, "hidden": True}, {"arbiter": True}]
+    topology = {
+        "kind": "replica_set",
+        "replica_set": {"members": members},
+        "storage": {"cache": {"policy": "host_total_mb", "value": 1000}},
+    }
+    (point,) = planned([1], INPUTS, topology=topology).points
+    assert [p.cache_mib for p in point.processes] == [500.0, 500.0, 100.0, 64.0]
+    assert (point.cache.processes, point.cache.own_mib, point.cache.total_mib) == (2, 164.0, 1164.0)
+    assert [p.cpu_share for p in point.processes] == [4 / 3, 4 / 3, 4 / 3, 0.0]
+
+
+def test_clients_are_told_of_members_they_may_ask(planned: Any) -> None:
+    members = [{}, {"priority": 0.5}, {"hidden": True}, {"arbiter": True}, {"initial": False}]
+    (point,) = planned([1], INPUTS, topology={"kind": "replica_set", "replica_set": {"members": members}}).points
+    seen = [p.endpoint for p in point.processes[:2]]
+    assert point.connection_string == f"mongodb://{','.join(seen)}/?replicaSet=rs0"
+    (rs,) = point.replica_sets
+    assert [m.priority for m in rs.members] == [1, 0.5, 0, 0, 1]
+    assert [m.initial for m in rs.members] == [True, True, True, True, False]
+
+
+def test_options_of_one_member_are_laid_over_those_of_all(planned: Any) -> None:
+    members = [{}, {"block_compressor": "zlib", "mongod": {"setParameter": {"ttlMonitorEnabled": False}}}]
+    topology = {
+        "kind": "replica_set",
+        "replica_set": {"members": members},
+        "mongod": {"setParameter": {"ttlMonitorEnabled": True, "notablescan": True}},
+    }
+    (point,) = planned([1], INPUTS, topology=topology).points
+    first, second = (p.options for p in point.processes)
+    assert first["storage"]["wiredTiger"]["collectionConfig"]["blockCompressor"] == "snappy"
+    assert second["storage"]["wiredTiger"]["collectionConfig"]["blockCompressor"] == "zlib"
+    assert second["setParameter"] == {"ttlMonitorEnabled": False, "notablescan": True}
+
+
+def test_chunks_lie_on_the_shards_that_are_there_from_the_start(planned: Any) -> None:
+    def cluster(presplit: dict[str, Any]) -> Point:
+        collections = [{"namespace": "vosa.mot_results", "shard_key": {"_id": 1}, "presplit": presplit}]
+        topology = {"shards": {"count": 3, "initial": 2}, "collections": collections}
+        plan = planned([3], INPUTS, topology=topology)
+        return plan.points[0]  # type: ignore[no-any-return]
+
+    point = cluster({"policy": "split_points", "points": [5, 6]})
+    assert [(c.shard, c.lower, c.upper) for c in point.collections[0].chunks] == [
+        ("shard01", None, 5),
+        ("shard02", 5, 6),
+        ("shard01", 6, None),
+    ]
+    assert [rs.initial for rs in point.replica_sets] == [True, True, True, False]
+    assert {c.shard for c in cluster({"policy": "key_ranges"}).collections[0].chunks} == {"shard01", "shard02"}
