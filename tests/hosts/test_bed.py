@@ -1,6 +1,5 @@
 """The bed itself: what it gives, and that nothing of it is left."""
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -51,8 +50,6 @@ def test_a_bed_whose_owner_was_killed_is_swept_by_the_next() -> None:
     machine_key = orphan.machines[0].public_key
     owner.kill()
     owner.wait()
-    machine = orphan.machines[0]
     with bed(1) as heir:
         assert heir.name == orphan.name  # the name is free again
         assert heir.machines[0].public_key != machine_key
-        os.waitpid(machine.pid, 0)  # it was this process's own child
