@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from microshard.definition.experiment import Experiment
 from microshard.definition.infrastructure import HostGroup
 
-BACKENDS = ("local", "ec2")
+BACKENDS = ("local", "hosts", "ec2")
 
 
 def unsupported(experiment: Experiment, backend: str) -> list[tuple[str, str]]:
     """Keys of the experiment the backend cannot honour, as (dotted key, reason); empty when there are none."""
     if backend not in BACKENDS:
         raise ValueError(f"no backend is named {backend}; there is {', '.join(BACKENDS)}")
-    return list(_local(experiment) if backend == "local" else _ec2(experiment))
+    return list({"local": _local, "hosts": _hosts, "ec2": _ec2}[backend](experiment))
 
 
 _NOT_YET = "not supported by this backend yet"
@@ -32,31 +32,81 @@ def ec2_keys(experiment: Experiment) -> Iterator[str]:
     yield from (f"infrastructure.ec2.{key}" for key in infrastructure.ec2.model_dump(exclude_unset=True))
 
 
-def _local(experiment: Experiment) -> Iterator[tuple[str, str]]:
-    for key in ec2_keys(experiment):
-        yield key, f"{_NOT_YET}: local is this machine, not EC2 (--on ec2)"
+def _groups(experiment: Experiment) -> Iterator[tuple[str, HostGroup]]:
+    """Every group of hosts that is given, with its dotted key."""
     for name in _GROUPS:
         group: HostGroup | None = getattr(experiment.infrastructure, name)
         if group is not None:
-            yield from _local_hosts(f"infrastructure.{name}", group)
+            yield f"infrastructure.{name}", group
+
+
+def _local(experiment: Experiment) -> Iterator[tuple[str, str]]:
+    for key in ec2_keys(experiment):
+        yield key, f"{_NOT_YET}: local is this machine, not EC2 (--on ec2)"
+    for here, group in _groups(experiment):
+        yield from _local_hosts(here, group)
     topology = experiment.topology
     given = {
         "topology.mongodb.source": (
             topology.mongodb.source not in {"embedded", "path"},
             f"local takes embedded or path, not {topology.mongodb.source}",
         ),
-        "topology.storage.engine": (
-            topology.storage.engine != "wiredTiger",
-            f"local runs wiredTiger, not {topology.storage.engine}",
-        ),
-        "gates.max_shard_skew": (experiment.gates.max_shard_skew is not None, "no gate is checked"),
-        "gates.max_client_cpu": (experiment.gates.max_client_cpu is not None, "no gate is checked"),
-        "gates.max_variation": (experiment.gates.max_variation is not None, "no gate is checked"),
         "budget.max_cost_usd": (experiment.budget.max_cost_usd is not None, "local costs nothing"),
     }
+    yield from _named(given)
+    yield from _everywhere(experiment)
+
+
+def _named(given: dict[str, tuple[bool, str]]) -> Iterator[tuple[str, str]]:
     for key, (is_given, reason) in given.items():
         if is_given:
             yield key, f"{_NOT_YET}: {reason}"
+
+
+def _everywhere(experiment: Experiment) -> Iterator[tuple[str, str]]:
+    """What no backend does."""
+    engine = experiment.topology.storage.engine
+    yield from _named(
+        {
+            "topology.storage.engine": (engine != "wiredTiger", f"only wiredTiger is run, not {engine}"),
+            "gates.max_shard_skew": (experiment.gates.max_shard_skew is not None, "no gate is checked"),
+            "gates.max_client_cpu": (experiment.gates.max_client_cpu is not None, "no gate is checked"),
+            "gates.max_variation": (experiment.gates.max_variation is not None, "no gate is checked"),
+        }
+    )
+
+
+def _hosts(experiment: Experiment) -> Iterator[tuple[str, str]]:
+    """Hosts of one's own, reached by SSH: everything on them is as their owner made it."""
+    for key in ec2_keys(experiment):
+        yield key, f"{_NOT_YET}: the hosts are there, they are not made on EC2 (--on ec2)"
+    for here, group in _groups(experiment):
+        yield from _given_hosts(here, group)
+    topology = experiment.topology
+    embedded = topology.kind == "sharded" and topology.mongodb.source == "embedded"
+    several = experiment.infrastructure.client_hosts.count
+    yield from _named(
+        {
+            "infrastructure.mongos_hosts": (
+                embedded and experiment.infrastructure.mongos_hosts is not None,
+                "the embedded mongos listens on loopback only, so it runs on the client host",
+            ),
+            "infrastructure.client_hosts.count": (several != 1, f"one host runs the client, not {several}"),
+            "budget.max_cost_usd": (experiment.budget.max_cost_usd is not None, "hosts of your own cost nothing here"),
+        }
+    )
+    yield from _everywhere(experiment)
+
+
+def _given_hosts(here: str, group: HostGroup) -> Iterator[tuple[str, str]]:
+    for volume in ("data", "journal", "log"):
+        if getattr(group.volumes, volume) is not None:
+            yield f"{here}.volumes.{volume}", f"{_NOT_YET}: everything is kept below microshard_folder of the host"
+    for setting in ("readahead_sectors", "transparent_huge_pages", "swappiness"):
+        if getattr(group.kernel, setting) is not None:
+            yield f"{here}.kernel.{setting}", f"{_NOT_YET}: the kernel stays as it is"
+    if group.numa.policy != "none":
+        yield f"{here}.numa.policy", f"{_NOT_YET}: processes are started without numactl"
 
 
 def _local_hosts(here: str, group: HostGroup) -> Iterator[tuple[str, str]]:

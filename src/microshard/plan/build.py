@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,15 @@ from microshard.definition.phase import Surroundings
 from microshard.definition.topology import data_members
 from microshard.plan import estimate
 from microshard.plan.backend import unsupported
-from microshard.plan.model import Collection, Host, Phase, Plan, Point, Redeploy
+from microshard.plan.model import CacheBudget, Collection, Host, HostNeeds, Phase, Plan, Point, Redeploy
 from microshard.plan.order import steps
-from microshard.plan.topology import deploy, process_count
+from microshard.plan.placement import GROUPS, Places, places, remarks, shortages, uneven
+from microshard.plan.topology import deploy, ports_needed
 
 FIRST_PORT = 27100  # the first port tried for base_port: auto, clear of a MongoDB of the user's own at 27017
-_GROUPS = ("shard_hosts", "config_hosts", "mongos_hosts", "client_hosts")
-_RESERVED_MEMORY = 0.85  # share of RAM all processes of a run may have; the rest is the page cache's and the user's
+_RESERVED_MEMORY = (
+    0.85  # share of a host's RAM all processes of a run may have; the rest is the page cache's and the user's
+)
 
 
 class PlanError(Exception):
@@ -33,15 +35,25 @@ class PlanError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What the plan needs to know about the place it is made for."""
+    """What the plan needs to know about the place it is made for.
 
-    cores: int
+    Either the hosts, with their facts; or, where all is one machine, that machine's cores, RAM and disk.
+    """
+
+    cores: int = 1
     ram_mib: float | None = None
     free_disk_bytes: int | None = None
     base_port: int = FIRST_PORT  # used where the experiment says auto
     pipelines: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)  # by name
     backend: str = "local"
+    where: str = "this machine"  # how messages call the place: an inventory, for example
+    hosts: tuple[Host, ...] = ()
     folder: Path | None = None  # of the experiment file, for the files it names
+
+    @property
+    def all_hosts(self) -> tuple[Host, ...]:
+        """The hosts, or the one that this machine is."""
+        return self.hosts or (Host("local", "127.0.0.1", GROUPS, self.cores, self.ram_mib, self.free_disk_bytes),)
 
 
 def build(experiment: Experiment, points: Sequence[PointDefinition], inputs: Inputs) -> Plan:
@@ -51,18 +63,17 @@ def build(experiment: Experiment, points: Sequence[PointDefinition], inputs: Inp
     """
     _refuse(points, inputs)
     redeploy, why = _redeploy(experiment, points)
-    host = Host(name="local", address="127.0.0.1", groups=_GROUPS)
     keeps = experiment.teardown != "always"
-    planned = _points(points, host, inputs, one_range=redeploy == "per_repetition" and not keeps)
+    planned = _points(points, inputs, one_range=redeploy == "per_repetition" and not keeps)
     together = sum if redeploy == "per_point" or keeps else max
-    memory = together(p.memory_mib for p in planned)
+    needs = _together(planned, together)
     warnings = [why] if why else []
     warnings += dict.fromkeys(w for point in points for w in point.warnings)
-    if redeploy == "per_point" and not keeps and experiment.order.redeploy == "auto" and _too_much(memory, inputs):
+    if redeploy == "per_point" and not keeps and experiment.order.redeploy == "auto" and _too_much(needs, inputs):
         redeploy = "per_repetition"
-        planned = _points(points, host, inputs, one_range=True)
+        planned = _points(points, inputs, one_range=True)
         together = max
-        memory = max(p.memory_mib for p in planned)
+        needs = _together(planned, together)
         warnings.append(
             "order.redeploy: all points together do not fit into RAM, "
             "so each is deployed and loaded anew for every repetition"
@@ -87,23 +98,28 @@ def build(experiment: Experiment, points: Sequence[PointDefinition], inputs: Inp
         backend=inputs.backend,
         redeploy=redeploy,
         repetitions=experiment.repetitions,
-        hosts=(host,),
+        hosts=tuple(dict.fromkeys(host for p in planned for host in p.hosts)),
         points=planned,
         steps=order,
         teardown=experiment.teardown,
         estimate_seconds=seconds,
         disk_bytes=together(p.disk_bytes for p in planned),
-        memory_mib=memory,
-        facts={"cores": inputs.cores, "ram_mib": inputs.ram_mib, "free_disk_bytes": inputs.free_disk_bytes},
+        memory_mib=together(p.memory_mib for p in planned),
+        facts=_facts(planned),
+        needs=needs,
     )
     _refuse_what_does_not_fit(plan, inputs)
-    return dataclasses.replace(plan, warnings=tuple(warnings + _warnings(plan, experiment)))
+    return dataclasses.replace(plan, warnings=tuple(warnings + _warnings(plan, experiment, points, inputs)))
 
 
 def _refuse(points: Sequence[PointDefinition], inputs: Inputs) -> None:
     problems: dict[tuple[str, str], None] = {}
     for point in points:
         problems |= dict.fromkeys(unsupported(point.experiment, inputs.backend))
+        short = list(shortages(point.experiment.infrastructure, inputs.all_hosts, inputs.where))
+        problems |= dict.fromkeys(short)
+        if short:
+            continue
         around = _surroundings(point.experiment, (), inputs)
         for number, step in enumerate(point.experiment.workload):
             here = f"workload.{number}.{step.kind}"
@@ -126,7 +142,7 @@ def _redeploy(experiment: Experiment, points: Sequence[PointDefinition]) -> tupl
     return wish, None
 
 
-def _points(points: Sequence[PointDefinition], host: Host, inputs: Inputs, *, one_range: bool) -> tuple[Point, ...]:
+def _points(points: Sequence[PointDefinition], inputs: Inputs, *, one_range: bool) -> tuple[Point, ...]:
     width = max(2, len(str(len(points))))
     result = []
     offset = 0
@@ -134,19 +150,18 @@ def _points(points: Sequence[PointDefinition], host: Host, inputs: Inputs, *, on
         topology = definition.experiment.topology
         base = topology.network.base_port
         first = (inputs.base_port if base == "auto" else base) + (0 if one_range else offset)
-        offset += process_count(topology)
-        result.append(_point(f"p{number:0{width}d}", definition, host, first, inputs))
+        there = places(definition.experiment.infrastructure, inputs.all_hosts)
+        offset += ports_needed(topology, there)
+        result.append(_point(f"p{number:0{width}d}", definition, there, first, inputs))
     if max(p.port for point in result for p in point.processes) > 65535:
         raise PlanError([("topology.network.base_port", "the ports of all processes do not fit below 65536")])
     return tuple(result)
 
 
-def _point(name: str, definition: PointDefinition, host: Host, first_port: int, inputs: Inputs) -> Point:
+def _point(name: str, definition: PointDefinition, there: Places, first_port: int, inputs: Inputs) -> Point:
     experiment = definition.experiment
     topology = experiment.topology
-    deployment = deploy(
-        topology, point=name, host=host, first_port=first_port, cores=inputs.cores, ram_mib=inputs.ram_mib
-    )
+    deployment = deploy(topology, point=name, there=there, first_port=first_port)
     phases = tuple(_phases(experiment, deployment.collections, inputs))
     needs = estimate.needs(
         deployment.processes,
@@ -154,7 +169,7 @@ def _point(name: str, definition: PointDefinition, host: Host, first_port: int, 
         compressor=topology.storage.block_compressor,
         oplog_mb=topology.storage.oplog_size_mb,
         copies=data_members(topology),
-        cores=inputs.cores,
+        cores=there.cores,
     )
     return Point(
         id=name,
@@ -162,7 +177,7 @@ def _point(name: str, definition: PointDefinition, host: Host, first_port: int, 
         label=_label(definition.axes, experiment),
         topology=topology.kind,
         shards=topology.shards.count if topology.kind == "sharded" else 0,
-        hosts=(host,),
+        hosts=there.hosts,
         processes=deployment.processes,
         replica_sets=deployment.replica_sets,
         collections=deployment.collections,
@@ -170,7 +185,9 @@ def _point(name: str, definition: PointDefinition, host: Host, first_port: int, 
         phases=phases,
         mongodb=topology.mongodb.model_dump(),
         network_compressors=tuple(topology.network.compressors),
-        cache=deployment.cache,
+        cache=deployment.caches[0],
+        caches=deployment.caches,
+        needs=needs.by_host,
         disk_bytes=needs.disk_bytes,
         memory_mib=needs.memory_mib,
         deploy_seconds=needs.deploy_seconds,
@@ -196,7 +213,7 @@ def _phases(experiment: Experiment, collections: Sequence[Collection], inputs: I
 def _surroundings(experiment: Experiment, collections: Sequence[Collection], inputs: Inputs) -> Surroundings:
     return Surroundings(
         topology=experiment.topology,
-        cores=inputs.cores,
+        cores=places(experiment.infrastructure, inputs.all_hosts).client[0].cores,
         key_ranges={c.namespace: len(c.chunks) for c in collections},
         pipelines=inputs.pipelines,
         folder=inputs.folder,
@@ -216,43 +233,87 @@ def _label(axes: Mapping[str, Any], experiment: Experiment) -> str:
     return ", ".join(parts)
 
 
-def _too_much(memory_mib: int, inputs: Inputs) -> bool:
-    return inputs.ram_mib is not None and memory_mib > inputs.ram_mib * _RESERVED_MEMORY
+def _together(points: Sequence[Point], combine: Callable[[Iterable[int]], int]) -> dict[str, HostNeeds]:
+    """What every host has to give at one time: the sum over points that stand side by side, or the largest."""
+    return {
+        host: HostNeeds(
+            disk_bytes=combine([p.needs[host].disk_bytes for p in points if host in p.needs]),
+            memory_mib=combine([p.needs[host].memory_mib for p in points if host in p.needs]),
+        )
+        for host in dict.fromkeys(name for p in points for name in p.needs)
+    }
+
+
+def _facts(points: Sequence[Point]) -> dict[str, Any]:
+    """Of the hosts that bear data, all together; an unknown part makes the sum unknown."""
+    bearing = {p.host for point in points for p in point.processes if p.role not in {"config", "mongos"}}
+    hosts = {host.name: host for point in points for host in point.hosts if host.name in bearing}.values()
+
+    def total(values: list[Any]) -> Any:
+        return None if None in values else sum(values)
+
+    return {
+        "cores": sum(host.cores for host in hosts),
+        "ram_mib": total([host.ram_mib for host in hosts]),
+        "free_disk_bytes": total([host.free_disk_bytes for host in hosts]),
+    }
+
+
+def _too_much(needs: Mapping[str, HostNeeds], inputs: Inputs) -> bool:
+    return any(
+        host.ram_mib is not None
+        and host.name in needs
+        and needs[host.name].memory_mib > host.ram_mib * _RESERVED_MEMORY
+        for host in inputs.all_hosts
+    )
 
 
 def _refuse_what_does_not_fit(plan: Plan, inputs: Inputs) -> None:
     problems = []
-    if inputs.ram_mib is not None:
-        problems += [
-            (
-                "topology.storage.cache",
-                f"{point.label}: {point.cache.processes} × {point.cache.per_process_mib:,.0f} MiB of cache are "
-                f"{point.cache.total_mib:,.0f} MiB, the machine has {inputs.ram_mib:,.0f} MiB of RAM",
-            )
-            for point in plan.points
-            if point.cache.total_mib > inputs.ram_mib
-        ]
-        if not problems and _too_much(plan.memory_mib, inputs):
+    for host in plan.hosts:
+        who = inputs.where if not inputs.hosts else host.name
+        if host.ram_mib is not None:
+            problems += [
+                ("topology.storage.cache", _too_large(point, cache, who, host.ram_mib))
+                for point in plan.points
+                for cache in point.caches
+                if cache.host == host.name and cache.total_mib > host.ram_mib
+            ]
+    for host in plan.hosts if not problems else ():
+        who = inputs.where if not inputs.hosts else host.name
+        needs = plan.needs.get(host.name)
+        if needs is None:
+            continue
+        if host.ram_mib is not None and needs.memory_mib > host.ram_mib * _RESERVED_MEMORY:
             problems.append(
                 (
                     "topology",
-                    f"about {plan.memory_mib:,} MiB of RAM are needed at one time, {inputs.ram_mib:,.0f} MiB are there "
-                    f"({_RESERVED_MEMORY:.0%} may be used); fewer shards, or order.redeploy: per_repetition",
+                    f"about {needs.memory_mib:,} MiB of RAM are needed at one time on {who}, {host.ram_mib:,.0f} MiB "
+                    f"are there ({_RESERVED_MEMORY:.0%} may be used); fewer shards, or "
+                    "order.redeploy: per_repetition",
                 )
             )
-    if inputs.free_disk_bytes is not None and plan.disk_bytes > inputs.free_disk_bytes * 0.95:
-        problems.append(
-            (
-                "workload",
-                f"about {plan.disk_bytes / 1e9:,.1f} GB of disk are needed at one time, "
-                f"{inputs.free_disk_bytes / 1e9:,.1f} GB are free; fewer documents, or --runs-dir on another volume",
+        if host.free_disk_bytes is not None and needs.disk_bytes > host.free_disk_bytes * 0.95:
+            elsewhere = "microshard_folder on another volume" if inputs.hosts else "--runs-dir on another volume"
+            problems.append(
+                (
+                    "workload",
+                    f"about {needs.disk_bytes / 1e9:,.1f} GB of disk are needed at one time on {who}, "
+                    f"{host.free_disk_bytes / 1e9:,.1f} GB are free; fewer documents, or {elsewhere}",
+                )
             )
-        )
     if problems:
-        raise PlanError(problems)
+        raise PlanError(list(dict.fromkeys(problems)))
 
 
-def _warnings(plan: Plan, experiment: Experiment) -> list[str]:
+def _too_large(point: Point, cache: CacheBudget, who: str, ram_mib: float) -> str:
+    return (
+        f"{point.label}: {cache.processes} × {cache.per_process_mib:,.0f} MiB of cache are "
+        f"{cache.total_mib:,.0f} MiB, {who} has {ram_mib:,.0f} MiB of RAM"
+    )
+
+
+def _warnings(plan: Plan, experiment: Experiment, points: Sequence[PointDefinition], inputs: Inputs) -> list[str]:
     cores = plan.facts["cores"]
     most = max(p.shards for p in plan.points)
     warnings = []
@@ -267,4 +328,23 @@ def _warnings(plan: Plan, experiment: Experiment) -> list[str]:
         warnings.append(
             "the cache is the same per process, so more shards also means more cache: this measures RAM too"
         )
+    if plan.backend != "local":
+        warnings += _placement_warnings(plan, points, inputs)
     return warnings
+
+
+def _placement_warnings(plan: Plan, points: Sequence[PointDefinition], inputs: Inputs) -> list[str]:
+    warnings: dict[str, None] = {}
+    for definition in points:
+        infrastructure = definition.experiment.infrastructure
+        warnings |= dict.fromkeys(remarks(definition.experiment.topology, places(infrastructure, inputs.all_hosts)))
+    for point in plan.points:
+        share = uneven([p.host for p in point.processes if p.role not in {"config", "mongos"}])
+        if share:
+            warnings[f"{point.label}: data-bearing processes are not spread evenly ({share}), nor are their caches"] = (
+                None
+            )
+    idle = [host.name for host in inputs.all_hosts if host not in plan.hosts]
+    if idle:
+        warnings[f"not used by this experiment: {', '.join(idle)} of {inputs.where}"] = None
+    return list(warnings)

@@ -9,7 +9,9 @@ from microshard.plan.model import CacheBudget
 OPTION_MINIMUM_MIB = 256.0
 
 
-def budget(cache: Cache, processes: int, ram_mib: float | None, own_mib: float = 0.0) -> CacheBudget:
+def budget(
+    cache: Cache, processes: int, ram_mib: float | None, own_mib: float = 0.0, host: str = "local"
+) -> CacheBudget:
     """Share out the cache of one host among its data-bearing processes; `own_mib` is what others have beside it.
 
     Amounts are MiB. The total never exceeds what the policy grants the host: shares are rounded down
@@ -21,7 +23,7 @@ def budget(cache: Cache, processes: int, ram_mib: float | None, own_mib: float =
         each = cache.value / max(processes, 1)
     else:
         if ram_mib is None:
-            raise ValueError("topology.storage.cache: a fraction of RAM needs to know the host's RAM")
+            raise ValueError(f"topology.storage.cache: a fraction of RAM needs to know the RAM of {host}")
         each = cache.value * ram_mib / max(processes, 1)
     each = int(each * 1024) / 1024  # rounded down to whole KiB, the unit of the configuration string
     return CacheBudget(
@@ -32,4 +34,5 @@ def budget(cache: Cache, processes: int, ram_mib: float | None, own_mib: float =
         ram_mib=ram_mib,
         through_config_string=each < OPTION_MINIMUM_MIB,
         own_mib=own_mib,
+        host=host,
     )

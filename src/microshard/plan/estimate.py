@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from microshard.definition.phase import Expected
 from microshard.definition.workload import WorkloadStep
-from microshard.plan.model import Process
+from microshard.plan.model import HostNeeds, Process
 
 MIB = 1024 * 1024
 INDEX_BYTES_PER_DOCUMENT = 14  # _id index with prefix compression
@@ -30,6 +30,7 @@ class Needs:
     deploy_seconds: float
     load_seconds: float
     measure_seconds: float
+    by_host: dict[str, HostNeeds]
 
 
 def needs(
@@ -50,19 +51,15 @@ def needs(
     if any(p.replica_set for p in data_bearing):
         # The oplog holds each insert once more, compressed by snappy, up to its size.
         oplog = min(int(raw * COMPRESSION["snappy"] * copies), oplog_mb * MIB * len(data_bearing))
-    disk = (
-        int(raw * COMPRESSION[compressor] * copies)
-        + documents * INDEX_BYTES_PER_DOCUMENT * copies
-        + oplog
-        + PROCESS_DISK_BYTES["mongod"] * len(mongods)
-        + PROCESS_DISK_BYTES["mongos"] * (len(processes) - len(mongods))
-    )
-    cached = sum(min(p.cache_mib or 0.0, raw * copies / MIB / len(data_bearing)) for p in data_bearing)
-    memory = (
-        PROCESS_MEMORY_MIB["mongod"] * len(mongods)
-        + PROCESS_MEMORY_MIB["mongos"] * (len(processes) - len(mongods))
-        + int(cached)
-    )
+    data = int(raw * COMPRESSION[compressor] * copies) + documents * INDEX_BYTES_PER_DOCUMENT * copies + oplog
+    by_host = {
+        host: _host_needs(
+            [p for p in processes if p.host == host],
+            data_bytes=data / len(data_bearing),
+            cached_mib=raw * copies / MIB / len(data_bearing),
+        )
+        for host in dict.fromkeys(p.host for p in processes)
+    }
     workers = min(max(len(data_bearing) // copies, 1), cores)
     loaded = sum(step.phase.adds() for step in workload if step.kind == "load")
     expected = Expected(documents=loaded, workers=workers, cores=cores, copies=copies)
@@ -70,9 +67,23 @@ def needs(
     for step in workload:
         seconds[step.kind == "load"] += step.phase.seconds(expected)
     return Needs(
-        disk_bytes=disk,
-        memory_mib=memory,
+        disk_bytes=sum(n.disk_bytes for n in by_host.values()),
+        memory_mib=sum(n.memory_mib for n in by_host.values()),
         deploy_seconds=2.5 + 0.8 * len(processes) / cores,
         load_seconds=seconds[True],
         measure_seconds=seconds[False],
+        by_host=by_host,
     )
+
+
+def _host_needs(processes: Sequence[Process], *, data_bytes: float, cached_mib: float) -> HostNeeds:
+    """What the processes of one host need; `data_bytes` and `cached_mib` of each data-bearing one."""
+    disk = memory = 0.0
+    for process in processes:
+        kind = "mongos" if process.role == "mongos" else "mongod"
+        disk += PROCESS_DISK_BYTES[kind]
+        memory += PROCESS_MEMORY_MIB[kind]
+        if process.role not in {"mongos", "config"}:
+            disk += data_bytes
+            memory += min(process.cache_mib or 0.0, cached_mib)
+    return HostNeeds(disk_bytes=int(disk), memory_mib=int(memory))

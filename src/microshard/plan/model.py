@@ -21,8 +21,11 @@ class Host:
     """A machine of the run. On the local backend every group lives on the one host `local`."""
 
     name: str
-    address: str
+    address: str  # as the other hosts reach it; on the local backend loopback
     groups: tuple[str, ...]
+    cores: int = 1
+    ram_mib: float | None = None
+    free_disk_bytes: int | None = None  # where the run's folder lies
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +134,14 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
+class HostNeeds:
+    """What a host has to give a point, estimated."""
+
+    disk_bytes: int
+    memory_mib: int
+
+
+@dataclass(frozen=True, slots=True)
 class CacheBudget:
     """How the WiredTiger caches of the data-bearing processes of one host add up."""
 
@@ -141,6 +152,7 @@ class CacheBudget:
     ram_mib: float | None  # None when the host's RAM is not known
     through_config_string: bool  # below 0.25 GB, mongod's own option refuses the value
     own_mib: float = 0.0  # of members that have a cache of their own and are not among `processes`; part of the total
+    host: str = "local"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +172,15 @@ class Point:
     phases: tuple[Phase, ...]
     mongodb: dict[str, Any]  # source, version, path
     network_compressors: tuple[str, ...]
-    cache: CacheBudget
+    cache: CacheBudget  # of the first data-bearing host; `caches` has those of all
     disk_bytes: int  # estimate: data, indexes, oplog and journal of all processes
     memory_mib: int  # estimate of resident memory of all processes
     deploy_seconds: float  # estimates
     load_seconds: float
     measure_seconds: float  # of one repetition
     zones: tuple[Zone, ...] = ()
+    caches: tuple[CacheBudget, ...] = ()  # one a host that bears data
+    needs: dict[str, HostNeeds] = field(default_factory=dict)  # host → its part of disk_bytes and memory_mib
 
     @property
     def connection_string(self) -> str:
@@ -209,9 +223,10 @@ class Plan:
     teardown: str
     warnings: tuple[str, ...] = ()
     estimate_seconds: float = 0.0
-    disk_bytes: int = 0  # most that is on disk at one time
-    memory_mib: int = 0  # most that is resident at one time
-    facts: dict[str, Any] = field(default_factory=dict)  # cores, ram_mib, free_disk_bytes the plan was made for
+    disk_bytes: int = 0  # most that is on disk at one time, on all hosts together
+    memory_mib: int = 0  # most that is resident at one time, on all hosts together
+    facts: dict[str, Any] = field(default_factory=dict)  # cores, ram_mib, free_disk_bytes of all data-bearing hosts
+    needs: dict[str, HostNeeds] = field(default_factory=dict)  # host → most it has to give at one time
 
     def point(self, point_id: str) -> Point:
         """The point with this id; KeyError if there is none."""

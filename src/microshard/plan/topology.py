@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -24,6 +25,7 @@ from microshard.plan.model import (
     Zone,
     ZoneRange,
 )
+from microshard.plan.placement import Places, host_of
 
 _ARBITER_CACHE_MIB = 64.0  # it bears no data: its share is better with the others
 _DEFAULT = MemberDefinition()
@@ -38,6 +40,8 @@ class _Slot:
     replica_set: str | None
     member: MemberDefinition = _DEFAULT
     added: bool = True  # False: its set is a shard that a phase adds
+    number: int = 1  # of its shard or of the mongos, from 1
+    place: int = 1  # in its replica set, from 1
 
     @property
     def bears_data(self) -> bool:
@@ -57,32 +61,35 @@ class Deployment:
     replica_sets: tuple[ReplicaSet, ...]
     collections: tuple[Collection, ...]
     zones: tuple[Zone, ...]
-    cache: CacheBudget
+    caches: tuple[CacheBudget, ...]  # one a host that bears data
 
 
-def deploy(
-    topology: Topology, *, point: str, host: Host, first_port: int, cores: int, ram_mib: float | None
-) -> Deployment:
-    """Lay a topology out on one host, ports from `first_port` on, one each and without a gap."""
+def deploy(topology: Topology, *, point: str, there: Places, first_port: int) -> Deployment:
+    """Lay a topology out on its hosts; on each host ports from `first_port` on, one each and without a gap.
+
+    Raises ValueError when the cache is a share of a RAM that is not known.
+    """
     slots = _slots(topology)
-    data_bearing = [s for s in slots if s.bears_data]
-    own = [s.own_cache_mib for s in slots if s.own_cache_mib is not None]
-    sharing = sum(s.own_cache_mib is None for s in data_bearing)
-    cache = budget(topology.storage.cache, sharing, ram_mib, sum(own))
-    processes = tuple(
-        _process(
-            slot,
-            topology,
-            folder=f"deployments/{point}/{slot.name}",
-            host=host,
-            port=first_port + offset,
-            cache_mib=cache.per_process_mib,
-            cpu_share=cores / len(data_bearing),
+    placed = [(slot, host_of(slot, there)) for slot in slots]
+    bearing = Counter(host.name for slot, host in placed if slot.bears_data)
+    caches = {host.name: _budget(topology, host, placed) for slot, host in placed if slot.bears_data}
+    used: Counter[str] = Counter()
+    processes = []
+    for slot, host in placed:
+        processes.append(
+            _process(
+                slot,
+                topology,
+                folder=f"deployments/{point}/{slot.name}",
+                host=host,
+                port=first_port + used[host.name],
+                cache_mib=caches[host.name].per_process_mib if slot.bears_data else None,
+                cpu_share=host.cores / bearing[host.name] if slot.bears_data else 0.0,
+            )
         )
-        for offset, slot in enumerate(slots)
-    )
+        used[host.name] += 1
     return Deployment(
-        processes=processes,
+        processes=tuple(processes),
         replica_sets=_replica_sets(slots, processes),
         collections=tuple(
             _collection(c, topology.shards.initial or topology.shards.count) for c in topology.collections
@@ -95,13 +102,21 @@ def deploy(
             )
             for z in topology.zones
         ),
-        cache=cache,
+        caches=tuple(caches.values()),
     )
 
 
-def process_count(topology: Topology) -> int:
-    """How many processes, and so ports, the topology has."""
-    return len(_slots(topology))
+def _budget(topology: Topology, host: Host, placed: Sequence[tuple[_Slot, Host]]) -> CacheBudget:
+    """The cache of one host among the processes it bears data with; some may have a cache apart from the policy."""
+    here = [slot for slot, other in placed if other == host]
+    own = sum(slot.own_cache_mib for slot in here if slot.own_cache_mib is not None)
+    sharing = sum(slot.bears_data and slot.own_cache_mib is None for slot in here)
+    return budget(topology.storage.cache, sharing, host.ram_mib, own, host.name)
+
+
+def ports_needed(topology: Topology, there: Places) -> int:
+    """How many ports the topology takes on the host that has most of its processes."""
+    return max(Counter(host_of(slot, there).name for slot in _slots(topology)).values())
 
 
 def _slots(topology: Topology) -> list[_Slot]:
@@ -109,16 +124,16 @@ def _slots(topology: Topology) -> list[_Slot]:
         return [_Slot("mongod1", "standalone", None)]
     if topology.kind == "replica_set":
         members = listed(topology.replica_set.members)
-        return [_Slot(f"rs0-{n}", "member", "rs0", member) for n, member in enumerate(members, start=1)]
-    slots = [_Slot(f"mongos{n}", "mongos", None) for n in range(1, topology.mongos.count + 1)]
-    slots += [_Slot(f"config{n}", "config", "config") for n in range(1, topology.config_servers.members + 1)]
+        return [_Slot(f"rs0-{n}", "member", "rs0", member, place=n) for n, member in enumerate(members, start=1)]
+    slots = [_Slot(f"mongos{n}", "mongos", None, number=n) for n in range(1, topology.mongos.count + 1)]
+    slots += [_Slot(f"config{n}", "config", "config", place=n) for n in range(1, topology.config_servers.members + 1)]
     members = listed(topology.shards.members)
     for number in range(1, topology.shards.count + 1):
         shard = shard_name(number)
         added = number <= (topology.shards.initial or topology.shards.count)
         for place, member in enumerate(members, start=1):
             name = shard if len(members) == 1 else f"{shard}-{place}"
-            slots.append(_Slot(name, "shard", shard, member, added))
+            slots.append(_Slot(name, "shard", shard, member, added, number, place))
     return slots
 
 
@@ -128,9 +143,11 @@ def shard_name(number: int) -> str:
 
 
 def _process(
-    slot: _Slot, topology: Topology, *, folder: str, host: Host, port: int, cache_mib: float, cpu_share: float
+    slot: _Slot, topology: Topology, *, folder: str, host: Host, port: int, cache_mib: float | None, cpu_share: float
 ) -> Process:
     is_mongos = slot.role == "mongos"
+    # The embedded mongos listens on loopback only, so it is on the client host and the client reaches it there.
+    alone = is_mongos and topology.mongodb.source == "embedded"
     if is_mongos:
         cache: float | None = None
     elif slot.role == "config":
@@ -141,7 +158,7 @@ def _process(
         name=slot.name,
         role=slot.role,
         host=host.name,
-        address=host.address,
+        address="127.0.0.1" if alone else host.address,
         port=port,
         folder=folder,
         db_path=None if is_mongos else f"{folder}/data",
@@ -150,7 +167,7 @@ def _process(
         pid_path=f"{folder}/pid",
         replica_set=slot.replica_set,
         cache_mib=cache,
-        cpu_share=cpu_share if slot.bears_data else 0.0,
+        cpu_share=cpu_share,
         options=_options(slot, topology),
     )
 

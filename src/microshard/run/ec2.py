@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,13 @@ from microshard.cloud.outlook import DEFAULT_REGION, Outlook, outlook
 from microshard.cloud.plan import Broken
 from microshard.definition.check import Checker
 from microshard.definition.errors import DefinitionError
+from microshard.definition.infrastructure import HostGroup
 from microshard.definition.load import Loaded, load
 from microshard.definition.matrix import PointDefinition, expand
 from microshard.plan import Inputs
-from microshard.plan.model import Plan
+from microshard.plan.model import Host, Plan
 from microshard.plan.order import host_by_host
+from microshard.plan.placement import GROUPS
 from microshard.run.prepare import key_path, made_plan, pipelines
 
 
@@ -65,12 +67,32 @@ def foresee(path: Path, *, scale: str | None = None, overrides: Mapping[str, Any
 
 
 def _inputs(points: Sequence[PointDefinition], path: Path) -> Inputs:
-    """The shard hosts' cores and RAM, from the dated table; of a type it does not know, too little is assumed."""
-    wanted = {p.experiment.infrastructure.shard_hosts.instance_type for p in points}
-    known = [facts for facts in (instances.find(name) for name in wanted if name) if facts is not None]
+    """The hosts as they will be named, with the smallest type's cores and RAM from the dated table.
+
+    They have no address yet: their names stand for it. Of a type the table does not know too little is assumed.
+    """
+    groups: dict[str, list[HostGroup]] = {}
+    for point in points:
+        for name in GROUPS:
+            group: HostGroup | None = getattr(point.experiment.infrastructure, name)
+            if group is not None:
+                groups.setdefault(name, []).append(group)
     return Inputs(
-        cores=min((f.vcpus for f in known), default=1),
-        ram_mib=min((f.memory_mib for f in known), default=None),
+        hosts=tuple(host for name, wishes in groups.items() for host in _hosts(name, wishes)),
         pipelines=pipelines(path),
         backend="ec2",
+        where="EC2",
     )
+
+
+def _hosts(name: str, wishes: Sequence[HostGroup]) -> Iterator[Host]:
+    found = [instances.find(wish.instance_type) for wish in wishes if wish.instance_type]
+    known = [facts for facts in found if facts is not None]
+    for number in range(1, max(wish.count for wish in wishes) + 1):
+        yield Host(
+            name=f"{name}-{number}",
+            address=f"{name}-{number}",
+            groups=(name,),
+            cores=min((f.vcpus for f in known), default=1),
+            ram_mib=min((f.memory_mib for f in known), default=None),
+        )

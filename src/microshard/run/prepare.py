@@ -25,7 +25,8 @@ from microshard.embedded import binary
 from microshard.errors import PlaceError
 from microshard.plan import Inputs, PlanError, build
 from microshard.plan.model import Plan, Point, Step
-from microshard.plan.topology import process_count
+from microshard.plan.placement import Places, places
+from microshard.plan.topology import ports_needed
 from microshard.run import place
 from microshard.run.folder import RunFolder, write_atomic, write_json
 
@@ -62,7 +63,7 @@ def prepared(
         backend=backend,
         folder=path.absolute().parent,
     )
-    ports = sum(process_count(p.experiment.topology) for p in points)
+    ports = sum(ports_needed(p.experiment.topology, _there(p, inputs)) for p in points)
     try:
         with place.port_block(ports) as base:
             yield Prepared(loaded, made_plan(loaded, points, dataclasses.replace(inputs, base_port=base)), path)
@@ -70,6 +71,10 @@ def prepared(
         if error.errno is not None:
             raise
         raise PlaceError(f"{error}; give topology.network.base_port a range of your own") from error
+
+
+def _there(point: PointDefinition, inputs: Inputs) -> Places:
+    return places(point.experiment.infrastructure, inputs.all_hosts)
 
 
 def made_plan(loaded: Loaded, points: Sequence[PointDefinition], inputs: Inputs) -> Plan:

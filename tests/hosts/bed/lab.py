@@ -160,8 +160,9 @@ class Bed:
             self._save()
         (self.folder / "known_hosts").write_text("".join(f"{m.public_key}\n" for m in self.machines), encoding="ascii")
         self.write_inventory()
+        booted = "systemctl is-system-running | grep -qE 'running|degraded'"
         for machine in self.machines:
-            machine.await_ssh(self.inside(["ssh", *self.ssh_options, f"{LAB}@{machine.address}", "true"]))
+            machine.await_ssh(self.inside(["ssh", *self.ssh_options, f"{LAB}@{machine.address}", booted]))
 
     def _network(self) -> None:
         command("ip", "netns", "add", self.namespace)

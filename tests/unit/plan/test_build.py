@@ -111,7 +111,7 @@ def test_what_the_backend_cannot_do_is_refused_and_never_ignored(planned, change
 
 def test_more_cache_than_ram_is_refused_with_its_arithmetic(planned):
     topology = {"storage": {"cache": {"policy": "per_process_mb", "value": 1024}}}
-    with pytest.raises(PlanError, match=r"8 × 1,024 MiB of cache are 8,192 MiB, the machine has 4,096 MiB"):
+    with pytest.raises(PlanError, match=r"8 × 1,024 MiB of cache are 8,192 MiB, this machine has 4,096 MiB"):
         planned([8], Inputs(cores=2, ram_mib=4096.0), topology=topology)
 
 
