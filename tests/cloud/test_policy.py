@@ -6,6 +6,9 @@ import json
 import re
 from pathlib import Path
 
+from microshard.cloud import quota
+from microshard.cloud.examine import _TRIALS
+
 from .fleets import FULL, Lab, client
 from .strict import Fault
 
@@ -24,6 +27,7 @@ def test_every_call_is_in_the_policy_and_no_permission_is_unused(lab: Lab) -> No
     lab.spec = FULL
     admin = client(lab.simulation.url)
     lab.simulation.policy = policy
+    quota.ask(lab.api(), [("c5.large", "on_demand")])
     # A life with everything in it: three groups, spot, placement, a zone without room, things left behind.
     lab.simulation.inject(Fault("RunInstances", "InsufficientInstanceCapacity", skip=1))
     fleet = lab.provision()
@@ -38,6 +42,11 @@ def test_every_call_is_in_the_policy_and_no_permission_is_unused(lab: Lab) -> No
     assert removal.clean, removal.errors
     assert removal.errors == []
     assert lab.simulation.permissions - by_hand == policy
+
+
+def test_the_doctor_tries_every_permission_of_ec2_in_the_policy() -> None:
+    tried = {f"ec2:{''.join(part.capitalize() for part in action.split('_'))}" for action, _ in _TRIALS}
+    assert tried | {"ec2:CreateTags", "ssm:GetParameter", "servicequotas:GetServiceQuota"} == documented()
 
 
 def test_without_any_one_permission_something_is_refused(lab: Lab) -> None:

@@ -17,6 +17,8 @@ _COMMANDS = {
     "up": "Start a point of an experiment and leave it running.",
     "status": "Show what is running.",
     "down": "Stop what is running and remove its data.",
+    "gc": "Remove what runs have left behind.",
+    "doctor": "Ask whether a place is fit for experiments.",
     "report": "Write the report of a run again.",
     "compare": "Compare runs point by point.",
     "schema": "Print the JSON schema of experiment files.",

@@ -151,11 +151,27 @@ def default_region() -> str | None:
     return str(found) if found else None
 
 
+@functools.cache
+def _models() -> Any:
+    """The descriptions of AWS's services, read once: EC2's takes 0.2 s."""
+    import botocore.loaders  # type: ignore[import-untyped]  # noqa: PLC0415
+
+    return botocore.loaders.create_loader()
+
+
+def _botocore_session() -> Any:
+    import botocore.session  # noqa: PLC0415
+
+    session = botocore.session.get_session()
+    session.register_component("data_loader", _models())
+    return session
+
+
 def _session(boto3: Any, region: str, profile: str | None) -> Any:
     from botocore.exceptions import BotoCoreError  # noqa: PLC0415
 
     try:
-        session = boto3.Session(region_name=region, profile_name=profile)
+        session = boto3.Session(region_name=region, profile_name=profile, botocore_session=_botocore_session())
         known: list[str] = session.get_available_regions("ec2")
     except BotoCoreError as error:
         raise CloudError("session", "NoCredentials", f"{error}.") from error

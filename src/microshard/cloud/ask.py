@@ -42,7 +42,7 @@ def account(infrastructures: Iterable[Infrastructure], region: str, patience: Pa
     Never raises for AWS: without credentials or a network the plan is made all the same, and says what it lacks.
     """
     asked = Asked()
-    if not _may_have_credentials():
+    if not may_have_credentials():
         asked.notes.append("not asked (no AWS credentials)")
         return asked
     by_region: dict[str, dict[GroupSpec, None]] = {}
@@ -78,7 +78,7 @@ def _images(api: Api, groups: Sequence[GroupSpec]) -> Mapping[str, str]:
     return found
 
 
-def _may_have_credentials() -> bool:
+def may_have_credentials() -> bool:
     """Whether the AWS configuration of this machine has credentials, looked for as the AWS CLI does."""
     import botocore.session  # type: ignore[import-untyped]  # noqa: PLC0415 (0.2 s that only EC2 should pay)
     from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]  # noqa: PLC0415

@@ -124,6 +124,7 @@ def _listed(api: Api, kind: Kind, filters: list[dict[str, Any]]) -> list[Thing]:
         entries = [instance for reservation in entries for instance in reservation.get("Instances", ())]
     things = []
     for entry in entries:
-        tags = {tag["Key"]: tag.get("Value", "") for tag in entry.get("Tags", ())}
+        # Network interfaces alone call them TagSet.
+        tags = {tag["Key"]: tag.get("Value", "") for tag in entry.get("Tags", entry.get("TagSet", ()))}
         things.append(Thing(kind.name, str(entry[kind.id]), tags, entry))
     return things

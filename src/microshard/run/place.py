@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
 import os
 import platform
+import re
 import shutil
 import socket
 from collections.abc import Iterator
@@ -37,6 +39,15 @@ def memory_mib(key: str = "MemTotal") -> float:
         with contextlib.suppress(OSError, ValueError):
             value = min(value, int(Path(limit).read_text(encoding="ascii")) / 2**20)
     return value
+
+
+def user() -> str:
+    """Who runs this: the owner of what is made where no other is named. Only what fits a tag of EC2."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # a number without a name, in a container
+        name = f"uid-{os.getuid()}"
+    return re.sub(r"[^A-Za-z0-9._@+-]", "-", name)[:64]
 
 
 def cores() -> int:

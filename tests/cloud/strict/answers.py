@@ -59,12 +59,12 @@ def ssm(call: Call, region: Region, body: bytes) -> Answer:
 
 
 def service_quota(call: Call, body: bytes, vcpus: int | None) -> Answer:
-    """GetServiceQuota for the vCPUs of EC2. Raises ApiError."""
+    """GetServiceQuota for the vCPUs of EC2 and the VPCs of a region. Raises ApiError."""
     wish = json.loads(body)
-    if call.action != "GetServiceQuota" or wish.get("ServiceCode") != "ec2":
+    if call.action != "GetServiceQuota" or wish.get("ServiceCode") not in {"ec2", "vpc"}:
         raise ApiError("NoSuchResourceException", call.action)
-    value = float(DEFAULT_QUOTA if vcpus is None else vcpus)
-    quota = {"ServiceCode": "ec2", "QuotaCode": wish["QuotaCode"], "Value": value, "Unit": "None"}
+    value = 5.0 if wish["ServiceCode"] == "vpc" else float(DEFAULT_QUOTA if vcpus is None else vcpus)
+    quota = {"ServiceCode": wish["ServiceCode"], "QuotaCode": wish["QuotaCode"], "Value": value, "Unit": "None"}
     return Answer(json.dumps({"Quota": quota}).encode(), 200, "application/x-amz-json-1.1")
 
 

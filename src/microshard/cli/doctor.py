@@ -1,0 +1,29 @@
+"""`microshard doctor`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from microshard.errors import EXIT_PLACE
+
+_MARKS = {"ok": "ok", "note": "note", "wrong": "WRONG", "unknown": "?"}
+
+
+@click.command("doctor")
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+@click.option("--on", "places", multiple=True, type=click.Choice(["ec2"]), default=["ec2"], help="Where to look.")
+@click.option("--region", metavar="REGION", help="EC2 region; that of FILE or of the AWS configuration when left out.")
+def command(file: Path | None, places: tuple[str, ...], region: str | None) -> int:
+    """Ask whether a place is fit for experiments, or for the one in FILE; make nothing."""
+    from microshard.doctor import EXAMINATIONS, Question
+
+    wrong = False
+    for place in places:
+        for finding in EXAMINATIONS[place](Question(file, region)):
+            wrong = wrong or finding.state == "wrong"
+            click.echo(f"{_MARKS[finding.state]:5}  {finding.what}: {finding.told}")
+            if finding.remedy and finding.state != "ok":
+                click.echo(f"       → {finding.remedy}")
+    return EXIT_PLACE if wrong else 0

@@ -1,0 +1,42 @@
+"""Whether a place is fit for an experiment: one examination for each kind of place, each a row of findings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+State = Literal["ok", "note", "wrong", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    what: str
+    state: State
+    told: str
+    remedy: str = ""  # what to do, unless all is well
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is examined, and for what."""
+
+    file: Path | None = None  # an experiment; None: the place in general
+    region: str | None = None
+    owner: str | None = None
+
+
+Examination = Callable[[Question], Iterator[Finding]]
+
+
+def _ec2(question: Question) -> Iterator[Finding]:
+    from microshard.cloud.examine import examine  # noqa: PLC0415 (boto3 only where EC2 is meant)
+
+    return examine(question)
+
+
+# Place → its examination; none makes or changes anything.
+EXAMINATIONS: dict[str, Examination] = {"ec2": _ec2}
