@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
-from microshard.definition.base import Model
+from microshard.definition.base import InWords, Model
 from microshard.definition.ec2 import Ec2, Image, InstanceType, Market
 
 # Limits of EBS volume types as published by AWS (EBS volume types, user guide): GiB and IOPS.
@@ -22,17 +22,41 @@ _IOPS = {"gp3": (3000, 80000), "io1": (100, 64000), "io2": (100, 256000)}
 _IOPS_PER_GIB = {"gp3": 500, "io1": 50, "io2": 1000}
 
 
+# A device is named, never guessed: by path or by serial number.
+DeviceName = Annotated[
+    str,
+    StringConstraints(pattern=r"^(/dev/[^ ]+|serial:[^ ]+)$"),
+    InWords("a path below /dev such as /dev/disk/by-id/…, or serial: and a serial number"),
+]
+
+
 class Volume(Model):
     """A volume of a host and what it can deliver."""
 
-    type: Literal["gp2", "gp3", "io1", "io2", "st1", "standard", "instance_store", "emulated"] = "gp3"
-    """Kind of volume: an EBS volume type, the instance's own NVMe, or a throttled loop device."""
+    type: Literal["gp2", "gp3", "io1", "io2", "st1", "standard", "instance_store", "existing", "emulated"] = "gp3"
+    """Kind of volume: an EBS volume type, the instance's own NVMe, a device of a host you have, or a throttled loop
+    device on this machine."""
     size_gib: Annotated[int, Field(ge=1, le=65536, json_schema_extra={"unit": "GiB"})] = 100
     """Size of the volume."""
     iops: Annotated[int, Field(ge=1, le=256000, json_schema_extra={"unit": "IOPS"})] | None = None
     """Provisioned IOPS (gp3, io1, io2) or the limit of an emulated volume; null for the type's own rate."""
     throughput_mibps: Annotated[int, Field(ge=1, le=2000, json_schema_extra={"unit": "MiB/s"})] | None = None
     """Provisioned throughput (gp3) or the limit of an emulated volume; null for the type's own rate."""
+    filesystem: Literal["xfs", "ext4"] = "xfs"
+    """Filesystem, on the whole device without partitions. The MongoDB production notes recommend XFS for WiredTiger."""
+    lazy_init: bool = False
+    """Leave ext4's inode tables and journal to be initialised by a kernel thread later, beside the measurement; mkfs is
+    done sooner."""
+    policy: Literal["single", "raid0", "per_shard"] = "single"
+    """One device; RAID 0 (mdadm) over `count` devices; or `count` devices of which each shard of a host gets its own,
+    in turns."""
+    count: Annotated[int, Field(ge=1, le=24)] = 1
+    """Devices of the policies raid0 and per_shard."""
+    devices: list[DeviceName] = []
+    """Devices of hosts you have: `/dev/disk/by-id/…`, another path below /dev, or `serial:` and the serial number
+    (`vol-…` for an EBS volume). A host's own `microshard_volumes` in the inventory comes before it."""
+    overwrite: list[str] = []
+    """Serial numbers of devices that may be formatted although they carry something that is not microshard's."""
 
     @model_validator(mode="after")
     def _within_the_type(self) -> Volume:
@@ -52,7 +76,23 @@ class Volume(Model):
             raise ValueError(f"iops: {self.type} volumes need provisioned IOPS")
         if self.throughput_mibps is not None and self.type not in {"gp3", "emulated"}:
             raise ValueError(f"throughput_mibps: only gp3 and emulated volumes take it, not {self.type}")
+        self._within_the_policy()
         return self
+
+    def _within_the_policy(self) -> None:
+        """Raises ValueError for what the policy, the filesystem and the type do not allow together."""
+        if self.lazy_init and self.filesystem != "ext4":
+            raise ValueError(f"lazy_init: {self.filesystem} has nothing to initialise later, only ext4 has")
+        if self.policy == "single" and self.count != 1:
+            raise ValueError(f"count: {self.count} devices need policy raid0 or per_shard")
+        if self.policy == "raid0" and self.count < 2:
+            raise ValueError("count: raid0 needs two devices or more")
+        if self.devices and self.type not in {"existing", "instance_store"}:
+            raise ValueError(f"devices: {self.type} volumes are found by their own serial number; type: existing takes it")
+        if self.devices and len(self.devices) != self.count:
+            raise ValueError(f"devices: {len(self.devices)} are named, count is {self.count}")
+        if len(set(self.devices)) != len(self.devices):
+            raise ValueError("devices: one is named twice")
 
 
 class Volumes(Model):
@@ -65,18 +105,59 @@ class Volumes(Model):
     log: Volume | None = None
     """Volume of the mongod logs."""
 
+    def named(self) -> list[tuple[str, Volume]]:
+        """The volumes there are, with what they hold: data, journal, log."""
+        pairs = (("data", self.data), ("journal", self.journal), ("log", self.log))
+        return [(name, volume) for name, volume in pairs if volume is not None]
+
 
 class Kernel(Model):
-    """Settings of the host's kernel; null leaves a setting as it is."""
+    """Settings of the host's kernel; null leaves a setting as it is.
 
+    What is set is kept over a reboot, read back, recorded with the results, and put back at teardown.
+    """
+
+    production_notes: bool = False
+    """Set what the MongoDB production notes recommend for the version, wherever a setting here is null."""
     readahead_sectors: (
-        Annotated[int, Field(ge=0, le=65536, json_schema_extra={"unit": "sectors of 512 bytes"})] | None
+        Annotated[int, Field(ge=0, le=65536, multiple_of=8, json_schema_extra={"unit": "sectors of 512 bytes"})] | None
     ) = None
-    """Readahead of the data volumes, as in `blockdev --setra`."""
+    """Readahead of the data volumes, as in `blockdev --setra`; the kernel keeps whole pages of 8 sectors."""
     transparent_huge_pages: Literal["never", "madvise", "always"] | None = None
-    """Transparent huge pages, with defrag set alike."""
+    """Transparent huge pages, with defrag set alike unless it has a value of its own."""
+    transparent_huge_pages_defrag: Literal["never", "madvise", "defer", "defer+madvise", "always"] | None = None
+    """When the kernel compacts memory to make huge pages; null takes the value of transparent_huge_pages."""
     swappiness: Annotated[int, Field(ge=0, le=200)] | None = None
     """`vm.swappiness`."""
+    max_map_count: Annotated[int, Field(ge=65530, le=2147483647)] | None = None
+    """`vm.max_map_count`: memory areas of a process; mongod needs two per connection."""
+    zone_reclaim_mode: Annotated[int, Field(ge=0, le=7)] | None = None
+    """`vm.zone_reclaim_mode`: whether a NUMA node frees its own page cache before it uses another node's memory."""
+    overcommit_memory: Annotated[int, Field(ge=0, le=2)] | None = None
+    """`vm.overcommit_memory`."""
+    dirty_ratio: Annotated[int, Field(ge=1, le=100, json_schema_extra={"unit": "% of RAM"})] | None = None
+    """`vm.dirty_ratio`: dirty pages at which a writer has to wait."""
+    dirty_background_ratio: Annotated[int, Field(ge=0, le=100, json_schema_extra={"unit": "% of RAM"})] | None = None
+    """`vm.dirty_background_ratio`: dirty pages at which the kernel begins to write."""
+    tcp_keepalive_s: Annotated[int, Field(ge=1, le=32767, json_schema_extra={"unit": "s"})] | None = None
+    """`net.ipv4.tcp_keepalive_time`."""
+    somaxconn: Annotated[int, Field(ge=1, le=2147483647)] | None = None
+    """`net.core.somaxconn`: connections that may wait for mongod to accept them."""
+    open_files: Annotated[int, Field(ge=1024, le=1048576)] | None = None
+    """Limit of open files and processes of the user that runs mongod (`nofile`, `nproc`)."""
+    time_sync: bool | None = None
+    """Whether a time service must be running; false stops it while the run lasts."""
+    cpu_governor: Literal["performance", "powersave", "schedutil", "ondemand", "conservative"] | None = None
+    """CPU frequency governor; refused on a host whose CPUs have none."""
+    smt: bool | None = None
+    """Whether both threads of a core are used; refused on a host where it cannot be changed."""
+
+    @model_validator(mode="after")
+    def _belong_together(self) -> Kernel:
+        low, high = self.dirty_background_ratio, self.dirty_ratio
+        if low is not None and high is not None and low >= high:
+            raise ValueError(f"dirty_background_ratio: {low} must be below dirty_ratio, {high}")
+        return self
 
 
 class Numa(Model):

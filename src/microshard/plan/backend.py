@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from microshard.definition.experiment import Experiment
-from microshard.definition.infrastructure import HostGroup
+from microshard.definition.infrastructure import HostGroup, Kernel
 
 BACKENDS = ("local", "hosts", "ec2")
 
@@ -112,12 +112,15 @@ def _given_hosts(here: str, group: HostGroup) -> Iterator[tuple[str, str]]:
 def _local_hosts(here: str, group: HostGroup) -> Iterator[tuple[str, str]]:
     if group.count != 1:
         yield f"{here}.count", f"{_NOT_YET}: local is one machine, not {group.count}"
-    for volume in ("data", "journal", "log"):
-        if getattr(group.volumes, volume) is not None:
-            yield f"{here}.volumes.{volume}", f"{_NOT_YET}: local keeps everything in the run's folder"
-    for setting in ("readahead_sectors", "transparent_huge_pages", "swappiness"):
-        if getattr(group.kernel, setting) is not None:
+    yield from _local_volumes(here, group)
+    for setting in Kernel.model_fields:
+        value = getattr(group.kernel, setting)
+        if value in {None, False} and setting not in {"time_sync", "smt"} or value is None:
+            continue
+        if setting != "readahead_sectors":
             yield f"{here}.kernel.{setting}", f"{_NOT_YET}: local leaves the kernel as it is"
+        elif group.volumes.data is None or group.volumes.data.type != "emulated":
+            yield f"{here}.kernel.{setting}", "on local it is set on emulated volumes only, and there is none for data"
     if group.numa.policy != "none":
         yield f"{here}.numa.policy", f"{_NOT_YET}: local starts processes without numactl"
 
@@ -141,3 +144,15 @@ def _ec2(experiment: Experiment) -> Iterator[tuple[str, str]]:
             "topology.mongodb.source",
             "ec2 has no embedded mongos; take packages, tarball or path (a folder on the hosts)",
         )
+
+
+def _local_volumes(here: str, group: HostGroup) -> Iterator[tuple[str, str]]:
+    """Every process of a point lives on the volumes of the shard hosts, which are emulated on one machine."""
+    for name, volume in group.volumes.named():
+        key = f"{here}.volumes.{name}"
+        if not here.endswith(".shard_hosts"):
+            yield key, f"{_NOT_YET}: on local all processes are on the volumes of shard_hosts"
+        elif volume.type != "emulated":
+            yield f"{key}.type", f"{_NOT_YET}: local keeps everything in the run's folder or on emulated volumes"
+        elif volume.policy != "single":
+            yield f"{key}.policy", f"{_NOT_YET}: an emulated volume is one device, give it the iops of all together"

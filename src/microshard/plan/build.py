@@ -18,6 +18,7 @@ from microshard.plan.model import CacheBudget, Collection, Host, HostNeeds, Phas
 from microshard.plan.order import steps
 from microshard.plan.placement import GROUPS, Places, places, remarks, shortages, uneven
 from microshard.plan.topology import deploy, ports_needed
+from microshard.plan.volumes import emulated, too_small
 
 FIRST_PORT = 27100  # the first port tried for base_port: auto, clear of a MongoDB of the user's own at 27017
 _RESERVED_MEMORY = (
@@ -118,6 +119,9 @@ def _refuse(points: Sequence[PointDefinition], inputs: Inputs) -> None:
         problems |= dict.fromkeys(unsupported(point.experiment, inputs.backend))
         short = list(shortages(point.experiment.infrastructure, inputs.all_hosts, inputs.where))
         problems |= dict.fromkeys(short)
+        for name, volume in point.experiment.infrastructure.shard_hosts.volumes.named():
+            if volume.type == "emulated" and inputs.no_volumes is not None:
+                problems[f"infrastructure.shard_hosts.volumes.{name}", inputs.no_volumes] = None
         if short:
             continue
         around = _surroundings(point.experiment, (), inputs)
@@ -194,6 +198,7 @@ def _point(name: str, definition: PointDefinition, there: Places, first_port: in
         load_seconds=needs.load_seconds,
         measure_seconds=needs.measure_seconds,
         zones=deployment.zones,
+        volumes=emulated(experiment, name),
     )
 
 
@@ -302,6 +307,8 @@ def _refuse_what_does_not_fit(plan: Plan, inputs: Inputs) -> None:
                     f"{host.free_disk_bytes / 1e9:,.1f} GB are free; fewer documents, or {elsewhere}",
                 )
             )
+    key = "infrastructure.shard_hosts.volumes.data.size_gib"
+    problems += [(key, why) for point in plan.points if (why := too_small(point))]
     if problems:
         raise PlanError(list(dict.fromkeys(problems)))
 

@@ -142,6 +142,21 @@ class HostNeeds:
 
 
 @dataclass(frozen=True, slots=True)
+class EmulatedVolume:
+    """A throttled loop device that a point's files lie on, on the local backend; paths are relative to the run."""
+
+    name: str  # data, journal or log
+    image: str  # the sparse file behind it
+    mount: str
+    size_gib: int
+    filesystem: str
+    lazy_init: bool
+    iops: int | None  # limit of reads and, for itself, of writes; None is no limit
+    throughput_mibps: int | None
+    readahead_sectors: int | None  # None leaves the kernel's
+
+
+@dataclass(frozen=True, slots=True)
 class CacheBudget:
     """How the WiredTiger caches of the data-bearing processes of one host add up."""
 
@@ -181,6 +196,7 @@ class Point:
     zones: tuple[Zone, ...] = ()
     caches: tuple[CacheBudget, ...] = ()  # one a host that bears data
     needs: dict[str, HostNeeds] = field(default_factory=dict)  # host → its part of disk_bytes and memory_mib
+    volumes: tuple[EmulatedVolume, ...] = ()  # none where the files lie on what the machine has
 
     @property
     def connection_string(self) -> str:

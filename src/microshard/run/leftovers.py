@@ -1,4 +1,4 @@
-"""What a run left behind, found by its ledger and removed: processes first, then their data."""
+"""What a run left behind, found by its ledger and removed: processes first, then their volumes and data."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from microshard.run.folder import RunFolder
+from microshard.volumes import emulated
 
 _PATIENCE = 10.0  # seconds a process has to go after SIGTERM, and again after SIGKILL
 
@@ -78,6 +79,7 @@ def clean(folder: RunFolder) -> list[str]:
         while running(folder) and time.monotonic() < deadline:
             time.sleep(0.02)
     left = [f"process {p.pid}: {p.command[:160]}" for p in running(folder)]
+    left += emulated.absent(folder.path)[1]
     for name in ("deployments", "tmp"):
         path = folder / name
         if path.exists():

@@ -29,6 +29,7 @@ from microshard.plan.placement import Places, places
 from microshard.plan.topology import ports_needed
 from microshard.run import place
 from microshard.run.folder import RunFolder, write_atomic, write_json
+from microshard.volumes import emulated, throttle
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,17 @@ def prepared(
 
 def _there(point: PointDefinition, inputs: Inputs) -> Places:
     return places(point.experiment.infrastructure, inputs.all_hosts)
+
+
+def _no_volumes(points: Sequence[PointDefinition]) -> str | None:
+    """Why this machine cannot emulate the volumes these points ask for; None when it can."""
+    wanted = {
+        volume.filesystem
+        for point in points
+        for _, volume in point.experiment.infrastructure.shard_hosts.volumes.named()
+        if volume.type == "emulated"
+    }
+    return emulated.why_not(sorted(wanted))
 
 
 def made_plan(loaded: Loaded, points: Sequence[PointDefinition], inputs: Inputs) -> Plan:
@@ -230,5 +242,12 @@ def _absolute(point: Point, root: Path) -> dict[str, Any]:
         for key in ("folder", "db_path", "log_path", "config_path", "pid_path"):
             if process[key] is not None:
                 process[key] = str(root / process[key])
+    for volume in value["volumes"]:
+        volume["image"], volume["mount"] = str(root / volume["image"]), str(root / volume["mount"])
+    if point.volumes:
+        # The limits hold for the processes of this group; the module that starts them puts them there.
+        group = throttle.controller().group(emulated.group(root, point.id))
+        for process in value["processes"]:
+            process["cgroup"] = str(group)
     value["connection_string"] = point.connection_string
     return value

@@ -174,7 +174,16 @@ class Runner:
             self._fail(point, step, "\n".join([str(error), *autopsy.missing(self.folder, point)]))
 
     def deploy(self, point: Point, step: Step | None = None) -> None:
-        """Start a point's processes; every one stands in the ledger before it is made."""
+        """Start a point's processes; every one, and every volume, stands in the ledger before it is made."""
+        for volume in point.volumes:
+            self.folder.ledger.append(
+                kind="volume",
+                state="about to be made",
+                point=point.id,
+                name=volume.name,
+                image=volume.image,
+                mount=volume.mount,
+            )
         for process in point.processes:
             self.folder.ledger.append(
                 kind="process",
