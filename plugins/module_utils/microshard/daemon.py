@@ -14,12 +14,22 @@ from ansible.module_utils.microshard.run_folder import write_atomically
 _PRIVATE = ("ANSIBLE_", "MICROSHARD_EVENTS_FD")
 
 
-def spawn(argv: list[str], *, folder: str, output: str, pid_path: str) -> subprocess.Popen[bytes]:
+def within(cgroup: str, argv: list[str]) -> list[str]:
+    """The command that becomes `argv` in a cgroup (its folder); `argv` itself where there is none.
+
+    A process joins before it executes its program, so that none of its I/O and none of its children escape.
+    """
+    if not cgroup:
+        return argv
+    return ["/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"', os.path.join(cgroup, "cgroup.procs"), *argv]
+
+
+def spawn(argv: list[str], *, folder: str, output: str, pid_path: str, cgroup: str = "") -> subprocess.Popen[bytes]:
     """Start `argv` in a session of its own, output appended to a file, and record its pid."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(_PRIVATE)}
     with open(output, "ab") as file:
         child = subprocess.Popen(
-            argv,
+            within(cgroup, argv),
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,

@@ -60,6 +60,7 @@ class MongoProcess:
     replica_set: str | None
     binary: str
     config: str  # the text of the configuration file; "" where the state needs none
+    cgroup: str = ""  # folder of the cgroup it is started in; "" leaves it in that of its parent
 
     @classmethod
     def of(cls, plan: dict[str, Any], *, run_folder: str, mongod: str, mongos: str) -> MongoProcess:
@@ -70,6 +71,7 @@ class MongoProcess:
         known: dict[str, Any] = {key: plan.get(key) for key in cls.__dataclass_fields__}
         known["binary"] = mongos if plan["role"] == "mongos" else mongod
         known["config"] = plan.get("config") or ""
+        known["cgroup"] = plan.get("cgroup") or ""
         return cls(**known)
 
     @property
@@ -129,6 +131,7 @@ class MongoProcess:
                 folder=self.folder,
                 output=self.output,
                 pid_path=self.pid_path,
+                cgroup=self.cgroup,
             )
         except OSError as error:
             raise ProcessProblem(f"{self.label} cannot start: {self.binary}: {error.strerror}") from None

@@ -52,10 +52,10 @@ class Volume(Model):
     in turns."""
     count: Annotated[int, Field(ge=1, le=24)] = 1
     """Devices of the policies raid0 and per_shard."""
-    devices: list[DeviceName] = []
+    devices: Annotated[list[DeviceName], Field(max_length=24)] = Field(default=[])
     """Devices of hosts you have: `/dev/disk/by-id/…`, another path below /dev, or `serial:` and the serial number
     (`vol-…` for an EBS volume). A host's own `microshard_volumes` in the inventory comes before it."""
-    overwrite: list[str] = []
+    overwrite: Annotated[list[str], Field(max_length=24)] = Field(default=[])
     """Serial numbers of devices that may be formatted although they carry something that is not microshard's."""
 
     @model_validator(mode="after")
@@ -88,7 +88,9 @@ class Volume(Model):
         if self.policy == "raid0" and self.count < 2:
             raise ValueError("count: raid0 needs two devices or more")
         if self.devices and self.type not in {"existing", "instance_store"}:
-            raise ValueError(f"devices: {self.type} volumes are found by their own serial number; type: existing takes it")
+            raise ValueError(
+                f"devices: {self.type} volumes are found by their serial number, only type existing is told"
+            )
         if self.devices and len(self.devices) != self.count:
             raise ValueError(f"devices: {len(self.devices)} are named, count is {self.count}")
         if len(set(self.devices)) != len(self.devices):

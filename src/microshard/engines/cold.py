@@ -21,6 +21,7 @@ from microshard.engines.job import ProcessInfo
 from microshard.engines.storage import direct
 
 DROP_CACHES = Path("/proc/sys/vm/drop_caches")
+UNIFIED = "/sys/fs/cgroup"  # where systemd mounts cgroup version 2; emulated volumes use it nowhere else
 STOP_SECONDS = 60.0  # SIGTERM: quiesce takes up to 15 s, the final checkpoint the rest
 START_SECONDS = 60.0  # recovery from the journal and the election
 ANSWER_SECONDS = 60.0  # until a router has found the restarted shards
@@ -38,6 +39,7 @@ class Running:
     command: list[str]
     folder: str
     environment: dict[str, str]
+    cgroup: str = ""  # of version 2; "" where this machine has none
 
 
 def _start_ticks(pid: int) -> str:
@@ -57,6 +59,7 @@ def find(info: ProcessInfo) -> Running:
         raw = Path(f"/proc/{pid}/cmdline").read_bytes()
         environment = Path(f"/proc/{pid}/environ").read_bytes()
         folder = str(Path(f"/proc/{pid}/cwd").readlink())
+        cgroups = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise PhaseError("NotRunning", f"{info.name} cannot be restarted: no process behind {path} ({error})") from None
     command = [os.fsdecode(part) for part in raw.rstrip(b"\0").split(b"\0")]
@@ -65,7 +68,24 @@ def find(info: ProcessInfo) -> Running:
             "NotOurs", f"{info.name} is not restarted: pid {pid} of {path} runs {' '.join(command)[:200]!r} instead"
         )
     pairs = (os.fsdecode(entry).partition("=") for entry in environment.split(b"\0") if b"=" in entry)
-    return Running(info, pid, _start_ticks(pid), command, folder, {name: value for name, _, value in pairs})
+    environ = {name: value for name, _, value in pairs}
+    return Running(info, pid, _start_ticks(pid), command, folder, environ, _unified(cgroups))
+
+
+def _unified(cgroups: str) -> str:
+    """The cgroup of version 2 in /proc/PID/cgroup."""
+    return next((line[3:] for line in cgroups.splitlines() if line.startswith("0::")), "")
+
+
+def _same_group(process: Running) -> list[str]:
+    """The start of a command line that puts a process into the cgroup its predecessor was in.
+
+    The limits of an emulated volume hold for a group; a child of this engine would be outside of it.
+    """
+    own = _unified(Path("/proc/self/cgroup").read_text(encoding="utf-8"))
+    if process.cgroup in {"", own}:
+        return []
+    return ["/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"', f"{UNIFIED}{process.cgroup}/cgroup.procs"]
 
 
 def _is_below(part: str, folder: Path) -> bool:
@@ -98,7 +118,7 @@ def start(processes: Sequence[Running]) -> None:
     for process in processes:
         # A session of its own: it must outlive this engine and not hear the terminal's Ctrl-C.
         child = subprocess.Popen(
-            process.command,
+            [*_same_group(process), *process.command],
             cwd=process.folder,
             env=process.environment,
             stdin=subprocess.DEVNULL,

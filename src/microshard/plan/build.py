@@ -50,6 +50,7 @@ class Inputs:
     where: str = "this machine"  # how messages call the place: an inventory, for example
     hosts: tuple[Host, ...] = ()
     folder: Path | None = None  # of the experiment file, for the files it names
+    no_volumes: str | None = None  # why no volume can be emulated here; None when it can
 
     @property
     def all_hosts(self) -> tuple[Host, ...]:

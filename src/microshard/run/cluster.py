@@ -14,6 +14,7 @@ from microshard.run.ansible import Playbooks
 from microshard.run.folder import RunFolder, find_runs
 from microshard.run.prepare import Prepared, binaries, check_room, write_run
 from microshard.run.runner import Listener, Runner, signals
+from microshard.volumes import emulated
 
 
 class NoSuchPointError(MicroshardError):
@@ -102,9 +103,9 @@ def down(folder: RunFolder, listener: Listener) -> list[str]:
 
 
 def pick(runs: Path, names: tuple[str, ...]) -> list[RunFolder]:
-    """The runs named (by name or path), or all that have processes. Raises RunFolderError."""
+    """The runs named (by name or path), or all that have processes or volumes. Raises RunFolderError."""
     if not names:
-        return [run for run in find_runs(runs) if leftovers.running(run)]
+        return [run for run in find_runs(runs) if leftovers.running(run) or emulated.absent(run.path, check=True)[0]]
     return [RunFolder.open(Path(name) if Path(name).is_dir() else runs / name) for name in names]
 
 

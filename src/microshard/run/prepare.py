@@ -63,6 +63,7 @@ def prepared(
         pipelines=pipelines(path),
         backend=backend,
         folder=path.absolute().parent,
+        no_volumes=_no_volumes(points),
     )
     ports = sum(ports_needed(p.experiment.topology, _there(p, inputs)) for p in points)
     try:

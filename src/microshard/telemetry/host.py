@@ -5,6 +5,7 @@
 
 Needs nothing but Python's standard library (3.9 or newer) and Linux. FILE of --processes is a JSON list of
 {"name", "pid_path", "db_path"}; it and the pid files are read again when they change, so processes may come later.
+Which disks hold the data, the journals and the logs is found by asking where the files of the processes are.
 Children of a process without db_path (a router in front of its own mongod) are reported as NAME/router. The process
 in --client-pid-file is reported as "client", with all its descendants added. Ends on SIGTERM; every line is whole.
 Measured with 20 processes of 50 threads each: 0.25 % of a core.
@@ -152,6 +153,34 @@ def allocated_bytes(folder: str) -> int:
     return total
 
 
+def disk_of(path: str) -> str | None:
+    """The block device a file is on, as /proc/diskstats calls it; None for what is on none (tmpfs, NFS)."""
+    try:
+        device = os.stat(path).st_dev  # noqa: PTH116 - links are followed: a journal may be on another volume
+        name = os.path.basename(os.readlink(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}"))  # noqa: PTH115, PTH119
+    except OSError:
+        return None
+    if os.path.isdir(f"/sys/block/{name}"):  # noqa: PTH112 - a whole device
+        return name
+    try:
+        return os.path.basename(os.path.dirname(os.path.realpath(f"/sys/class/block/{name}")))  # noqa: PTH119, PTH120
+    except OSError:
+        return None
+
+
+def volumes_of(entries: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """The disks that hold data, journals and logs of these processes."""
+    found: dict[str, set[str]] = {}
+    for entry in entries:
+        folder, data = os.path.dirname(entry["pid_path"]), entry.get("db_path")  # noqa: PTH120 - beside os.stat
+        places = {"data": data, "journal": data and f"{data}/journal", "log": data and f"{folder}/mongod.log"}
+        for kind, path in places.items():
+            disk = disk_of(path) if path else None
+            if disk:
+                found.setdefault(kind, set()).add(disk)
+    return {kind: sorted(disks) for kind, disks in sorted(found.items())}
+
+
 class Listing:
     """The list of processes in a file, read again when the file changes."""
 
@@ -223,6 +252,7 @@ class Sampler:
         }
         self._processes = self._seen
         if self._records % DB_PATH_EVERY == 0:
+            record["volumes"] = volumes_of(self._listing.entries())
             record["db_path_bytes"] = {
                 entry["name"]: allocated_bytes(entry["db_path"])
                 for entry in self._listing.entries()

@@ -131,6 +131,15 @@ def disk_figures(parts: Sequence[Part]) -> dict[str, dict[str, float]]:
     return found
 
 
+def volumes_at(records: Sequence[Record], when: float) -> dict[str, list[str]]:
+    """The disks that hold data, journal and log, in the record nearest to a time (they are in every fifth)."""
+    known = [record for record in records if record.get("volumes")]
+    if not known:
+        return {}
+    nearest = min(known, key=lambda record: abs(float(record["t"]) - when))
+    return {str(kind): [str(disk) for disk in disks] for kind, disks in nearest["volumes"].items()}
+
+
 def net_figures(parts: Sequence[Part]) -> dict[str, dict[str, float]]:
     """Per interface bytes received and sent in the window."""
     return {
@@ -162,6 +171,7 @@ def host_summary(records: Sequence[Record], started: float, ended: float) -> dic
         "disk": disk_figures(parts),
         "net": net_figures(parts),
         "db_path_bytes": db_path_at(records, ended),
+        "volumes": volumes_at(records, ended),
     }
 
 
@@ -214,12 +224,14 @@ def _over_hosts(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     covered = {name: host for name, host in hosts.items() if host["records"]}
     cores = sum(host["cores"] for host in covered.values())
     many = len(covered) > 1
-    merged: dict[str, Any] = {"cpu": {}, "processes": {}, "disk": {}, "net": {}, "db_path_bytes": {}}
+    merged: dict[str, Any] = {"cpu": {}, "processes": {}, "disk": {}, "net": {}, "db_path_bytes": {}, "volumes": {}}
     for name, host in covered.items():
         for kind, share in host["cpu"].items():
             merged["cpu"][kind] = merged["cpu"].get(kind, 0.0) + share * (host["cores"] / cores if cores else 0.0)
         merged["processes"].update(host["processes"])
         merged["db_path_bytes"].update(host["db_path_bytes"])
+        for kind, disks in host["volumes"].items():
+            merged["volumes"].setdefault(kind, []).extend(f"{name}:{disk}" if many else disk for disk in disks)
         for key in ("disk", "net"):
             merged[key].update({f"{name}:{device}" if many else device: v for device, v in host[key].items()})
     return merged
@@ -228,7 +240,7 @@ def _over_hosts(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 def summarise(
     hosts: Mapping[str, Sequence[Record]], servers: Sequence[Record], started: float, ended: float
 ) -> dict[str, Any]:
-    """The telemetry of a window: `cpu`, `processes`, `disk`, `net`, `db_path_bytes`, `servers`, `server_sums`, `hosts`.
+    """The telemetry of a window: cpu, processes, disk, net, db_path_bytes, volumes, servers, server_sums and hosts.
 
     `hosts` has per host how many records cover the window; with 0 the window was missed.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,9 @@ def _make(wish: Wish, control: throttle.Controller, group: str, *, check: bool) 
     wish.image.parent.mkdir(parents=True, exist_ok=True)
     with wish.image.open("wb") as file:
         file.truncate(wish.size_gib * 2**30)  # sparse: only what is written takes space
+    for stale in loops.loops(wish.image.parent):
+        if stale.file == str(wish.image):
+            loops.detach(stale)  # of an attempt that was cut off before it mounted anything
     loop = loops.attach(wish.image)
     loops.run(*_mkfs(wish), loop.device)
     wish.mount.mkdir(parents=True, exist_ok=True)
@@ -161,38 +164,44 @@ def absent(folder: Path, point: str | None = None, *, check: bool = False) -> tu
     there = bool(mine or mounted or images.is_dir())
     if check or not there:
         return there, []
-    left = []
-    for at in reversed(mounted):
-        try:
-            loops.unmount(at)
-        except VolumeError as error:
-            left.append(f"mount {at}: {error}")
-    control = None
-    with contextlib.suppress(VolumeError):
-        control = throttle.controller()
-    for loop in mine:
-        try:
-            name = group(folder, Path(loop.file).parent.name)
-            if control is not None:
-                control.lift(loop.number, name)
-            if loop.device not in {what for at, what in loops.mounts(folder.resolve()).items()}:
-                loops.detach(loop)
-        except (VolumeError, OSError) as error:
-            left.append(f"loop device {loop.device} ({loop.file}): {error}")
-    if control is not None:
-        for name in _groups(images, folder, point):
-            try:
-                control.dissolve(name)
-            except OSError as error:
-                left.append(f"cgroup {control.group(name)}: {error.strerror}")
+    left = [*_unmounted(list(reversed(mounted))), *_released(folder, mine)]
+    left += _dissolved([group(folder, name) for name in ([point] if point else _names(images))])
     if not left:
         shutil.rmtree(images, ignore_errors=True)
     return True, left
 
 
-def _groups(images: Path, folder: Path, point: str | None) -> list[str]:
-    names = [point] if point else [entry.name for entry in images.iterdir()] if images.is_dir() else []
-    return [group(folder, name) for name in names]
+def _unmounted(points: Sequence[str]) -> Iterator[str]:
+    for at in points:
+        try:
+            loops.unmount(at)
+        except VolumeError as error:
+            yield f"mount {at}: {error}"
+
+
+def _released(folder: Path, mine: Sequence[loops.Loop]) -> Iterator[str]:
+    """Lift the limits of loop devices and detach them; yields what kept one."""
+    for loop in mine:
+        try:
+            with contextlib.suppress(throttle.NoControllerError):
+                throttle.controller().lift(loop.number, group(folder, Path(loop.file).parent.name))
+            loops.detach(loop)
+        except (VolumeError, OSError) as error:
+            yield f"loop device {loop.device} ({loop.file}): {error}"
+
+
+def _dissolved(groups: Sequence[str]) -> Iterator[str]:
+    with contextlib.suppress(throttle.NoControllerError):
+        control = throttle.controller()
+        for name in groups:
+            try:
+                control.dissolve(name)
+            except OSError as error:
+                yield f"cgroup {control.group(name)}: {error.strerror}"
+
+
+def _names(images: Path) -> list[str]:
+    return [entry.name for entry in images.iterdir()] if images.is_dir() else []
 
 
 def group(folder: Path, point: str) -> str:

@@ -1,8 +1,8 @@
 """Limits of a block device by the kernel's block I/O controller, cgroup version 1 or 2.
 
-Version 1 (`blkio`): the limits stand in the root of the hierarchy. Reads, `fsync` and O_DIRECT writes of processes there
-fall under them, and so does buffered writeback, which kernel threads of the root do: nothing escapes. Measured at 150
-IOPS: 150 random reads/s, and 129 writes/s reached the device while a process dirtied 500,000 pages/s.
+Version 1 (`blkio`): the limits stand in the root of the hierarchy. Reads, `fsync` and O_DIRECT writes of processes
+there fall under them, and so does buffered writeback, which kernel threads of the root do: nothing escapes. Measured at
+150 IOPS: 150 random reads/s, and 129 writes/s reached the device while a process dirtied 500,000 pages/s.
 Version 2 (`io`): the root takes no limits, so the processes get a group of their own. Writeback is charged to it where
 the filesystem supports that (ext4, XFS, btrfs, and with the memory controller); what journalling threads write is not.
 """
@@ -14,6 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from microshard.volumes.errors import VolumeError
+
+
+class NoControllerError(VolumeError):
+    """There is no block I/O controller, or it may not be written."""
+
 
 _V1_FILES = {
     "rbps": "blkio.throttle.read_bps_device",
@@ -101,7 +106,7 @@ class Controller:
 
 
 def controller(mounts: str | None = None) -> Controller:
-    """The block I/O controller. Raises VolumeError when there is none that this user may write.
+    """The block I/O controller. Raises NoControllerError when there is none that this user may write.
 
     `mounts` is the text of /proc/self/mounts.
     """
@@ -115,12 +120,12 @@ def controller(mounts: str | None = None) -> Controller:
         elif kind == "cgroup2" and found is None and "io" in _controllers(Path(point)):
             found = Controller(2, Path(point))
     if found is None:
-        raise VolumeError("the kernel has no block I/O controller here: neither cgroup v1 blkio nor io in cgroup v2")
+        raise NoControllerError("the kernel has no block I/O controller: neither cgroup v1 blkio nor io in cgroup v2")
     if found.version == 1 and not (found.root / _V1_FILES["riops"]).exists():
-        raise VolumeError(f"{found.root} has no blkio.throttle files: the kernel lacks CONFIG_BLK_DEV_THROTTLING")
+        raise NoControllerError(f"{found.root} has no blkio.throttle files: the kernel lacks CONFIG_BLK_DEV_THROTTLING")
     probe = found.root / (_V1_FILES["riops"] if found.version == 1 else "cgroup.subtree_control")
     if not os.access(probe, os.W_OK):
-        raise VolumeError(f"{probe} is not writable here (a container, or not root)")
+        raise NoControllerError(f"{probe} is not writable here (a container, or not root)")
     return found
 
 
