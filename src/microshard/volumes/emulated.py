@@ -164,7 +164,7 @@ def absent(folder: Path, point: str | None = None, *, check: bool = False) -> tu
     there = bool(mine or mounted or images.is_dir())
     if check or not there:
         return there, []
-    left = [*_unmounted(list(reversed(mounted))), *_released(folder, mine)]
+    left = [*_unmounted(list(reversed(mounted))), *_released(folder, images)]
     left += _dissolved([group(folder, name) for name in ([point] if point else _names(images))])
     if not left:
         shutil.rmtree(images, ignore_errors=True)
@@ -179,9 +179,11 @@ def _unmounted(points: Sequence[str]) -> Iterator[str]:
             yield f"mount {at}: {error}"
 
 
-def _released(folder: Path, mine: Sequence[loops.Loop]) -> Iterator[str]:
-    """Lift the limits of loop devices and detach them; yields what kept one."""
-    for loop in mine:
+def _released(folder: Path, images: Path) -> Iterator[str]:
+    """Lift the limits of loop devices that are mounted no more and detach them; yields what kept one."""
+    for loop in loops.loops(images):
+        if loop.device in loops.mounts(folder.resolve()).values():
+            continue  # told already; detaching it now would only take effect later
         try:
             with contextlib.suppress(throttle.NoControllerError):
                 throttle.controller().lift(loop.number, group(folder, Path(loop.file).parent.name))

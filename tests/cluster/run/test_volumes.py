@@ -47,10 +47,10 @@ def test_a_run_reads_from_its_emulated_volume_and_leaves_nothing_of_it(cli):
 
 
 def test_down_removes_the_volumes_of_a_run_that_was_killed(cli):
-    measure = {"measure": {"engine": "aggregate", "pipeline": "mot_greenness", "iterations": 100_000}}
+    measure = {"measure": {"engine": "aggregate", "pipeline": "mot_greenness", "iterations": 10_000}}
     path = _experiment(cli, workload=[{"load": {"engine": "insert", "documents": 2000}}, measure])
     process = cli.start("run", path)
-    cli.wait_for(lambda: cli.folders and loops.mounts(cli.folders[0].path) and cli.running())
+    cli.wait_for(lambda: loops.mounts(cli.folders[0].path) and cli.running())
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=30)
     code, output = cli.run("down")

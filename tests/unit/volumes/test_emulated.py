@@ -2,7 +2,7 @@
 
 import os
 import shutil
-import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -44,10 +44,9 @@ def test_a_volume_is_mounted_limited_and_says_what_the_kernel_has(folder):
     assert changed
     assert facts["limits"] == {"rbps": 60 * 2**20, "wbps": 60 * 2**20, "riops": 150, "wiops": 150}
     assert (facts["readahead_sectors"], facts["readahead_kib"]) == (32, 16)
-    label = subprocess.run(["blkid", "-o", "value", "-s", "LABEL", facts["device"]], capture_output=True, text=True)
-    assert label.stdout.strip() == "ms-data"
-    with open("/proc/self/mounts") as mounts:
-        (line,) = [line for line in mounts if str(folder / "deployments/p01") in line]
+    assert loops.run("blkid", "-o", "value", "-s", "LABEL", facts["device"]).strip() == "ms-data"
+    mounts = Path("/proc/self/mounts").read_text().splitlines()
+    (line,) = [line for line in mounts if str(folder / "deployments/p01") in line]
     assert "noatime" in line
     assert emulated.present([wish(folder)], group) == (False, [facts])  # again: nothing to do
     changed, (facts,) = emulated.present([wish(folder, iops=300)], group)
@@ -58,7 +57,7 @@ def test_a_volume_is_mounted_limited_and_says_what_the_kernel_has(folder):
 @needs_volumes
 def test_nothing_of_a_volume_is_left_and_its_device_has_no_limits_for_the_next(folder):
     group = emulated.group(folder.path, "p01")
-    _, (facts,) = emulated.present([wish(folder)], group)
+    emulated.present([wish(folder)], group)
     (loop,) = loops.loops(folder.path)
     assert emulated.absent(folder.path) == (True, [])
     assert loops.loops(folder.path) == []
@@ -98,7 +97,7 @@ def test_journals_and_logs_lie_on_their_own_volumes(folder):
     process = {"name": "shard01", "db_path": str(home / "data"), "log_path": str(home / "mongod.log")}
     assert emulated.lay_out(wishes, [process])
     assert not emulated.lay_out(wishes, [process])
-    devices = {os.stat(path).st_dev for path in (home / "data", home / "data/journal", folder / "volumes/p01/log")}
+    devices = {path.stat().st_dev for path in (home / "data", home / "data/journal", folder / "volumes/p01/log")}
     assert len(devices) == 3
     assert (home / "mongod.log").readlink() == folder / "volumes/p01/log/shard01.log"
 
