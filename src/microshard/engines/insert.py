@@ -1,25 +1,31 @@
-"""The engine `insert`: loads a generated data set with several processes, counts it and measures its size."""
+"""The engine `insert`: loads a data set with several processes, counts it and measures its size and its cost."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from microshard.definition.base import Namespace
 from microshard.definition.phase import Expected, PhaseKeys, PhaseKind, Rule, Surroundings
 from microshard.definition.topology import Topology, data_members
-from microshard.engines import storage
+from microshard.engines import datasets, servers, storage
 from microshard.engines.base import Context, Engine, Metric, PhaseError, cpu_seconds
 from microshard.engines.job import JobError, Parameters, Phase
 from microshard.engines.streams import assign
+from microshard.engines.windows import Windows
 from microshard.engines.workers import Workers
+
+if TYPE_CHECKING:
+    from microshard.engines.datasets.base import Dataset
 
 MAX_BATCH = 100_000  # maxWriteBatchSize of every server since 3.6; 24 MB of inspections, below the 48 MB of a message
 MAX_RANGES = 1 << 31  # the upper half of a signed 64-bit `_id`
-DOCUMENT_BYTES = {"mot": 239}  # BSON, average; the source states 239 bytes a record
+MESSAGE_BYTES = 47_000_000  # maxMessageSizeBytes is 48,000,000; a little is the command's
+STEADY_SHARE = 0.95  # the insert benchmark's: its "95th percentile rate" is what 95 of 100 windows reach
+INDEX_BYTES = 30  # of a document in a secondary index of a few numbers, with prefix compression
 LOAD_DOCUMENTS_PER_SECOND = 22_000  # per core, client included
 
 
@@ -30,8 +36,13 @@ class InsertPhase(PhaseKeys):
 
     engine: Literal["insert"]
     """insert: several processes, unordered batches."""
-    dataset: Literal["mot"] = "mot"
-    """mot: vehicle-inspection records, deterministic by seed."""
+    dataset: Literal["mot", "pairs", "purchases"] = "mot"
+    """mot: vehicle inspections; pairs: two random numbers; purchases: the insert benchmark's, padded. All are
+    deterministic by seed."""
+    padding: Annotated[int, Field(ge=0, le=16_000_000, json_schema_extra={"unit": "bytes"})] = 256
+    """purchases: bytes of padding in each document, half of them compressible."""
+    secondary_indexes: Annotated[int, Field(ge=0, le=3)] = 0
+    """How many of the data set's secondary indexes are made before the first document."""
     namespace: Namespace = "vosa.mot_results"
     """Collection to fill."""
     documents: Annotated[int, Field(ge=1, le=10_000_000_000)]
@@ -46,6 +57,12 @@ class InsertPhase(PhaseKeys):
     """Whether a batch stops at its first error."""
     write_concern: dict[Literal["w", "j", "wtimeout"], int | bool | str] = Field(default={"w": 1})
     """Write concern of the inserts."""
+    window_seconds: Annotated[float, Field(ge=0.5, le=600, json_schema_extra={"unit": "s"})] = 10.0
+    """Length of the windows over which the rate's steadiness is told."""
+
+    def source(self) -> Dataset:
+        """The data set itself."""
+        return datasets.make(self.dataset, self.model_dump())
 
     def parameters(self, around: Surroundings) -> dict[str, Any]:
         """All keys, and how many key ranges the plan has placed for this collection."""
@@ -57,7 +74,7 @@ class InsertPhase(PhaseKeys):
         return given
 
     def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[Rule]:  # noqa: ARG002
-        """A write concern nobody can fulfil."""
+        """A write concern nobody can fulfil; batches too large for a message; options of another data set."""
         wanted, members = self.write_concern.get("w"), data_members(topology)
         at = ("write_concern", "w")
         if isinstance(wanted, bool) or (isinstance(wanted, int) and wanted < 0):
@@ -65,10 +82,16 @@ class InsertPhase(PhaseKeys):
         elif isinstance(wanted, int) and wanted > members:
             only = "is one member" if members == 1 else f"are {members} members"
             yield at, f"waits for {wanted} members where there {only}, so no insert would end", "error"
+        if "padding" in self.model_fields_set and self.dataset != "purchases":
+            yield ("padding",), f"has no effect: the data set {self.dataset} has no padding", "warning"
+        most = int(MESSAGE_BYTES // self.source().average_bytes)
+        if self.batch_size > most:
+            message = f"{self.batch_size} documents of this data set do not fit a message of 48 MB; at most {most}"
+            yield ("batch_size" if "batch_size" in self.model_fields_set else "engine",), message, "error"
 
     def raw_bytes(self) -> int:
-        """BSON bytes of the data set."""
-        return self.documents * DOCUMENT_BYTES[self.dataset]
+        """BSON bytes of the data set, and what its secondary indexes take."""
+        return int(self.documents * (self.source().average_bytes + self.secondary_indexes * INDEX_BYTES))
 
     def adds(self) -> int:
         """Documents of the data set."""
@@ -76,17 +99,23 @@ class InsertPhase(PhaseKeys):
 
     def seconds(self, expected: Expected) -> float:
         """By the rate of one core of a 2020s server, client included, mongod 6.0.5."""
-        return self.documents * expected.copies / (LOAD_DOCUMENTS_PER_SECOND * max(expected.cores, 1))
+        # An index entry costs about half of what a small document does, a kilobyte about as much as one.
+        work = 1 + self.secondary_indexes / 2 + self.source().average_bytes / 1024
+        return self.documents * expected.copies * work / (LOAD_DOCUMENTS_PER_SECOND * max(expected.cores, 1))
 
     def data(self) -> Any:
-        """The data set's name, seed and size."""
-        return {k: getattr(self, k) for k in ("dataset", "namespace", "documents", "seed")}
+        """The data set's name, options, seed and size."""
+        keys = ("dataset", "namespace", "documents", "seed", *datasets.find(self.dataset).options)
+        return {k: getattr(self, k) for k in keys}
 
 
 class InsertEngine(Engine):
     """Parameters (all needed; counts are integers):
 
-    dataset        "mot"
+    dataset        a module of microshard.engines.datasets
+    padding        bytes, of the data set purchases
+    secondary_indexes  how many of the data set's are made before the first document
+    window_seconds     length of the windows of the rate
     namespace      "database.collection", must be empty
     documents      how many
     seed           of the data set; content does not depend on any other parameter
@@ -100,7 +129,11 @@ class InsertEngine(Engine):
     def __init__(self, phase: Phase, context: Context) -> None:
         super().__init__(phase, context)
         given = Parameters(phase)
-        given.choice("dataset", ("mot",))
+        self.dataset_name = given.choice("dataset", tuple(datasets.names()))
+        self.options = {"padding": given.at_least("padding", 0)}
+        self.dataset = datasets.make(self.dataset_name, self.options)
+        self.secondary_indexes = given.at_least("secondary_indexes", 0)
+        self.windows = Windows(given.take("window_seconds", float))
         self.database, self.collection = given.namespace()
         self.documents = given.at_least("documents", 1)
         self.seed = given.at_least("seed", 0)
@@ -110,6 +143,12 @@ class InsertEngine(Engine):
         self.write_concern = given.take("write_concern", dict)
         self.ordered = given.take("ordered", bool)
         given.done()
+        self.before: servers.Counters | None = None
+        if self.secondary_indexes > len(self.dataset.indexes):
+            most = len(self.dataset.indexes)
+            raise JobError(
+                f"phase {phase.name}: secondary_indexes must be at most {most}: {self.dataset_name} has no more"
+            )
         if self.batch_size > MAX_BATCH:
             raise JobError(f"phase {phase.name}: batch_size must be at most {MAX_BATCH}, not {self.batch_size}")
         if self.key_ranges > MAX_RANGES:
@@ -119,7 +158,7 @@ class InsertEngine(Engine):
         self.workers = Workers("microshard.engines.insert_worker")
 
     def prepare(self) -> None:
-        """Start the workers and see that the collection is empty."""
+        """Start the workers, see that the collection is empty, make its indexes."""
         namespace = f"{self.database}.{self.collection}"
         layout = self.context.job.point.collection(namespace)
         streams = assign(self.documents, self.key_ranges, self.processes, layout.chunks if layout else ())
@@ -134,6 +173,8 @@ class InsertEngine(Engine):
             [
                 {
                     "target": target,
+                    "dataset": self.dataset_name,
+                    "options": self.options,
                     "seed": self.seed,
                     "batch_size": self.batch_size,
                     "streams": [(stream.first, stream.first_id, stream.count) for stream in mine],
@@ -144,6 +185,9 @@ class InsertEngine(Engine):
         with self.context.connect() as client:
             if client[self.database][self.collection].find_one({}, {"_id": 1}) is not None:
                 raise PhaseError("NotEmpty", f"{namespace} holds documents already; a load needs an empty collection")
+            for index in self.dataset.indexes[: self.secondary_indexes]:
+                client[self.database][self.collection].create_index(list(index.items()))
+        self.before = servers.counters(self.context.job.point.processes)
         for _ in self.workers.messages():
             pass  # each says it is ready
 
@@ -160,6 +204,7 @@ class InsertEngine(Engine):
                 size += message.get("bytes", 0)
                 children_cpu += message.get("cpu_seconds", 0.0)
                 seconds = time.monotonic() - began
+                self.windows.add(seconds, message.get("documents", 0))
                 note = f"{done / seconds:,.0f} documents/s" if seconds > 0 else ""
                 self.context.progress.report(self.phase.name, done, self.documents, "documents", note)
         except PhaseError:
@@ -174,7 +219,9 @@ class InsertEngine(Engine):
         result.metric = Metric("load rate", "documents/s", rate, "higher")
         result.samples = [rate]
         result.notes["average document"] = f"{size / done:.1f} bytes"
+        result.windows = self.windows.as_json(result.started, seconds)
         self._verify()
+        self._add_figures(seconds)
 
     def _verify(self) -> None:
         """Count, write a checkpoint, measure. Raises PhaseError if a document is missing or there twice."""
@@ -197,6 +244,30 @@ class InsertEngine(Engine):
             result.notes["orphans"] = f"{there - self.documents} copies left by migrations on their old shards"
         if result.storage["db_path_bytes"] is None:
             result.notes["disk"] = "the dbPaths are not on this machine; see the telemetry of their hosts"
+
+    def _add_figures(self, seconds: float) -> None:
+        """What the load cost. The traffic is counted up to the end of the checkpoint: until all of it is on storage."""
+        result = self.outcome
+        after = servers.counters(self.context.job.point.processes)
+        length = f"{self.windows.seconds:g} s"
+        steady = self.windows.rate_reached_in(STEADY_SHARE, seconds)
+        if steady is not None:
+            name = f"rate in {STEADY_SHARE:.0%} of windows of {length}"
+            result.figures.append({"name": name, "unit": "documents/s", "value": steady, "better": "higher"})
+        else:
+            result.notes["windows"] = f"the load was shorter than a window of {length}"
+        sizes = result.storage or {}
+        figures = {
+            "data and indexes": sizes["data_bytes"] + sizes["index_bytes"],
+            "data": sizes["data_bytes"],
+            "indexes": sizes["index_bytes"],
+            "resident memory": after.resident_bytes,
+        }
+        result.figures += [{"name": n, "unit": "bytes", "value": v, "better": "lower"} for n, v in figures.items()]
+        assert self.before is not None  # noqa: S101 - for the type checker: prepare has read them
+        result.figures += servers.per_operation(self.before, after, result.counters["documents"])
+        if after.reads is None:
+            result.notes["storage traffic"] = "not counted by this storage engine; see the telemetry of its host"
 
     def close(self) -> None:
         """End the workers."""

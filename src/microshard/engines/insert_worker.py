@@ -21,14 +21,16 @@ import numpy as np
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import PyMongoError
 
-from microshard.engines import mot
+from microshard.engines import datasets
 from microshard.engines.base import PhaseError, connect
+from microshard.engines.datasets.base import DataError, Dataset
 from microshard.engines.lifetime import die_with_parent
 from microshard.engines.streams import Stream
 
 REPORT_SECONDS = 0.25
-BLOCK_DOCUMENTS = 4096  # generated at a time: large enough for numpy, 1 MB
-BUFFERED_DOCUMENTS = 262_144  # over all streams of a process, about 60 MB
+BLOCK_DOCUMENTS = 4096  # generated at a time: large enough for numpy, 1 MB of inspections …
+BLOCK_BYTES = 4 << 20  # … and no more than this of large documents, unless a batch is more
+BUFFERED_BYTES = 60_000_000  # over all streams of a process
 FAILED = 3
 
 
@@ -48,23 +50,24 @@ def say(**message: Any) -> None:
     print(json.dumps(message), flush=True)
 
 
-def batches(stream: Stream, seed: int, size: int, block: int) -> Iterator[list[RawBSONDocument]]:
+def batches(dataset: Dataset, stream: Stream, seed: int, size: int, block: int) -> Iterator[list[RawBSONDocument]]:
     """The documents of a stream in batches of `size`, generated `block` at a time (a multiple of `size`)."""
     for offset in range(0, stream.count, block):
         count = min(block, stream.count - offset)
         ids = np.arange(stream.first_id + offset, stream.first_id + offset + count, dtype=np.int64)
-        encoded, starts = mot.encode(mot.columns(stream.first + offset, count, seed), ids)
+        encoded, starts = dataset.encode(stream.first + offset, ids, seed)
         edges: list[int] = starts.tolist()
         for first in range(0, count, size):
             ends = edges[first : min(first + size, count) + 1]
             yield [RawBSONDocument(encoded[a:b]) for a, b in pairwise(ends)]
 
 
-def in_turn(streams: list[Stream], seed: int, size: int) -> Iterator[list[RawBSONDocument]]:
+def in_turn(dataset: Dataset, streams: list[Stream], seed: int, size: int) -> Iterator[list[RawBSONDocument]]:
     """A batch of each stream in turn until all are empty."""
-    share = min(BLOCK_DOCUMENTS, BUFFERED_DOCUMENTS // max(len(streams), 1))
+    buffered = min(BLOCK_BYTES, BUFFERED_BYTES // max(len(streams), 1))
+    share = min(BLOCK_DOCUMENTS, int(buffered / dataset.average_bytes))
     block = size * max(1, share // size)
-    waiting = deque(batches(stream, seed, size, block) for stream in streams)
+    waiting = deque(batches(dataset, stream, seed, size, block) for stream in streams)
     while waiting:
         source = waiting.popleft()
         batch = next(source, None)
@@ -87,7 +90,7 @@ def check(reply: dict[str, Any], sent: int) -> None:
         raise PhaseError("WriteError", f"{sent} documents were sent, the reply says {reply.get('n')}")
 
 
-def insert(target: Target, streams: list[Stream], seed: int, size: int) -> None:
+def insert(target: Target, dataset: Dataset, streams: list[Stream], seed: int, size: int) -> None:
     """Insert everything, reporting to the parent. Raises PhaseError and PyMongoError at the first error.
 
     The documents go out as one `insert` command a batch, encoded already (RawBSONDocument): half a microsecond of
@@ -102,7 +105,7 @@ def insert(target: Target, streams: list[Stream], seed: int, size: int) -> None:
             return
         began, reported = time.process_time(), time.monotonic()
         documents = size_bytes = 0
-        for batch in in_turn(streams, seed, size):
+        for batch in in_turn(dataset, streams, seed, size):
             reply = database.command(
                 {
                     "insert": target.collection,
@@ -130,9 +133,13 @@ def main() -> int:
     die_with_parent(work["parent"])
     try:
         streams = [Stream(*stream) for stream in work["streams"]]
-        insert(Target(**work["target"]), streams, work["seed"], work["batch_size"])
+        dataset = datasets.make(work["dataset"], work["options"])
+        insert(Target(**work["target"]), dataset, streams, work["seed"], work["batch_size"])
     except PhaseError as error:
         say(error={"type": error.kind, "message": str(error)})
+        return FAILED
+    except DataError as error:
+        say(error={"type": "NoData", "message": str(error)})
         return FAILED
     except PyMongoError as error:
         code = getattr(error, "code", None)

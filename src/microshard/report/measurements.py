@@ -37,7 +37,13 @@ def measurements(
 
 
 def _question(phases: Sequence[Mapping[str, Any]], phase: Mapping[str, Any]) -> str:
-    """What decides an answer: the data loaded and the query. The topology never does."""
+    """What decides an answer: the data loaded and the query. The topology never does.
+
+    The plan says both; a plan without is read by the parameters of the engines that have always been there.
+    """
+    if phase.get("question") is not None:
+        data: list[Any] = [p["data"] for p in phases if p.get("data") is not None]
+        return json.dumps([data, phase.get("name"), phase["question"]], sort_keys=True, default=str)
     data = [_chosen(p, "dataset", "namespace", "documents", "seed") for p in phases if p.get("kind") == "load"]
     return json.dumps([data, phase.get("name"), _chosen(phase, "namespace", "pipeline", "pipeline_name")], default=str)
 

@@ -100,6 +100,9 @@ def stop_mongod(mongod: Mongod) -> None:
 
 LOAD: dict[str, Any] = {
     "dataset": "mot",
+    "padding": 256,
+    "secondary_indexes": 0,
+    "window_seconds": 10.0,
     "namespace": "vosa.mot_results",
     "documents": 20_000,
     "seed": 3,

@@ -7,6 +7,7 @@ from pydantic import BaseModel
 
 from microshard.definition.experiment import Experiment
 from microshard.definition.shape import Shape, model_keys, shape_of
+from microshard.engines import registry
 from tests.unit.definition.lab import BASE, Lab
 
 # What is changed in BASE, and the headlines that come of it.
@@ -38,7 +39,7 @@ WRONG = {
     ),
     "missing engine": (
         ("{engine: insert, documents: 100}", "{documents: 100}"),
-        ["x.yml:7:5: workload.0.load.engine: missing; needs one of aggregate, insert"],
+        [f"x.yml:7:5: workload.0.load.engine: missing; needs one of {', '.join(registry.names())}"],
     ),
     "mistyped engine key": (
         ("engine: insert", "engien: insert"),
@@ -47,7 +48,7 @@ WRONG = {
     "unknown engine": (
         ("engine: insert", "engine: insrt"),
         [
-            'x.yml:7:20: workload.0.load.engine: found the text "insrt", needs one of aggregate, insert; '
+            f'x.yml:7:20: workload.0.load.engine: found the text "insrt", needs one of {", ".join(registry.names())}; '
             "did you mean `insert`?"
         ],
     ),

@@ -16,6 +16,9 @@ from microshard.engines.registry import find, names
 
 INSERT: dict[str, Any] = {
     "dataset": "mot",
+    "padding": 256,
+    "secondary_indexes": 0,
+    "window_seconds": 10.0,
     "namespace": "vosa.mot_results",
     "documents": 10,
     "seed": 1,

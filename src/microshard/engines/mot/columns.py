@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from microshard.engines.mot import catalog
+from microshard.engines.splitmix import Hashes, hashes, key
 
 Ints = NDArray[np.int64]
-Hashes = NDArray[np.uint64]
 
 ENTRIES = 1 << 16
 FLEET = 33_000_000  # vehicles that are inspected, about the British fleet
@@ -30,9 +30,6 @@ OPENED = date(2005, 1, 3).toordinal() - EPOCH  # inspections are on record from 
 CLOSED = date(2014, 12, 31).toordinal() - EPOCH  # … to here
 FIRST_TEST_DAYS = 3 * 365 + 1  # a vehicle is inspected from its third year on
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX2 = np.uint64(0x94D049BB133111EB)
 _LOW16 = np.uint64(0xFFFF)
 
 
@@ -110,20 +107,6 @@ def type_results() -> list[tuple[str, str]]:
     return [(y, r) for y in catalog.weighted(catalog.TYPES, "|")[0] for r in catalog.RESULTS]
 
 
-def _hash(numbers: Hashes, key: int) -> Hashes:
-    """The SplitMix64 output at these positions of the stream that `key` selects."""
-    state = (numbers + np.uint64(1)) * _GOLDEN + np.uint64(key)
-    state = (state ^ (state >> np.uint64(30))) * _MIX1
-    state = (state ^ (state >> np.uint64(27))) * _MIX2
-    return state ^ (state >> np.uint64(31))
-
-
-def _key(seed: int, stream: int) -> int:
-    """Where the stream of one seed starts; streams of different seeds have nothing in common."""
-    start = _hash(np.array([seed & (2**64 - 1)], dtype=np.uint64), 0)
-    return int(_hash(start, stream)[0])
-
-
 def _bits(hashes: Hashes, shift: int) -> Ints:
     """Sixteen bits of each hash."""
     return ((hashes >> np.uint64(shift)) & _LOW16).astype(np.int64)
@@ -133,11 +116,11 @@ def columns(first: int, count: int, seed: int) -> Columns:
     """Documents first … first + count - 1 of the data set `seed`."""
     table = tables()
     number = np.arange(first, first + count, dtype=np.uint64)
-    test = _hash(number, _key(seed, 1))
-    more = _hash(number, _key(seed, 2))
+    test = hashes(number, key(seed, 1))
+    more = hashes(number, key(seed, 2))
 
-    vehicle = ((_hash(number, _key(seed, 3)) >> np.uint64(32)) * np.uint64(FLEET)) >> np.uint64(32)
-    made = _hash(vehicle, _key(seed, 4))
+    vehicle = ((hashes(number, key(seed, 3)) >> np.uint64(32)) * np.uint64(FLEET)) >> np.uint64(32)
+    made = hashes(vehicle, key(seed, 4))
     variant = table.variant[_bits(made, 0)]
     used = table.variant_first[variant] + ((_bits(made, 16) * table.variant_days[variant]) >> 16)
 
