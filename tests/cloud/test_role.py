@@ -100,3 +100,47 @@ def test_a_wrong_spec_fails_without_a_call_that_makes_anything(play: Play) -> No
     assert wrong.returncode == 2
     assert "whole Internet" in wrong.stdout
     assert play.lab.simulation.calls == []
+
+
+def dynamic(play: Play, run: Path) -> dict[str, str]:
+    """An environment in which inventories/ec2 shows the hosts of a run."""
+    return {
+        **{k: v for k, v in os.environ.items() if not k.startswith("AWS_")},
+        **dummy_environment(play.lab.simulation.url),
+        "AWS_REGION": REGION,
+        "MICROSHARD_RUN": str(run),
+        "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+        "ANSIBLE_HOME": str(play.folder / "ansible"),
+    }
+
+
+SEEN = """\
+{{ [groups.shard_hosts, groups.config_hosts, groups.mongos_hosts, groups.client_hosts] | to_json }} \
+{{ [ansible_user, ansible_host == public_ip_address, microshard_address == private_ip_address,
+    ansible_ssh_private_key_file, 'ssh/known_hosts' in ansible_ssh_common_args] | to_json }} \
+{{ microshard_volumes | map(attribute='purpose') | to_json }}"""
+
+
+def test_the_dynamic_inventory_shows_the_hosts_of_one_run_in_their_groups(play: Play) -> None:
+    play.lab.provision()
+    run = play.folder / "small-1"
+    run.mkdir()
+    task = {"name": "Say", "ansible.builtin.copy": {"content": SEEN, "dest": str(play.folder / "seen")}}
+    local = {"delegate_to": "localhost", "become": False, "run_once": True}
+    see = [{"name": "See", "hosts": "shard_hosts", "gather_facts": False, "tasks": [{**task, **local}]}]
+    (play.folder / "see.yml").write_text(json.dumps(see))
+    play.lab.wish(run="other-1").provision()
+    command = [
+        str(Path(sys.executable).with_name("ansible-playbook")), "-i", str(ROOT / "inventories/ec2"),
+        "-e", f"ansible_playbook_python={sys.executable}", str(play.folder / "see.yml"),
+    ]  # fmt: skip
+    said = subprocess.run(command, cwd=ROOT, env=dynamic(play, run), capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stdout + said.stderr
+    decode, text = json.JSONDecoder().raw_decode, (play.folder / "seen").read_text()
+    groups, end = decode(text)
+    assert [len(members) for members in groups] == [2, 2, 1, 1]
+    assert groups[0] == groups[1]
+    assert groups[2] == groups[3]
+    variables, after = decode(text[end:].lstrip())
+    assert variables == ["ec2-user", True, True, f"{run}/ssh/id_ed25519", True]
+    assert '["data"]' in text[end + after :]

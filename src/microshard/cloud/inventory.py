@@ -6,10 +6,7 @@ import shlex
 from typing import Any
 
 from microshard.cloud.fleet import Fleet, Host
-from microshard.cloud.spec import GROUPS
-
-# Groups that stand in for one an experiment gives no hosts of its own (definition.infrastructure).
-_STAND_IN = {"config_hosts": "shard_hosts", "mongos_hosts": "client_hosts"}
+from microshard.cloud.spec import GROUPS, STAND_IN
 
 
 def inventory(fleet: Fleet, python: str) -> dict[str, Any]:
@@ -22,7 +19,7 @@ def inventory(fleet: Fleet, python: str) -> dict[str, Any]:
     }
     names = {g: [h.name for h in fleet.hosts if h.group == g] for g in GROUPS}
     for group in GROUPS:
-        members = names[group] or names[_STAND_IN.get(group, group)]
+        members = names[group] or names[STAND_IN.get(group, group)]
         children[group] = {"hosts": {name: {} for name in members}}
     return {"all": {"hosts": {h.name: _variables(fleet, h) for h in fleet.hosts}, "children": children}}
 

@@ -10,7 +10,7 @@ from typing import Any
 from microshard.cloud import plan as fleets
 from microshard.cloud.plan import Broken, Cost
 from microshard.cloud.quota import Quotas
-from microshard.cloud.spec import GroupSpec, group_specs
+from microshard.cloud.spec import STAND_IN, GroupSpec, group_specs
 from microshard.definition.experiment import Budget
 from microshard.definition.infrastructure import Infrastructure
 from microshard.plan.model import Plan, Point
@@ -23,7 +23,6 @@ PREPARE_SECONDS = 180.0
 REMOVE_SECONDS = 180.0
 # A host outlives the budget by this: the running repetition ends, logs are collected, then the run removes it itself.
 GRACE_SECONDS = 900.0
-_STAND_IN = {"config_hosts": "shard_hosts", "mongos_hosts": "client_hosts"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +156,7 @@ def _caches(points: Sequence[Point], groups: Sequence[GroupSpec]) -> dict[str, f
         for process in point.processes:
             sums[process.host] = sums.get(process.host, 0.0) + (process.cache_mib or 0.0)
         for host, total in sums.items():
-            for group in {_STAND_IN.get(g, g) if g not in own else g for g in groups_of.get(host, ())}:
+            for group in {STAND_IN.get(g, g) if g not in own else g for g in groups_of.get(host, ())}:
                 largest[group] = max(largest.get(group, 0.0), total)
     return largest
 

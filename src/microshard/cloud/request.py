@@ -8,7 +8,7 @@ from typing import Any
 
 from microshard.cloud.errors import CloudError
 from microshard.cloud.images import Image
-from microshard.cloud.spec import TAG_GROUP, FleetSpec, GroupSpec, VolumeSpec
+from microshard.cloud.spec import TAG_GROUP, TAG_SERVES, TAG_USER, FleetSpec, GroupSpec, VolumeSpec
 
 _GROUP_TAGGED = ("instance", "volume", "network-interface")
 
@@ -97,6 +97,8 @@ def run_instances(
         "DeleteOnTermination": True,
     }
     kinds = [*_GROUP_TAGGED, *(["spot-instances-request"] if attempt.market == "spot" else [])]
+    serves = " ".join(spec.serves(group.name))
+    tags = spec.tags(**{TAG_GROUP: group.name, TAG_SERVES: serves, TAG_USER: attempt.image.user})
     parameters: dict[str, Any] = {
         "ImageId": attempt.image.id,
         "InstanceType": attempt.type.name,
@@ -109,7 +111,7 @@ def run_instances(
         "MetadataOptions": {"HttpTokens": "required", "HttpEndpoint": "enabled", "HttpPutResponseHopLimit": 1},
         "InstanceInitiatedShutdownBehavior": "terminate",
         "UserData": user_data,  # botocore encodes it
-        "TagSpecifications": [{"ResourceType": k, "Tags": spec.tags(**{TAG_GROUP: group.name})} for k in kinds],
+        "TagSpecifications": [{"ResourceType": kind, "Tags": tags} for kind in kinds],
     }
     if placement is not None:
         parameters["Placement"] = {"GroupName": placement}

@@ -14,12 +14,16 @@ from microshard.definition.infrastructure import HostGroup, Infrastructure
 MARKETS = get_args(Market)
 # The groups of hosts an experiment may have, as its keys below `infrastructure`.
 GROUPS = ("shard_hosts", "config_hosts", "mongos_hosts", "client_hosts")
+# Groups that stand in for one an experiment gives no hosts of its own (definition.infrastructure).
+STAND_IN = {"config_hosts": "shard_hosts", "mongos_hosts": "client_hosts"}
 
 TAG_RUN = "microshard:run"
 TAG_OWNER = "microshard:owner"
 TAG_EXPERIMENT = "microshard:experiment"
 TAG_EXPIRES = "microshard:expires-at"  # epoch seconds
 TAG_GROUP = "microshard:group"
+TAG_SERVES = "microshard:serves"  # the groups of an inventory the host is in
+TAG_USER = "microshard:user"  # to log in as
 
 # /dev/sdf to /dev/sdp are the names EC2 recommends for data volumes on HVM images.
 _DEVICES = {"data": "/dev/sdf", "journal": "/dev/sdg", "log": "/dev/sdh"}
@@ -100,6 +104,11 @@ class FleetSpec:
     def name(self) -> str:
         """The name of everything that has a name of its own: key pair, security group, placement group."""
         return resource_name(self.run)
+
+    def serves(self, group: str) -> list[str]:
+        """The groups of an inventory the hosts of a group are in: their own, and those they stand in for."""
+        own = {g.name for g in self.groups}
+        return [group, *(name for name, other in STAND_IN.items() if other == group and name not in own)]
 
     def tags(self, **more: str) -> list[dict[str, str]]:
         """The tags everything of the run carries."""

@@ -1,0 +1,30 @@
+"""EBS volumes of a host, from what EC2 says about it, in the form of `microshard_volumes`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+# As src/microshard/cloud/spec.py attaches them.
+_PURPOSES = {"/dev/sdf": "data", "/dev/sdg": "journal", "/dev/sdh": "log"}
+
+
+def ebs_volumes(mappings: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Data, journal and log volume from `block_device_mappings`; the NVMe disk is found by the serial."""
+    return [
+        {
+            "purpose": _PURPOSES[entry["device_name"]],
+            "serial": str(entry["ebs"]["volume_id"]).replace("-", ""),
+            "device": str(entry["device_name"]),
+        }
+        for entry in mappings
+        if entry.get("device_name") in _PURPOSES and "ebs" in entry
+    ]
+
+
+class FilterModule:
+    """For Ansible."""
+
+    def filters(self) -> dict[str, Any]:
+        """Names of the filters."""
+        return {"ebs_volumes": ebs_volumes}
