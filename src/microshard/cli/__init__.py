@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import keyword
 import sys
 
 import click
@@ -20,6 +21,11 @@ _COMMANDS = {
     "gc": "Remove what runs have left behind.",
     "doctor": "Ask whether a place is fit for experiments.",
     "report": "Write the report of a run again.",
+    "list": "List the runs there are.",
+    "show": "Show a run: figures, machine, files.",
+    "rm": "Remove runs for good.",
+    "export": "Write a run into one file to send to others.",
+    "import": "Check such a file of somebody's and make it a run here.",
     "compare": "Compare runs point by point.",
     "schema": "Print the JSON schema of experiment files.",
     "reference": "Print the reference of experiment files.",
@@ -34,7 +40,8 @@ class _Lazy(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in _COMMANDS:
             return None
-        command = importlib.import_module(f"microshard.cli.{cmd_name}").command
+        module = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
+        command = importlib.import_module(f"microshard.cli.{module}").command
         assert isinstance(command, click.Command)  # noqa: S101 - every file of this package has one
         return command
 

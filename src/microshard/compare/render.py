@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from microshard.compare.change import LEVEL, Change
-from microshard.compare.runs import Comparison, Difference, Row
+from microshard.compare.runs import Comparison, Row
+from microshard.differences import Difference
 
 MOST_ROWS = 60
 _STYLES = {"worse": "bold red", "better": "green", "no difference": "", "cannot tell": "yellow"}
@@ -98,11 +99,6 @@ def _differences(console: Console, title: str, found: Sequence[Difference]) -> N
         return
     console.print(f"[yellow]{title}:[/yellow]")
     for item in found[:25]:
-        console.print(f"  {item.key}: {_short(item.base)} → {_short(item.other)}", highlight=False, soft_wrap=True)
+        console.print(f"  {item}", highlight=False, soft_wrap=True)
     if len(found) > 25:
         console.print(f"  … and {len(found) - 25} more; --json has them all")
-
-
-def _short(value: Any) -> str:
-    text = "nothing" if value is None else str(value)
-    return text if len(text) <= 60 else text[:57] + "…"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from microshard.compare.change import Change, change, decide
+from microshard.differences import Difference, differences
 from microshard.errors import EXIT_DEFINITION, MicroshardError
 from microshard.report.measurements import measurements
 from microshard.report.model import Measurement
@@ -55,15 +56,6 @@ class Row:
     other: Side
     change: Change
     other_answer: bool  # the same question of the same data was answered otherwise
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """Something that is not the same around the measurements."""
-
-    key: str
-    base: Any
-    other: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,23 +174,6 @@ def _nothing_in_common(first: RawRun, second: RawRun) -> str:
         f"{shown(first)} and {shown(second)} have no measured point in common: "
         "points are the same when their axes and their phase are"
     )
-
-
-def flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as dotted key → value; lists stay whole unless they hold mappings."""
-    if isinstance(value, dict) and value:
-        return {k: v for key, item in value.items() for k, v in flat(item, f"{prefix}{key}.").items()}
-    if isinstance(value, list) and any(isinstance(item, dict) for item in value):
-        return {k: v for index, item in enumerate(value) for k, v in flat(item, f"{prefix}{index}.").items()}
-    return {prefix.rstrip("."): value}
-
-
-def differences(base: Any, other: Any) -> Iterator[Difference]:
-    """Dotted keys of two nested values that are not the same; None stands for a key that is not there."""
-    a, b = flat(base), flat(other)
-    for key in sorted({*a, *b}):
-        if a.get(key) != b.get(key):
-            yield Difference(key, a.get(key), b.get(key))
 
 
 def _definition_differences(first: RawRun, second: RawRun) -> Iterator[Difference]:

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from microshard.definition.base import InWords, Model, Name
 from microshard.definition.infrastructure import Infrastructure
+from microshard.definition.lock import Lock
 from microshard.definition.topology import Topology
 from microshard.definition.workload import WorkloadStep
 
@@ -166,6 +167,8 @@ class Experiment(Model):
     """Whether processes and data are removed at the end."""
     reference: Reference | None = None
     """Published values, drawn beside the measured ones."""
+    lock: Lock | None = None
+    """What the run that wrote this file had resolved; differences are told when it is run again."""
     scales: Annotated[dict[Name, dict[str, Any]], Field(max_length=20)] = Field(default={})
     """Named changes (dotted key → value) for `--scale NAME`: fewer documents, fewer points, same shape."""
 

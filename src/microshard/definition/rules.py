@@ -31,7 +31,7 @@ _ENGINES: dict[str, tuple[tuple[int, int], tuple[int, int] | None]] = {
     "rocksdb": ((3, 0), (4, 0)),
     "tokumx": ((0, 0), (4, 0)),
 }
-_ONLY_SHARDED = ("shards", "mongos", "config_servers", "balancer", "zones")
+ONLY_SHARDED = ("shards", "mongos", "config_servers", "balancer", "zones")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ def _without_effect(topology: Topology) -> Iterator[Finding]:
 
     kind = topology.kind
     if kind != "sharded":
-        for key in _ONLY_SHARDED:
+        for key in ONLY_SHARDED:
             if key in topology.model_fields_set:
                 yield warn((key,), f"kind: {kind} has none")
     if kind != "replica_set" and "replica_set" in topology.model_fields_set:

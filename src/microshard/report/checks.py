@@ -35,6 +35,7 @@ def notices(model: ReportModel, raw: RawRun) -> tuple[Notice, ...]:
         _caches(model),
         _errors(model),
         _plan(raw),
+        _lock(raw),
         _repetitions(model),
     ):
         found += _short(list(kind))
@@ -45,6 +46,12 @@ def _short(found: list[Notice]) -> list[Notice]:
     if len(found) <= NAMED + 1:
         return found
     return [*found[:NAMED], Notice(found[NAMED].level, f"… and the same of {len(found) - NAMED:,} more points")]
+
+
+def _lock(raw: RawRun) -> Iterator[Notice]:
+    changed = [text(item) for item in items(raw.lock.get("differs_from_lock"))]
+    if changed:
+        yield Notice("warning", f"not as in the lock file this run was started with: {'; '.join(changed)}")
 
 
 def _answers(model: ReportModel) -> Iterator[Notice]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -45,6 +46,8 @@ def _announce(plan: Plan, warnings: Sequence[Problem], folder: RunFolder, consol
     )
     for warning in (*map(str, warnings), *plan.warnings):
         console.print(f"[yellow]note:[/yellow] {warning}", highlight=False)
+    for change in json.loads((folder / "lock.json").read_text(encoding="utf-8")).get("differs_from_lock", []):
+        console.print(f"[yellow]not as in the lock:[/yellow] {change}", highlight=False, soft_wrap=True)
 
 
 def _report(folder: RunFolder, outcome: Outcome, console: Console) -> None:

@@ -29,6 +29,7 @@ from microshard.plan.placement import Places, places
 from microshard.plan.topology import ports_needed
 from microshard.run import place
 from microshard.run.folder import RunFolder, write_atomic, write_json
+from microshard.run.lockfile import changes, write_experiment_lock
 from microshard.volumes import emulated, throttle
 
 
@@ -181,19 +182,21 @@ def write_run(folder: RunFolder, prepared: Prepared, found: Mapping[str, Binarie
     for item in found.values():
         if item.mongod not in digests:
             digests[item.mongod] = binary.sha256(item.mongod)
-    write_json(
-        folder / "lock.json",
-        {
-            "microshard": __version__,
-            "definition": prepared.loaded.experiment.model_dump(mode="json"),
-            "definition_sha256": hashlib.sha256(prepared.path.read_bytes()).hexdigest(),
-            "binaries": {
-                point: {**item.variables(), "mongod_sha256": digests[item.mongod]} for point, item in found.items()
-            },
-            "host": place.describe(),
-            "packages": place.packages(),
+    experiment = prepared.loaded.experiment
+    lock = {
+        "microshard": __version__,
+        "definition": experiment.model_dump(mode="json"),
+        "definition_sha256": hashlib.sha256(prepared.path.read_bytes()).hexdigest(),
+        "binaries": {
+            point: {**item.variables(), "mongod_sha256": digests[item.mongod]} for point, item in found.items()
         },
-    )
+        "host": place.describe(),
+        "packages": place.packages(),
+    }
+    if experiment.lock is not None:
+        lock["differs_from_lock"] = changes(experiment.lock, lock)
+    write_json(folder / "lock.json", lock)
+    write_experiment_lock(folder, experiment, lock, prepared.path)
     write_json(folder / "plan.json", dataclasses.asdict(prepared.plan))
     for point in prepared.plan.points:
         write_variables(folder, point, found[point.id], step=None)
