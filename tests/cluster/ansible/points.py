@@ -13,7 +13,8 @@ from microshard.definition.experiment import Experiment
 from microshard.definition.matrix import PointDefinition
 from microshard.plan import Inputs, build
 from microshard.plan.model import CacheBudget, Chunk, Collection, Host, Member, Phase, Point, Process, ReplicaSet, Role
-from microshard.plan.topology import process_count
+from microshard.plan.placement import places
+from microshard.plan.topology import ports_needed
 
 LOCAL = Host("local", "127.0.0.1", ("controller", "shard_hosts", "config_hosts", "mongos_hosts", "client_hosts"))
 _RANGES = 1 << 32  # a loader's share of the keys, as the planner cuts them
@@ -102,7 +103,8 @@ def _planned(topology: dict[str, Any], first_port: int, run_folder: Path) -> Poi
         "topology": {**topology, "storage": storage},
         "workload": [{"measure": {"engine": "aggregate", "pipeline": [{"$count": "n"}]}}],
     })  # fmt: skip
-    inputs = Inputs(cores=2, base_port=first_port or free_ports(process_count(experiment.topology)))
+    there = places(experiment.infrastructure, [LOCAL])
+    inputs = Inputs(cores=2, base_port=first_port or free_ports(ports_needed(experiment.topology, there)))
     (planned,) = build(experiment, [PointDefinition({}, experiment)], inputs).points
     moved = tuple(_moved(process, Path(f"deployments/{planned.id}"), run_folder) for process in planned.processes)
     return dataclasses.replace(planned, id="p01", hosts=(LOCAL,), processes=moved)
