@@ -6,20 +6,25 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 # As src/microshard/cloud/spec.py attaches them.
-_PURPOSES = {"/dev/sdf": "data", "/dev/sdg": "journal", "/dev/sdh": "log"}
+_FIRST = {"/dev/sdf": "data", "/dev/sdg": "journal", "/dev/sdh": "log"}
+_FURTHER = {"/dev/xvdb": "data", "/dev/xvdc": "journal", "/dev/xvdd": "log"}  # and a letter
 
 
 def ebs_volumes(mappings: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
     """Data, journal and log volume from `block_device_mappings`; the NVMe disk is found by the serial."""
     return [
         {
-            "purpose": _PURPOSES[entry["device_name"]],
+            "purpose": purpose,
             "serial": str(entry["ebs"]["volume_id"]).replace("-", ""),
             "device": str(entry["device_name"]),
         }
         for entry in mappings
-        if entry.get("device_name") in _PURPOSES and "ebs" in entry
+        if "ebs" in entry and (purpose := _purpose(str(entry.get("device_name"))))
     ]
+
+
+def _purpose(device: str) -> str | None:
+    return _FIRST.get(device) or (_FURTHER.get(device[:-1]) if len(device) == len("/dev/xvdba") else None)
 
 
 class FilterModule:

@@ -50,6 +50,15 @@ def test_three_groups_with_their_volumes_come_up_and_are_read_back(full: Lab) ->
     assert full.simulation.everything() == {}
 
 
+def test_several_volumes_of_one_purpose_are_attached_and_read_back(lab: Lab) -> None:
+    disks = tuple(VolumeSpec("data", "gp3", 100, 4000, 250, number) for number in (1, 2, 3))
+    fleet = lab.group(0, volumes=disks).provision()
+    host = fleet.hosts[0]
+    assert [v.device for v in host.volumes if v.purpose == "data"] == ["/dev/sdf", "/dev/xvdba", "/dev/xvdbb"]
+    assert len({v.id for v in host.volumes}) == 4
+    assert lab.teardown().clean
+
+
 def test_everything_made_carries_the_tags_of_the_run(full: Lab, ec2: Any) -> None:
     full.provision()
     tagged: dict[str, set[str]] = {}

@@ -10,7 +10,7 @@ from microshard.cloud import instances, prices
 from microshard.cloud.instances import InstanceType
 from microshard.cloud.quota import Quotas, bucket
 from microshard.cloud.spec import GROUPS, GroupSpec, VolumeSpec
-from microshard.definition.infrastructure import Infrastructure
+from microshard.definition.infrastructure import Infrastructure, Volume
 
 # EBS user guide, volume types: most IOPS for each GiB, and MiB/s for each IOPS of gp3.
 _IOPS_PER_GIB = {"gp3": 500, "io1": 50, "io2": 1000}
@@ -18,6 +18,8 @@ _LEAST_IOPS = {"gp3": 3000, "io1": 100, "io2": 100}
 _GP3_MIBPS_PER_IOPS = 0.25
 _GP3_LEAST_MIBPS = 125
 _MBPS_PER_MIBPS = 8 * 1024 * 1024 / 1e6
+# EC2 user guide, volume limits of Nitro instances: 28 attachments, the root volume and one network interface included.
+_MOST_VOLUMES = 26
 # Share of RAM the caches may take: mongod needs memory beside its cache, and so does the page cache (MongoDB
 # production notes take 50 % of RAM as the default for one mongod).
 _CACHE_SHARE = 0.8
@@ -90,7 +92,8 @@ def broken_limits(
     for group in groups:
         here = f"infrastructure.{group.name}"
         for volume in group.volumes:
-            found += _of_volume(f"{here}.volumes.{volume.purpose}", volume)
+            if volume.number == 1:
+                found += _of_volume(f"{here}.volumes.{volume.purpose}", volume)
         for number, name in enumerate(group.instance_types):
             facts = instances.find(name)
             if facts is None:
@@ -166,6 +169,9 @@ def _of_instance(here: str, group: GroupSpec, facts: InstanceType) -> Iterator[B
                 f"and {burst:.0f} only for half an hour a day: figures will change while it is measured"
             )
             yield Broken(f"{here}.volumes", message, "warning")
+    if len(ebs) > _MOST_VOLUMES:
+        message = f"{len(ebs)} volumes beside the root are asked for; most types take {_MOST_VOLUMES}"
+        yield Broken(f"{here}.volumes", message, "error")
     stores = [v for v in group.volumes if v.type == "instance_store"]
     if stores and facts.nvme_disks < len(stores):
         message = f"{facts.name} has {facts.nvme_disks or 'no'} instance store disks, {len(stores)} are asked for"
@@ -238,10 +244,14 @@ def _needs(infrastructure: Infrastructure) -> dict[str, Any]:
         needs[name] = "own hosts" if group is not None else "no hosts of their own"
         if group is not None:
             needs |= {f"{name}.{key}": getattr(group, key) for key in _FIXED_AT_LAUNCH}
-            for purpose in ("data", "journal", "log"):
-                volume = getattr(group.volumes, purpose)
-                needs[f"{name}.volumes.{purpose}"] = volume.model_dump(exclude_none=True) if volume else None
+            needs |= {f"{name}.volumes.{purpose}": None for purpose in ("data", "journal", "log")}
+            needs |= {f"{name}.volumes.{purpose}": _volume_needs(volume) for purpose, volume in group.volumes.named()}
     return needs
+
+
+def _volume_needs(volume: Volume) -> dict[str, Any]:
+    """Type and size, and what else is not as usual."""
+    return {"type": volume.type, "size_gib": volume.size_gib, **volume.model_dump(exclude_defaults=True)}
 
 
 def _with_most_hosts(members: Sequence[Infrastructure]) -> Infrastructure:

@@ -27,6 +27,8 @@ TAG_USER = "microshard:user"  # to log in as
 
 # /dev/sdf to /dev/sdp are the names EC2 recommends for data volumes on HVM images.
 _DEVICES = {"data": "/dev/sdf", "journal": "/dev/sdg", "log": "/dev/sdh"}
+# Further volumes of a purpose; /dev/xvd[a-d][a-z] are free for volumes as well.
+_MORE_DEVICES = {"data": "/dev/xvdb", "journal": "/dev/xvdc", "log": "/dev/xvdd"}
 # MongoDB's and this project's ports (plan.build.FIRST_PORT and up); open between the hosts of a run, to nobody else.
 CLUSTER_PORTS = (27000, 32000)
 
@@ -44,11 +46,14 @@ class VolumeSpec:
     size_gib: int
     iops: int | None = None
     throughput_mibps: int | None = None
+    number: int = 1  # of several of one purpose, from 1
 
     @property
     def device(self) -> str:
         """The name it is attached under; on Nitro the disk is found by its serial, the volume's id."""
-        return _DEVICES[self.purpose]
+        if self.number == 1:
+            return _DEVICES[self.purpose]
+        return _MORE_DEVICES[self.purpose] + chr(ord("a") + self.number - 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,15 +149,13 @@ def group_spec(name: str, group: HostGroup) -> GroupSpec:
     if group.instance_type is None:
         raise SpecError(f"infrastructure.{name}.instance_type: EC2 needs one")
     volumes = []
-    for purpose in ("data", "journal", "log"):
-        wish = getattr(group.volumes, purpose)
-        if wish is None:
-            continue
-        if wish.type == "emulated":
-            raise SpecError(
-                f"infrastructure.{name}.volumes.{purpose}.type: emulated volumes exist on this machine only"
-            )
-        volumes.append(VolumeSpec(purpose, wish.type, wish.size_gib, wish.iops, wish.throughput_mibps))
+    for purpose, wish in group.volumes.named():
+        if wish.type in {"emulated", "existing"}:
+            raise SpecError(f"infrastructure.{name}.volumes.{purpose}.type: EC2 has no {wish.type} volumes")
+        volumes += [
+            VolumeSpec(purpose, wish.type, wish.size_gib, wish.iops, wish.throughput_mibps, number)
+            for number in range(1, wish.count + 1)
+        ]
     return GroupSpec(
         name=name,
         count=group.count,

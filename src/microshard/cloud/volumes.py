@@ -128,12 +128,12 @@ def _volumes(
 def _differences(
     name: str, found: Sequence[HostVolume], wanted: Sequence[VolumeSpec], facts: Mapping[str, dict[str, Any]]
 ) -> list[str]:
-    by_purpose = {v.purpose: v for v in found}
+    by_device = {v.device: v for v in found}
     problems = [f"{v.id} of {name} is not encrypted" for v in found if v.id and not facts[v.id].get("Encrypted")]
     for wish in wanted:
         if wish.type == "instance_store":
             continue
-        own = by_purpose[wish.purpose]
+        own = by_device[wish.device]
         gp3 = wish.type == "gp3"
         asked: dict[str, Any] = {
             "type": (wish.type, own.type),

@@ -133,10 +133,12 @@ def _ec2(experiment: Experiment) -> Iterator[tuple[str, str]]:
         here = f"infrastructure.{name}"
         if group.instance_type is None:
             yield f"{here}.instance_type", "ec2 needs one, for example c5.4xlarge"
-        for volume in ("data", "journal", "log"):
-            wish = getattr(group.volumes, volume)
-            if wish is not None and wish.type == "emulated":
-                yield f"{here}.volumes.{volume}.type", "an emulated volume is a file of this machine; ec2 has real ones"
+        for purpose, volume in group.volumes.named():
+            if volume.type in {"emulated", "existing"}:
+                yield (
+                    f"{here}.volumes.{purpose}.type",
+                    f"ec2 makes EBS volumes, none is {volume.type}",
+                )
     if experiment.budget.max_hours is None:
         yield "budget.max_hours", "ec2 needs it: hosts end themselves after it, even if this machine never comes back"
     if experiment.topology.mongodb.source == "embedded":

@@ -179,6 +179,18 @@ def test_another_type_or_volume_forces_new_hosts_and_says_why() -> None:
     assert "infrastructure.shard_hosts.volumes.data: none → gp3 100" in shared[2].forced_by
 
 
+def test_several_volumes_of_a_purpose_are_each_made_attached_and_paid() -> None:
+    data = {"type": "gp3", "size_gib": 720, "policy": "raid0", "count": 4}
+    made = group_spec("shard_hosts", HostGroup.model_validate({"instance_type": "c5.large", "volumes": {"data": data}}))
+    assert [v.device for v in made.volumes] == ["/dev/sdf", "/dev/xvdba", "/dev/xvdbb", "/dev/xvdbc"]
+    alone = plan.cost([group("c5.large")], "us-east-1").hourly_usd
+    assert plan.cost([made], "us-east-1").hourly_usd == pytest.approx((alone or 0) + 4 * 0.08)
+    many = HostGroup.model_validate({"instance_type": "c5.large", "volumes": {"data": {**data, "count": 24}}})
+    three = {"journal": {"count": 3, "policy": "per_shard"}}
+    more = many.model_copy(update={"volumes": many.volumes.model_validate({"data": {**data, "count": 24}, **three})})
+    assert "27 volumes beside the root" in str(plan.broken_limits([group_spec("shard_hosts", more)]))
+
+
 def test_a_group_of_the_experiment_file_becomes_hosts_of_ec2() -> None:
     wish = HostGroup.model_validate(
         {
@@ -193,5 +205,5 @@ def test_a_group_of_the_experiment_file_becomes_hosts_of_ec2() -> None:
     with pytest.raises(SpecError, match=r"infrastructure\.client_hosts\.instance_type"):
         group_spec("client_hosts", HostGroup())
     emulated = HostGroup.model_validate({"instance_type": "c5.large", "volumes": {"data": {"type": "emulated"}}})
-    with pytest.raises(SpecError, match="emulated volumes exist on this machine only"):
+    with pytest.raises(SpecError, match="EC2 has no emulated volumes"):
         group_spec("shard_hosts", emulated)

@@ -23,9 +23,10 @@ def ebs_volumes(mappings: list[dict[str, Any]]) -> list[dict[str, str]]:
 
 def test_volumes_are_named_by_the_device_they_were_attached_under() -> None:
     mappings = [{"device_name": "/dev/xvda", "ebs": {"volume_id": "vol-0"}}] + [
-        {"device_name": VolumeSpec(purpose, "gp3", 1).device, "ebs": {"volume_id": f"vol-{purpose}"}}
+        {"device_name": VolumeSpec(purpose, "gp3", 1, number=n).device, "ebs": {"volume_id": f"vol-{purpose}{n}"}}
         for purpose in ("data", "journal", "log")
+        for n in (1, 2, 24)
     ]
     assert [(v["purpose"], v["serial"]) for v in ebs_volumes(mappings)] == [
-        ("data", "voldata"), ("journal", "voljournal"), ("log", "vollog"),
-    ]  # fmt: skip
+        (purpose, f"vol{purpose}{n}") for purpose in ("data", "journal", "log") for n in (1, 2, 24)
+    ]
