@@ -117,14 +117,24 @@ class Order(Model):
 
 
 class Gates(Model):
-    """What makes a measurement valid."""
+    """What makes a measurement valid. Errors and the environment are checked always, what is left out is not."""
 
     max_shard_skew: Annotated[float, Field(ge=1)] | None = None
     """Most documents of a shard over the mean of all shards."""
     max_client_cpu: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Share of the client's host the client may use."""
+    """Share of the cores of its host that the client may use."""
     max_variation: Annotated[float, Field(gt=0)] | None = None
-    """Coefficient of variation over the measurement's windows."""
+    """Coefficient of variation over the measurement's windows (over its samples where an engine has no windows)."""
+    max_drift: Annotated[float, Field(gt=0)] | None = None
+    """Difference of the first point, repeated at the end, from its median, as a share; needs order.repeat_first."""
+    max_migrations: Annotated[int, Field(ge=0)] | Literal["auto", "any"] = "auto"
+    """Chunk migrations during a measurement; auto: none, but any where the balancer is on or a phase adds shards."""
+    max_checkpoint_share: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Share of a measurement during which a mongod may write a checkpoint."""
+    initial_sync: Literal["auto", "refuse", "allow"] = "auto"
+    """Members in initial sync or recovery during a measurement; auto: refused unless a phase adds members."""
+    max_repeats: Annotated[int, Field(ge=0, le=100)] = 2
+    """How often an invalid measurement is repeated, where repeating can change the reason."""
 
 
 class Budget(Model):

@@ -75,6 +75,17 @@ def _members(topology: Topology) -> Iterator[tuple[KeyPath, Member]]:
 
 def matrix_findings(experiment: Experiment) -> list[Finding]:
     """Rules about the experiment as a whole."""
+    return [*_gates(experiment), *_reference(experiment)]
+
+
+def _gates(experiment: Experiment) -> list[Finding]:
+    if experiment.gates.max_drift is None or experiment.order.repeat_first:
+        return []
+    message = "needs order.repeat_first: true; without it nothing is repeated at the end"
+    return [Finding(("gates", "max_drift"), message)]
+
+
+def _reference(experiment: Experiment) -> list[Finding]:
     reference, matrix = experiment.reference, experiment.matrix
     if reference is None:
         return []

@@ -14,7 +14,7 @@ from microshard.definition.phase import Surroundings
 from microshard.definition.topology import data_members
 from microshard.plan import estimate
 from microshard.plan.backend import unsupported
-from microshard.plan.model import CacheBudget, Collection, Host, HostNeeds, Phase, Plan, Point, Redeploy
+from microshard.plan.model import CacheBudget, Collection, Host, HostNeeds, Phase, Plan, Point, Redeploy, ReplicaSet
 from microshard.plan.order import steps
 from microshard.plan.placement import GROUPS, Places, places, remarks, shortages, uneven
 from microshard.plan.topology import deploy, ports_needed
@@ -200,7 +200,22 @@ def _point(name: str, definition: PointDefinition, there: Places, first_port: in
         measure_seconds=needs.measure_seconds,
         zones=deployment.zones,
         volumes=emulated(experiment, name),
+        gates=_gates(experiment, deployment.replica_sets),
     )
+
+
+def _gates(experiment: Experiment, replica_sets: Sequence[ReplicaSet]) -> dict[str, Any]:
+    """The limits of a point with every "auto" decided, those named in `decided`; None is not checked."""
+    gates: dict[str, Any] = experiment.gates.model_dump()
+    gates["decided"] = [name for name, limit in gates.items() if limit == "auto"]
+    grows = any(not rs.initial or any(not member.initial for member in rs.members) for rs in replica_sets)
+    if gates["max_migrations"] == "auto":
+        gates["max_migrations"] = "any" if grows or experiment.topology.balancer.enabled else 0
+    if gates["max_migrations"] == "any":
+        gates["max_migrations"] = None
+    if gates["initial_sync"] == "auto":
+        gates["initial_sync"] = "allow" if grows else "refuse"
+    return gates
 
 
 def _phases(experiment: Experiment, collections: Sequence[Collection], inputs: Inputs) -> Iterator[Phase]:

@@ -197,6 +197,7 @@ class Point:
     caches: tuple[CacheBudget, ...] = ()  # one a host that bears data
     needs: dict[str, HostNeeds] = field(default_factory=dict)  # host → its part of disk_bytes and memory_mib
     volumes: tuple[EmulatedVolume, ...] = ()  # none where the files lie on what the machine has
+    gates: dict[str, Any] = field(default_factory=dict)  # limits by name, None: not checked; all of "auto" decided
 
     @property
     def connection_string(self) -> str:
@@ -222,6 +223,13 @@ class Step:
     purpose: Purpose
     deploy: bool  # the topology is deployed and loaded anew before this step
     undeploy: bool  # nothing needs it after this step
+    attempt: int = 1  # a plan has first attempts only; an invalid measurement is taken again as the next one
+
+    @property
+    def name(self) -> str:
+        """r1, r2 … or drift; a later attempt adds its number: r2-3."""
+        first = "drift" if self.purpose == "drift" else f"r{self.repetition}"
+        return first if self.attempt == 1 else f"{first}-{self.attempt}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ def assemble(raw: RawRun) -> ReportModel:
         ended=max(times, default=None),
         backend=text(raw.plan.get("backend")),
         steps_planned=len(items(raw.plan.get("steps"))),
-        steps_done=len(raw.results),
+        steps_done=len({(point, first_attempt(step)) for point, step in raw.results}),
         repetitions=int(number(raw.plan.get("repetitions")) or 0),
         axis=axis,
         axis_label=axis_label(axis),
@@ -95,6 +95,11 @@ def assemble(raw: RawRun) -> ReportModel:
         plan=raw.plan,
     )
     return replace(model, notices=notices(model, raw))
+
+
+def first_attempt(step: str) -> str:
+    """The name of the step that this one is an attempt at: r1 of r1-2."""
+    return step.partition("-")[0]
 
 
 def axis_label(axis: str | None) -> str:
@@ -139,7 +144,7 @@ def _orders(raw: RawRun) -> dict[tuple[str, str], int]:
     planned: dict[tuple[str, str], int] = {}
     for place, step in enumerate(mapping(step) for step in items(raw.plan.get("steps"))):
         name = "drift" if step.get("purpose") == "drift" else f"r{step.get('repetition')}"
-        planned[text(step.get("point")), name] = place
+        planned[text(step.get("point")), name] = place  # a later attempt is placed by its time
     times = {
         key: min(starts)
         for key, result in raw.results.items()
@@ -215,7 +220,7 @@ def _point(
     ]
     names = dict.fromkeys(m.phase for m in marked)
     phases = {name: phase_figures([m for m in marked if m.phase == name]) for name in names}
-    done = sum(1 for step in record.results if step != "drift")
+    done = len({first_attempt(step) for step in record.results} - {"drift"})
     planned = len(record.planned) or done
     valid = len(phases[main].values) if main in phases else 0
     return PointReport(

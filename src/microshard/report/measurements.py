@@ -7,19 +7,10 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from microshard.judge.evidence import ROLES
 from microshard.report.model import CpuSplit, Measurement, PhaseFigures, Storage
 from microshard.report.read import items, mapping, number, text
 from microshard.stats import Better, median_estimate
-
-# Who a process works for, by its role in the plan. The embedded router's own mongod is named "NAME/router".
-ROLES = {
-    "shard": "shards",
-    "member": "shards",
-    "standalone": "shards",
-    "mongos": "router",
-    "config": "config",
-    "client": "client",
-}
 
 
 def measurements(
@@ -79,7 +70,7 @@ def _measurement(
     return Measurement(
         point=point,
         step=step,
-        purpose=text(result.get("purpose")) or ("drift" if step == "drift" else "measure"),
+        purpose=text(result.get("purpose")) or ("drift" if step.startswith("drift") else "measure"),
         order=order,
         phase=name,
         kind=text(phase.get("kind")) or kinds.get(name, "measure"),

@@ -42,6 +42,7 @@ class LivePoint:
     metric: str = ""
     unit: str = ""
     note: str = ""  # what is happening: "41,210 documents/s"
+    limit: str = ""  # the verdict so far
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,13 +237,15 @@ def live(points: Sequence[LivePoint], width: int | None = None, most_rows: int =
         _Column("state", tuple(Text(p.state, style=_STYLES.get(p.state, "cyan")) for p in shown), 1, right=False),
         _Column("reps", tuple(Text(f"{p.done} of {p.planned}") for p in shown), 2),
         _Column(header, tuple(Text(_so_far(p)) for p in shown), 3),
-        _Column("range", tuple(Text(_range(p), style="dim") for p in shown), 5),
+        _Column("limit", tuple(Text(p.limit) for p in shown), 5, right=False) if any(p.limit for p in shown) else None,
+        _Column("range", tuple(Text(_range(p), style="dim") for p in shown), 6),
         _Column("now", tuple(Text(p.note, style="dim") for p in shown), 4, right=False),
     ]
     hidden = len(points) - len(shown)
     waiting = sum(1 for p in points if p.state == "waiting")
     below = f"… {hidden:,} more points; {waiting:,} of {len(points):,} wait" if hidden else ""
-    return _Fitting([c for c in columns if c.rank != 4 or any(p.note for p in shown)], width, "", below)
+    kept = [c for c in columns if c is not None and (c.rank != 4 or any(p.note for p in shown))]
+    return _Fitting(kept, width, "", below)
 
 
 def _so_far(point: LivePoint) -> str:

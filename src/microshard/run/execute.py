@@ -54,10 +54,7 @@ def _report(folder: RunFolder, outcome: Outcome, console: Console) -> None:
     if outcome.done:
         console.print(final(build(folder.path), width=console.width))
         console.print(f"Report: {write(folder.path)}", soft_wrap=True, highlight=False)
-    for point, message in outcome.wrong.items():
-        console.print(f"[red]{point} is not valid:[/red] {message}", highlight=False)
-    if outcome.failed:
-        console.print(f"[red]{len(outcome.failed)} point(s) failed[/red]: {', '.join(outcome.failed)}", highlight=False)
+    _unhappy(outcome, console)
     if outcome.over_budget:
         console.print("[yellow]budget.max_hours was reached[/yellow]: the rest of the measurements was not taken")
     if outcome.stopped_by is not None:
@@ -76,3 +73,14 @@ def _report(folder: RunFolder, outcome: Outcome, console: Console) -> None:
         highlight=False,
         soft_wrap=True,
     )
+
+
+def _unhappy(outcome: Outcome, console: Console) -> None:
+    """What keeps the exit code from being 0."""
+    for point, message in outcome.wrong.items():
+        console.print(f"[red]{point} is not valid:[/red] {message}", highlight=False)
+    for step, reason in outcome.invalid.items():
+        if step.partition(" ")[0] not in outcome.wrong:
+            console.print(f"[red]{step} stayed invalid:[/red] {reason}", highlight=False)
+    if outcome.failed:
+        console.print(f"[red]{len(outcome.failed)} point(s) failed[/red]: {', '.join(outcome.failed)}", highlight=False)

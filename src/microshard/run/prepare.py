@@ -215,28 +215,23 @@ def write_variables(folder: RunFolder, point: Point, found: Binaries, step: Step
         "microshard_point": _absolute(point, folder.path),
     }
     if step is not None:
-        name = step_name(step)
         kinds = {"load", "warm_up", "measure"} if step.deploy else {"warm_up", "measure"}
         variables["microshard_step"] = {
             "index": step.index,
             "repetition": step.repetition,
+            "attempt": step.attempt,
             "purpose": step.purpose,
-            "name": name,
+            "name": step.name,
             "deploy": step.deploy,
             "park": park,
             "phases": [p.name for p in point.phases if p.kind in kinds],
-            "results": str(folder / "results" / point.id / f"{name}.json"),
-            "telemetry": str(folder / "telemetry" / point.id / name),
+            "results": str(folder / "results" / point.id / f"{step.name}.json"),
+            "telemetry": str(folder / "telemetry" / point.id / step.name),
             "progress": str(folder / "tmp" / "progress.jsonl"),
         }
     path = folder / "points" / point.id / "vars.json"
     write_atomic(path, json.dumps(variables, indent=1, default=str) + "\n")
     return path
-
-
-def step_name(step: Step) -> str:
-    """r1, r2 … or drift."""
-    return "drift" if step.purpose == "drift" else f"r{step.repetition}"
 
 
 def _absolute(point: Point, root: Path) -> dict[str, Any]:

@@ -15,10 +15,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from microshard.judge.verdict import main_name, most_frequent
 from microshard.plan.model import Plan, Point, Step
 from microshard.report.table import LivePoint, LiveState, live
 from microshard.run.folder import RunFolder
-from microshard.run.prepare import step_name
 
 
 @dataclass(slots=True)
@@ -44,7 +44,8 @@ class Clock:
         """A step ended, well or not."""
         if self.step_started is not None:
             self.finished_seconds += time.monotonic() - self.step_started
-        self.finished_estimate += self.estimate(step)
+        if step.attempt == 1:  # the plan has no time for others
+            self.finished_estimate += self.estimate(step)
         self.step_started = None
 
     @property
@@ -112,9 +113,16 @@ class Progress:
         self.results.append(result)
         if not self.live:
             point = self.plan.point(step.point)
+            limit = main_name(result)
             self.console.print(
-                f"[{step.index + 1}/{len(self.plan.steps)}] {point.label}, {step_name(step)}: {figures(result)}"
-                f" · {duration(self.clock.remaining)} left",
+                f"[{step.index + 1}/{len(self.plan.steps)}] {point.label}, {step.name}: {figures(result)}"
+                f"{f', limit: {limit}' if limit else ''} · {duration(self.clock.remaining)} left",
+                highlight=False,
+                soft_wrap=True,
+            )
+        if result.get("valid") is False:
+            self.console.print(
+                f"[yellow]not valid:[/yellow] {point.label}, {step.name}: {'; '.join(result.get('problems', []))}",
                 highlight=False,
                 soft_wrap=True,
             )
@@ -130,8 +138,8 @@ class Progress:
     def render(self) -> RenderableType:
         """The live picture."""
         step = self.current
-        done = len(self.results)
-        where = "" if step is None else f"{self.plan.point(step.point).label}, {step_name(step)} · "
+        done = len({(result["point"], result["step"].partition("-")[0]) for result in self.results})
+        where = "" if step is None else f"{self.plan.point(step.point).label}, {step.name} · "
         head = Table.grid(padding=(0, 1), expand=True)
         head.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
         head.add_column(justify="right", no_wrap=True)
@@ -149,10 +157,14 @@ class Progress:
         )
 
     def _point(self, point: Point) -> LivePoint:
+        valid = [
+            result
+            for result in self.results
+            if result["point"] == point.id and result["purpose"] == "measure" and result.get("valid") is not False
+        ]
         metrics = [
             phase["metric"]
-            for result in self.results
-            if result["point"] == point.id and result["purpose"] == "measure"
+            for result in valid
             for phase in result["phases"]
             if phase["kind"] == "measure" and phase.get("metric")
         ]
@@ -174,6 +186,7 @@ class Progress:
             values=tuple(float(m["value"]) for m in metrics),
             metric=metrics[0]["name"] if metrics else "",
             unit=metrics[0]["unit"] if metrics else "",
+            limit=most_frequent([name for result in valid if (name := main_name(result))]),
             note=self._phase() if here else "",
         )
 

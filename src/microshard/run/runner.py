@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import signal
+import statistics
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,13 +20,15 @@ from microshard.errors import (
     EXIT_OK,
     MicroshardError,
 )
+from microshard.judge import gates, verdict
+from microshard.judge.environment import EnvironmentBook
 from microshard.plan.model import Plan, Point, Step
 from microshard.run import autopsy, leftovers
 from microshard.run.ansible import PlaybookError, Playbooks
 from microshard.run.answers import AnswerBook
 from microshard.run.folder import RunFolder, write_json
-from microshard.run.prepare import Binaries, step_name, write_variables
-from microshard.telemetry.summary import attach
+from microshard.run.prepare import Binaries, write_variables
+from microshard.telemetry import summary
 
 
 class Stopped(BaseException):
@@ -58,6 +62,7 @@ class Outcome:
     done: int = 0
     failed: dict[str, str] = field(default_factory=dict)  # point → message
     wrong: dict[str, str] = field(default_factory=dict)  # point → in what its answer differs
+    invalid: dict[str, str] = field(default_factory=dict)  # "point step" → why no attempt at it was valid
     kept: dict[str, str] = field(default_factory=dict)  # point → connection string; left running as asked
     left: list[str] = field(default_factory=list)  # what could not be removed
     stopped_by: int | None = None  # number of the signal
@@ -79,7 +84,7 @@ class Outcome:
             return EXIT_INTERRUPTED if self.stopped_by == signal.SIGINT else 128 + self.stopped_by
         if self.left:
             return EXIT_LEFT
-        return EXIT_FAILED if self.failed or self.wrong else EXIT_OK
+        return EXIT_FAILED if self.failed or self.wrong or self.invalid else EXIT_OK
 
 
 @contextlib.contextmanager
@@ -118,6 +123,9 @@ class Runner:
         self.playbooks = Playbooks(folder, listener.event)
         self.outcome = Outcome()
         self.answers = AnswerBook()
+        self.environments = EnvironmentBook()
+        self.documents: dict[str, dict[str, float]] = {}  # point → documents by shard, of its last load
+        self.values: dict[tuple[str, str], list[float]] = {}  # point and phase → values of valid measurements
         self.deployed: set[str] = set()
         self.deadline = None if max_hours is None else time.monotonic() + max_hours * 3600
 
@@ -156,22 +164,47 @@ class Runner:
 
     def _step(self, step: Step) -> None:
         point = self.plan.point(step.point)
-        self.folder.journal.append(event="step started", step=step.index, point=point.id, name=step_name(step))
         try:
-            if step.deploy:
-                self.deploy(point, step)
-            park = not step.undeploy and self._next_point(step) != point.id
-            variables = write_variables(self.folder, point, self.binaries[point.id], step, park=park)
-            with self._stage(step, "measure"):
-                self.playbooks.run("measure", variables)
-            result = self._result(point, step)
-            self.outcome.done += 1
-            self.folder.journal.append(event="step done", step=step.index, point=point.id, name=step_name(step))
-            self.listener.step_done(step, result)
+            while True:
+                result = self._attempt(point, step)
+                if result["valid"] or not self._again(point, step, result):
+                    break
+                # The data of a deployment that stays is there already.
+                anew = self.plan.redeploy == "per_repetition"
+                if anew:
+                    self.undeploy(point, step)
+                step = dataclasses.replace(step, attempt=step.attempt + 1, deploy=anew)
+            if not result["valid"]:
+                self.outcome.invalid[f"{point.id} {step.name}"] = "; ".join(result["problems"])
             if step.undeploy and not self._keeps(step):
                 self.undeploy(point, step)
         except MicroshardError as error:
             self._fail(point, step, "\n".join([str(error), *autopsy.missing(self.folder, point)]))
+
+    def _attempt(self, point: Point, step: Step) -> dict[str, Any]:
+        """One measurement, from deployment to result."""
+        self.folder.journal.append(event="step started", step=step.index, point=point.id, name=step.name)
+        if step.deploy:
+            self.deploy(point, step)
+        park = not step.undeploy and self._next_point(step) != point.id
+        variables = write_variables(self.folder, point, self.binaries[point.id], step, park=park)
+        with self._stage(step, "measure"):
+            self.playbooks.run("measure", variables)
+        result = self._result(point, step)
+        self.outcome.done += 1
+        how = {"valid": True} if result["valid"] else {"valid": False, "reasons": result["problems"]}
+        self.folder.journal.append(event="step done", step=step.index, point=point.id, name=step.name, **how)
+        self.listener.step_done(step, result)
+        return result
+
+    def _again(self, point: Point, step: Step, result: Mapping[str, Any]) -> bool:
+        """Whether an invalid measurement is worth another attempt: every reason is a gate that may hold next time."""
+        if point.id in self.outcome.wrong or step.attempt > int(point.gates.get("max_repeats", 0)):
+            return False
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            return False
+        broken = [check for check in result.get("gates", []) if not check["held"]]
+        return bool(broken) and all(check["repeatable"] for check in broken)
 
     def deploy(self, point: Point, step: Step | None = None) -> None:
         """Start a point's processes; every one, and every volume, stands in the ledger before it is made."""
@@ -209,22 +242,23 @@ class Runner:
         self.folder.ledger.append(kind="deployment", state="removed", point=point.id)
 
     def _result(self, point: Point, step: Step) -> dict[str, Any]:
-        name = step_name(step)
-        path = self.folder / "results" / point.id / f"{name}.json"
+        path = self.folder / "results" / point.id / f"{step.name}.json"
         try:
             result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise PlaybookError(f"{path}: the measurement left no result ({error})") from error
         result["axes"] = point.axes
-        result["step"] = name
+        result["step"] = step.name
         result["purpose"] = step.purpose
+        result["repetition"], result["attempt"] = step.repetition, step.attempt
         result["order"] = step.index
+        result.setdefault("valid", True)
         for phase in result["phases"]:
             if phase["kind"] == "load":
                 self.outcome.loading += phase["seconds"]
             else:
                 self.outcome.measuring += phase["seconds"]
-        attach(result, self.folder / "telemetry" / point.id / name)
+        self._judge(point, step, result)
         differs = self.answers.differs(point, result)
         if differs:
             result["valid"] = False
@@ -233,6 +267,32 @@ class Runner:
             self.folder.journal.append(event="answer differs", step=step.index, point=point.id, message=differs)
         write_json(path, result)
         return result
+
+    def _judge(self, point: Point, step: Step, result: dict[str, Any]) -> None:
+        """Put telemetry, verdicts and the answers of the gates into a result."""
+        telemetry = summary.read_folder(self.folder / "telemetry" / point.id / step.name)
+        plan = dataclasses.asdict(point)
+        summary.attach(result, telemetry)
+        verdict.attach(result, telemetry, plan)
+        medians = {phase: statistics.median(v) for (p, phase), v in self.values.items() if p == point.id}
+        self.documents[point.id] = gates.documents_by_shard(result) or self.documents.get(point.id, {})
+        found = gates.checks(
+            result,
+            point.gates,
+            deploys=self.plan.redeploy == "per_repetition",
+            median=medians if step.purpose == "drift" else None,
+            environment=self.environments.differs(result, plan),
+            documents=self.documents[point.id],
+        )
+        result["gates"] = [check.as_json() for check in found]
+        reasons = [check.sentence for check in found if not check.held]
+        if reasons:
+            result["valid"] = False
+            result["problems"] = [*result.get("problems", []), *reasons]
+        if result["valid"] and step.purpose == "measure":
+            for phase in result["phases"]:
+                if phase.get("metric"):
+                    self.values.setdefault((point.id, phase["name"]), []).append(float(phase["metric"]["value"]))
 
     def _fail(self, point: Point, step: Step, message: str) -> None:
         self.outcome.failed[point.id] = message

@@ -7,8 +7,9 @@ Needs nothing but Python's standard library (3.9 or newer) and Linux. FILE of --
 {"name", "pid_path", "db_path"}; it and the pid files are read again when they change, so processes may come later.
 Which disks hold the data, the journals and the logs is found by asking where the files of the processes are.
 Children of a process without db_path (a router in front of its own mongod) are reported as NAME/router. The process
-in --client-pid-file is reported as "client", with all its descendants added. Ends on SIGTERM; every line is whole.
-Measured with 20 processes of 50 threads each: 0.25 % of a core.
+in --client-pid-file is reported as "client", with all its descendants added. The first record says what the host is
+("environment"), every fifth how large the dbPaths are, on which devices, and how fast those may be. Ends on SIGTERM;
+every line is whole. What a kernel does not report is left out of the records.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 SECTOR = 512  # bytes; /proc/diskstats counts these whatever the device's own sector is
 DB_PATH_EVERY = 5  # records: walking a dbPath costs a stat a file
+LIMITS_EVERY = 15  # records: affinity and control groups of a process seldom change
+ACTIVE = 0.05  # cores: an interpreter that uses less does not count as one that could use a whole core
 NO_DISK = re.compile(r"ram\d+|zram\d+|sr\d+|fd\d+")
 
 Identity = tuple[int, int]  # pid and start time: a pid alone may be another process a moment later
@@ -57,16 +60,16 @@ def parse_memory(text: str) -> dict[str, int]:
 
 
 def parse_disks(text: str) -> dict[str, list[int]]:
-    """/proc/diskstats: per device reads, bytes read, writes, bytes written, ms busy since boot.
+    """/proc/diskstats: per device reads, bytes read, writes, bytes written, ms busy, ms of waiting requests.
 
     Devices that never did anything are left out; partitions are in (the caller knows which are).
     """
     found = {}
     for line in text.splitlines():
         fields = line.split()
-        reads, read_sectors, writes, write_sectors, busy = (int(fields[n]) for n in (3, 5, 7, 9, 12))
+        reads, read_sectors, writes, write_sectors, busy, waited = (int(fields[n]) for n in (3, 5, 7, 9, 12, 13))
         if (reads or writes) and not NO_DISK.fullmatch(fields[2]):
-            found[fields[2]] = [reads, read_sectors * SECTOR, writes, write_sectors * SECTOR, busy]
+            found[fields[2]] = [reads, read_sectors * SECTOR, writes, write_sectors * SECTOR, busy, waited]
     return found
 
 
@@ -80,8 +83,39 @@ def parse_network(text: str) -> dict[str, list[int]]:
     return found
 
 
+def parse_words(text: str, *names: str) -> list[int]:
+    """`name value` lines (/proc/vmstat, cpu.stat): the values of these names, 0 for one that is missing."""
+    found = dict(line.split(None, 1) for line in text.splitlines() if " " in line)
+    return [int(found.get(name, 0)) for name in names]
+
+
+def parse_tcp(text: str) -> list[int]:
+    """/proc/net/snmp: TCP segments sent and sent again since boot."""
+    rows = [line.split() for line in text.splitlines() if line.startswith("Tcp:")]
+    if len(rows) < 2:
+        return [0, 0]
+    found = dict(zip(rows[0], rows[1]))  # noqa: B905 - strict needs Python 3.10
+    return [int(found["OutSegs"]), int(found["RetransSegs"])]
+
+
+def parse_pressure(text: str) -> int:
+    """/proc/pressure/…: µs since boot in which at least one task waited for the resource."""
+    return int(text.splitlines()[0].rpartition("total=")[2])
+
+
+def parse_limits(text: str) -> dict[str, dict[str, int]]:
+    """A control group's io.max: limits per device "major:minor", operations or bytes a second."""
+    names = {"rbps": "r_bytes", "wbps": "w_bytes", "riops": "r_ios", "wiops": "w_ios"}
+    found = {}
+    for line in text.splitlines():
+        device, *rest = line.split()
+        pairs = (part.split("=") for part in rest)
+        found[device] = {names[key]: int(value) for key, value in pairs if key in names and value != "max"}
+    return found
+
+
 def parse_process(text: str) -> dict[str, int]:
-    """/proc/PID/stat: parent, CPU ticks (user and system of all its threads), start time, resident bytes."""
+    """/proc/PID/stat: parent, CPU ticks (user and system of all its threads), start time, resident bytes, faults."""
     # The name in parentheses may hold spaces and parentheses itself: fields count from the last one.
     fields = text.rpartition(")")[2].split()
     return {
@@ -89,6 +123,7 @@ def parse_process(text: str) -> dict[str, int]:
         "ticks": int(fields[11]) + int(fields[12]),
         "started": int(fields[19]),
         "rss": int(fields[21]) * PAGE,
+        "faults": int(fields[9]),
     }
 
 
@@ -153,19 +188,113 @@ def allocated_bytes(folder: str) -> int:
     return total
 
 
-def disk_of(path: str) -> str | None:
-    """The block device a file is on, as /proc/diskstats calls it; None for what is on none (tmpfs, NFS)."""
+def device_of(path: str) -> tuple[str, str] | None:
+    """The whole block device a path is on: its name and "major:minor"; None where there is none (overlay, tmpfs)."""
     try:
-        device = os.stat(path).st_dev  # noqa: PTH116 - links are followed: a journal may be on another volume
-        name = os.path.basename(os.readlink(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}"))  # noqa: PTH115, PTH119
+        number = os.stat(path).st_dev  # noqa: PTH116 - beside os.scandir and friends
+        place = os.path.realpath(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
     except OSError:
         return None
-    if os.path.isdir(f"/sys/block/{name}"):  # noqa: PTH112 - a whole device
-        return name
+    if os.path.exists(f"{place}/partition"):  # noqa: PTH110
+        place = os.path.dirname(place)  # noqa: PTH120
+    numbers = read(f"{place}/dev")
+    return (os.path.basename(place), numbers.strip()) if numbers else None  # noqa: PTH119
+
+
+def control_groups(pid: int) -> dict[str, str]:
+    """The folders of a process's control groups by controller; "" is the unified hierarchy."""
+    found = {}
+    for line in (read(f"/proc/{pid}/cgroup") or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        for name in controllers.split(","):
+            roots = (f"/sys/fs/cgroup/{name}",) if name else ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")
+            root = next((r for r in roots if os.path.isdir(r)), None)  # noqa: PTH112
+            if root is not None:
+                found[name] = f"{root}{path}".rstrip("/")
+    return found
+
+
+def cpu_quota(groups: dict[str, str]) -> tuple[float | None, str]:
+    """Cores a control group may use (None: no quota) and the file that counts how long it was held back."""
+    if "cpu" in groups:
+        folder = groups["cpu"]
+        quota, period = read(f"{folder}/cpu.cfs_quota_us"), read(f"{folder}/cpu.cfs_period_us")
+    else:
+        folder = groups.get("", "")
+        quota, _, period = (read(f"{folder}/cpu.max") or "max 1").partition(" ")
     try:
-        return os.path.basename(os.path.dirname(os.path.realpath(f"/sys/class/block/{name}")))  # noqa: PTH119, PTH120
-    except OSError:
-        return None
+        cores = int(quota or "") / int(period or "")
+    except (ValueError, ZeroDivisionError):
+        return None, ""
+    return (cores, f"{folder}/cpu.stat") if cores > 0 else (None, "")
+
+
+def device_limits(groups: dict[str, str]) -> dict[str, dict[str, int]]:
+    """What a control group allows a process per device "major:minor", operations or bytes a second."""
+    if "blkio" not in groups:
+        return parse_limits(read(f"{groups.get('', '')}/io.max") or "")
+    found: dict[str, dict[str, int]] = {}
+    for key, file in (
+        ("r_ios", "read_iops"),
+        ("w_ios", "write_iops"),
+        ("r_bytes", "read_bps"),
+        ("w_bytes", "write_bps"),
+    ):
+        for line in (read(f"{groups['blkio']}/blkio.throttle.{file}_device") or "").splitlines():
+            device, value = line.split()
+            if int(value) > 0:
+                found.setdefault(device, {})[key] = int(value)
+    return found
+
+
+def environment(paths: list[str]) -> dict[str, Any]:
+    """What must be alike wherever figures are compared: kernel, settings, readahead of the devices of `paths`."""
+    pages = "/sys/kernel/mm/transparent_hugepage"
+
+    def chosen(path: str) -> str | None:
+        found = re.search(r"\[(\w+)\]", read(path) or "")
+        return found.group(1) if found else None
+
+    governors = set()
+    for core in os.sched_getaffinity(0):
+        governors.add((read(f"/sys/devices/system/cpu/cpu{core}/cpufreq/scaling_governor") or "none").strip())
+    models = re.findall(r"^model name\s*:\s*(.+)$", read("/proc/cpuinfo") or "", re.MULTILINE)
+    devices = sorted({device[0] for path in paths if (device := device_of(path))})
+    return {
+        "kernel": os.uname().release,
+        "cpu": models[0] if models else os.uname().machine,
+        "cores": os.cpu_count(),
+        "transparent_huge_pages": chosen(f"{pages}/enabled"),
+        "transparent_huge_pages_defrag": chosen(f"{pages}/defrag"),
+        "governor": " ".join(sorted(governors)),
+        "swappiness": (read("/proc/sys/vm/swappiness") or "").strip(),
+        "zone_reclaim_mode": (read("/proc/sys/vm/zone_reclaim_mode") or "").strip(),
+        "clock": (read("/sys/devices/system/clocksource/clocksource0/current_clocksource") or "").strip(),
+        "readahead_kib": {name: (read(f"/sys/block/{name}/queue/read_ahead_kb") or "").strip() for name in devices},
+    }
+
+
+class Allowance:
+    """How many cores a process may use, and how long its control group held it back; read now and then."""
+
+    def __init__(self, pid: int) -> None:
+        try:
+            self.affinity = float(len(os.sched_getaffinity(pid)))
+            interpreter = os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith("python")  # noqa: PTH115, PTH119
+        except OSError:
+            self.affinity, interpreter = float(os.cpu_count() or 1), False
+        self.groups = control_groups(pid)
+        self.quota, self.statistics = cpu_quota(self.groups)
+        # One thread at a time executes Python: such a process never uses more than a core.
+        self.cores = 1.0 if interpreter else self.affinity
+        self.age = 0
+
+    def held_back(self) -> int:
+        """ns for which threads of the control group were kept from running so far; 0 without a quota."""
+        if not self.statistics:
+            return 0
+        nanoseconds, microseconds = parse_words(read(self.statistics) or "", "throttled_time", "throttled_usec")
+        return nanoseconds or microseconds * 1000
 
 
 def volumes_of(entries: list[dict[str, Any]]) -> dict[str, list[str]]:
@@ -175,9 +304,9 @@ def volumes_of(entries: list[dict[str, Any]]) -> dict[str, list[str]]:
         folder, data = os.path.dirname(entry["pid_path"]), entry.get("db_path")  # noqa: PTH120 - beside os.stat
         places = {"data": data, "journal": data and f"{data}/journal", "log": data and f"{folder}/mongod.log"}
         for kind, path in places.items():
-            disk = disk_of(path) if path else None
-            if disk:
-                found.setdefault(kind, set()).add(disk)
+            device = device_of(path) if path else None
+            if device:
+                found.setdefault(kind, set()).add(device[0])
     return {kind: sorted(disks) for kind, disks in sorted(found.items())}
 
 
@@ -223,7 +352,11 @@ class Sampler:
         self._network: dict[str, list[int]] = {}
         self._processes: dict[Identity, list[int]] = {}
         self._seen: dict[Identity, list[int]] = {}
+        self._counters: dict[str, list[int]] = {}  # of whole files, by name
+        self._allowances: dict[Identity, Allowance] = {}
+        self._speeds: dict[str, int | None] = {}
         self.record()  # the baseline
+        self._records = 0
 
     def record(self) -> dict[str, Any]:
         """The record of the time since the last one."""
@@ -249,24 +382,67 @@ class Sampler:
             "disk": self._disk_rates(seconds),
             "net": self._network_rates(seconds),
             "proc": self._process_rates(seconds, born_after),
+            **self._pressures(seconds),
         }
         self._processes = self._seen
+        self._allowances = {who: self._allowances[who] for who in self._seen if who in self._allowances}
+        paths = {e["name"]: e["db_path"] for e in self._listing.entries() if e.get("db_path")}
+        if self._records == 0:
+            record["environment"] = environment(list(paths.values()))
         if self._records % DB_PATH_EVERY == 0:
             record["volumes"] = volumes_of(self._listing.entries())
-            record["db_path_bytes"] = {
-                entry["name"]: allocated_bytes(entry["db_path"])
-                for entry in self._listing.entries()
-                if entry.get("db_path")
-            }
+            record["db_path_bytes"] = {name: allocated_bytes(path) for name, path in paths.items()}
+            record["devices"] = self._devices(paths)
         self._records += 1
         return record
+
+    def _growth(self, name: str, now: list[int], seconds: float) -> list[float]:
+        """What counters grew by a second; 0 at first."""
+        before, self._counters[name] = self._counters.get(name, now), now
+        return [count / seconds for count in grown(now, before)]
+
+    def _pressures(self, seconds: float) -> dict[str, Any]:
+        """Shares of time in which tasks waited for CPU, disk and memory; swapping (bytes/s); TCP segments a second."""
+        found: dict[str, Any] = {}
+        stalls = {}
+        for kind in ("cpu", "io", "memory"):
+            text = read(f"/proc/pressure/{kind}")
+            if text:
+                (rate,) = self._growth(f"pressure/{kind}", [parse_pressure(text)], seconds)
+                stalls[kind] = round(min(rate / 1e6, 1.0), 4)
+        if stalls:
+            found["stall"] = stalls
+        words = parse_words(read("/proc/vmstat") or "", "pgmajfault", "pswpin", "pswpout")
+        faults, swap_in, swap_out = self._growth("vmstat", words, seconds)
+        found["vm"] = {
+            "faults": round(faults, 2),
+            "swap_in": round(swap_in * PAGE, 1),
+            "swap_out": round(swap_out * PAGE, 1),
+        }
+        sent, again = self._growth("tcp", parse_tcp(read("/proc/net/snmp") or ""), seconds)
+        found["tcp"] = {"out": round(sent, 1), "again": round(again, 2)}
+        return found
+
+    def _devices(self, paths: dict[str, str]) -> dict[str, dict[str, Any]]:
+        """Per process the devices of its data and, where that is another, its journal, with what it may do there."""
+        found: dict[str, dict[str, Any]] = {}
+        pids = {entry["name"]: read_pid(entry["pid_path"]) for entry in self._listing.entries()}
+        for name, path in paths.items():
+            pid = pids.get(name)
+            limits = device_limits(control_groups(pid)) if pid else {}
+            for kind, place in (("data", path), ("journal", f"{path}/journal")):
+                device = device_of(place)
+                if device is not None and device[0] not in [known["device"] for known in found.get(name, {}).values()]:
+                    allowed = {"limits": limits[device[1]]} if limits.get(device[1]) else {}
+                    found.setdefault(name, {})[kind] = {"device": device[0], **allowed}
+        return found
 
     def _disk_rates(self, seconds: float) -> dict[str, dict[str, float]]:
         counters = parse_disks(read("/proc/diskstats") or "")
         found = {}
         for name, now in counters.items():
             before = self._disks.get(name, now)
-            reads, read_bytes, writes, write_bytes, busy = grown(now, before)
+            reads, read_bytes, writes, write_bytes, busy, waited = grown(now, before)
             if os.path.isdir(f"/sys/block/{name}"):  # noqa: PTH112 - a whole device, not a partition
                 found[name] = {
                     "r_ios": round(reads / seconds, 2),
@@ -274,6 +450,7 @@ class Sampler:
                     "r_bytes": round(read_bytes / seconds, 1),
                     "w_bytes": round(write_bytes / seconds, 1),
                     "util": round(min(busy / 1000 / seconds, 1.0), 4),
+                    "queue": round(waited / 1000 / seconds, 3),
                 }
         self._disks = counters
         return found
@@ -284,8 +461,21 @@ class Sampler:
         for name, now in counters.items():
             received, sent = grown(now, self._network.get(name, now))
             found[name] = {"rx_bytes": round(received / seconds, 1), "tx_bytes": round(sent / seconds, 1)}
+            speed = self._speed(name)
+            if speed:
+                found[name]["speed"] = speed
         self._network = counters
         return found
+
+    def _speed(self, interface: str) -> int | None:
+        """Bytes a second an interface can send as its driver says; None where it does not know."""
+        if interface not in self._speeds:
+            try:
+                megabits = int(read(f"/sys/class/net/{interface}/speed") or "")
+            except ValueError:
+                megabits = 0
+            self._speeds[interface] = megabits * 125_000 if megabits > 0 else None
+        return self._speeds[interface]
 
     def _process_rates(self, seconds: float, born_after: int) -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}
@@ -293,7 +483,7 @@ class Sampler:
             pid = read_pid(entry["pid_path"])
             below = children(pid) if pid and not entry.get("db_path") else []
             for name, pids in ((entry["name"], [pid] if pid else []), (f"{entry['name']}/router", below)):
-                usage = self._usage(pids, seconds, born_after)
+                usage = self._usage(name, pids, seconds, born_after)
                 if usage is not None:
                     found[name] = usage
         client = read_pid(self._client_pid_file) if self._client_pid_file else None
@@ -301,40 +491,69 @@ class Sampler:
             family = [client]
             for pid in family:  # grows while it is walked: descendants of descendants
                 family += children(pid)
-            usage = self._usage(family, seconds, born_after)
+            usage = self._usage("client", family, seconds, born_after)
             if usage is not None:
                 found["client"] = usage
         return found
 
-    def _usage(self, pids: list[int], seconds: float, born_after: int) -> dict[str, Any] | None:
-        """CPU (cores), resident bytes and I/O (bytes per second) of these processes together; None if all are gone."""
+    def _usage(self, name: str, pids: list[int], seconds: float, born_after: int) -> dict[str, Any] | None:
+        """CPU (cores), resident bytes, I/O (bytes/s), major faults of these processes together; None if all are gone.
+
+        `limit` is how many cores they could have used: their affinity, their quota, one for each busy interpreter.
+        `held` is how many threads a quota kept from running, on average.
+        """
         first: int | None = None
-        ticks = rss = read_bytes = write_bytes = 0
+        ticks = rss = read_bytes = write_bytes = faults = 0
+        usable = affinity = single = 0.0
+        quotas: dict[str, tuple[float, int]] = {}
         for pid in pids:
             text = read(f"/proc/{pid}/stat")
             if not text:
                 continue
             status = parse_process(text)
             io = parse_io(read(f"/proc/{pid}/io") or "read_bytes: 0\nwrite_bytes: 0")
-            now = [status["ticks"], *io]
+            now = [status["ticks"], *io, status["faults"]]
             identity = (pid, status["started"])
-            unknown = [0, 0, 0] if status["started"] >= born_after else now
+            unknown = [0, 0, 0, 0] if status["started"] >= born_after else now
             before = self._processes.get(identity, unknown)
             self._seen[identity] = now
             first = first or pid
-            ticks += now[0] - before[0]
+            spent = now[0] - before[0]
+            ticks += spent
             read_bytes += now[1] - before[1]
             write_bytes += now[2] - before[2]
+            faults += now[3] - before[3]
             rss += status["rss"]
+            allowance = self._allowance(identity)
+            affinity = max(affinity, allowance.affinity)
+            single = max(single, allowance.cores)
+            if spent / TICKS / seconds >= ACTIVE:
+                usable += allowance.cores
+            if allowance.quota is not None:
+                quotas[allowance.statistics] = (allowance.quota, allowance.held_back())
         if first is None:
             return None
-        return {
+        limit = min([usable or single, affinity, *([sum(quota for quota, _ in quotas.values())] if quotas else [])])
+        usage = {
             "pid": first,
             "cpu": round(ticks / TICKS / seconds, 4),
+            "limit": round(limit, 3),
             "rss": rss,
             "r_bytes": round(read_bytes / seconds, 1),
             "w_bytes": round(write_bytes / seconds, 1),
+            "faults": round(faults / seconds, 2),
         }
+        if quotas:
+            (held,) = self._growth(f"held/{name}", [sum(count for _, count in quotas.values())], seconds)
+            usage["held"] = round(held / 1e9, 4)
+        return usage
+
+    def _allowance(self, identity: Identity) -> Allowance:
+        known = self._allowances.get(identity)
+        if known is None or known.age >= LIMITS_EVERY:
+            known = self._allowances[identity] = Allowance(identity[0])
+        known.age += 1
+        return known
 
 
 def run(sampler: Sampler, out: int, interval: float) -> None:

@@ -1,16 +1,20 @@
 """`python -m microshard.telemetry.server --job JOB.json --out FILE [--interval 1]`: samples every mongod of a point.
 
 A thread for each mongod asks for serverStatus once an interval and writes a JSON line with rates since the last
-answer. One that does not answer in time is recorded as {"t", "process", "error"} and asked again; the others go on
-as before. JOB.json is an engine's job or a point's vars.json. Ends on SIGTERM at once.
+answer; of a mongos only the way to it is measured. One that does not answer in time is recorded as {"t", "process",
+"error"} and asked again; the others go on as before. JOB.json is an engine's job or a point's vars.json. Ends on
+SIGTERM at once.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
+import socket
+import struct
 import sys
 import threading
 import time
@@ -23,12 +27,13 @@ from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
 TIMEOUT_MS = 1500  # for connecting, selecting and answering alike
+ROUND_TRIP_EVERY = 10  # samples
 HEARTBEAT_MS = 60_000  # the driver's own monitoring is of no use here
 # Sections that are large and not read; leaving them out is half of the cost.
 LEFT_OUT = dict.fromkeys(
     (
-        *("metrics", "tcmalloc", "locks", "transactions", "sharding", "repl", "security", "asserts", "network"),
-        *("logicalSessionRecordCache", "shardingStatistics", "electionMetrics", "opLatencies", "flowControl"),
+        *("metrics", "tcmalloc", "locks", "transactions", "sharding", "security", "asserts", "network"),
+        *("logicalSessionRecordCache", "electionMetrics", "flowControl"),
         *("indexStats", "indexBulkBuilder", "scramCache", "catalogStats", "featureCompatibilityVersion"),
         *("twoPhaseCommitCoordinator", "transportSecurity", "hedgingMetrics", "batchedDeletes", "tenantMigrations"),
         *("readConcernCounters", "queryAnalyzers"),
@@ -43,8 +48,27 @@ def counters(status: Status) -> dict[str, float]:
     """The counters of a serverStatus that only grow."""
     found = {f"opcounters.{name}": float(count) for name, count in status["opcounters"].items() if _is_number(count)}
     found["page_faults"] = float(status.get("extra_info", {}).get("page_faults", 0))
-    cache = status.get("wiredTiger", {}).get("cache", {})
+    engine = status.get("wiredTiger", {})
+    cache, yields = engine.get("cache", {}), engine.get("thread-yield", {})
     found["read_into_bytes"] = float(cache.get("bytes read into cache", 0))
+    found["evicted_by_operations"] = float(cache.get("pages evicted by application threads", 0))
+    # µs that operations spent on the cache instead of their work: fetching pages, writing them, waiting for room
+    found["stall_us"] = sum(
+        float(section.get(name, 0))
+        for section, name in (
+            (cache, "application threads page read from disk to cache time (usecs)"),
+            (cache, "application threads page write from cache to disk time (usecs)"),
+            (yields, "application thread time waiting for cache (usecs)"),
+        )
+    )
+    found["checkpoint_ms"] = float(engine.get("transaction", {}).get("transaction checkpoint total time (msecs)", 0))
+    found["operation_us"] = sum(
+        float(kind["latency"]) for kind in status.get("opLatencies", {}).values() if "latency" in kind
+    )
+    moved = status.get("shardingStatistics", {})
+    found["migrations"] = float(moved.get("countDonorMoveChunkStarted", 0)) + float(
+        moved.get("countRecipientMoveChunkStarted", 0)
+    )
     return found
 
 
@@ -62,7 +86,17 @@ def record(process: str, when: float, status: Status, rates: Mapping[str, float]
         },
         "connections": int(status["connections"]["current"]),
         "page_faults": round(rates["page_faults"], 2),
+        "operation_time": round(rates["operation_us"] / 1e6, 4),
+        "migrations": round(rates["migrations"], 4),
+        "version": str(status.get("version", "")),
     }
+    queue = status.get("globalLock", {}).get("currentQueue", {})
+    line["queue"] = {kind: int(queue.get(kind, 0)) for kind in ("readers", "writers")}
+    if "repl" in status:
+        mine = status["repl"]
+        leads = mine.get("isWritablePrimary", mine.get("ismaster"))
+        follows = mine.get("secondary") or mine.get("arbiterOnly")
+        line["state"] = "primary" if leads else "secondary" if follows else "other"
     engine = status.get("wiredTiger")
     if engine is not None:
         cache = engine["cache"]
@@ -74,15 +108,40 @@ def record(process: str, when: float, status: Status, rates: Mapping[str, float]
             "read_into_bytes": round(rates["read_into_bytes"], 1),
             "tickets_read_out": int(tickets.get("read", {}).get("out", 0)),
             "tickets_write_out": int(tickets.get("write", {}).get("out", 0)),
+            "tickets_read_left": int(tickets.get("read", {}).get("available", -1)),
+            "tickets_write_left": int(tickets.get("write", {}).get("available", -1)),
+            "evicted_by_operations": round(rates["evicted_by_operations"], 1),
+            "stall": round(rates["stall_us"] / 1e6, 4),
+            "checkpoint": round(rates["checkpoint_ms"] / 1e3, 4),
+            "checkpoint_running": int(engine.get("transaction", {}).get("transaction checkpoint currently running", 0)),
         }
     return line
+
+
+def shortest_way(endpoint: str) -> float | None:
+    """The least round trip in s that the kernel saw on this process's connections to an endpoint; None without one.
+
+    tcpi_min_rtt of Linux's struct tcp_info is the way alone: neither a busy server nor a delayed answer is in it.
+    """
+    found = []
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - names are all that is needed
+        with contextlib.suppress(OSError, IndexError, ValueError, struct.error):
+            if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):  # noqa: PTH115
+                continue
+            with socket.socket(fileno=os.dup(int(name))) as mine:
+                if mine.type == socket.SOCK_STREAM and "{}:{}".format(*mine.getpeername()[:2]) == endpoint:
+                    info = mine.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 152)
+                    found.append(struct.unpack_from("=I", info, 148)[0] / 1e6)
+    return min(found, default=None)
 
 
 class Watch:
     """One mongod and the counters of its last answer."""
 
-    def __init__(self, process: str, endpoint: str) -> None:
+    def __init__(self, process: str, endpoint: str, *, door: bool = False) -> None:
         self.process = process
+        self._endpoint = endpoint
+        self._door = door
         self._client: MongoClient[Any] = MongoClient(
             f"mongodb://{endpoint}/",
             directConnection=True,
@@ -96,10 +155,16 @@ class Watch:
             document_class=RawBSONDocument,  # decodes the few fields that are read, not the hundreds that are not
         )
         self._last: tuple[float, float, dict[str, float]] | None = None  # monotonic, uptime, counters
+        self._asked = 0
+        self._round_trip: float | None = None
 
     def sample(self) -> dict[str, Any] | None:
         """The record since the last answer; None for the first one, which is the baseline."""
         try:
+            if self._door:
+                self._client.admin.command("ping")
+                way = self._way()
+                return None if way is None else {"t": time.time(), "process": self.process, "round_trip": way}
             status = self._client.admin.command({"serverStatus": 1, **LEFT_OUT})
         except PyMongoError as error:
             # What is lost between two answers cannot be told apart from a restart.
@@ -111,7 +176,16 @@ class Watch:
             return None
         seconds = max(now - last[0], 1e-6)
         rates = {name: max(value - last[2].get(name, value), 0.0) / seconds for name, value in values.items()}
-        return record(self.process, time.time(), status, rates)
+        line = record(self.process, time.time(), status, rates)
+        way = self._way()
+        return line if way is None else line | {"round_trip": way}
+
+    def _way(self) -> float | None:
+        """The round trip in s; asked for now and then, since it is a least value."""
+        if self._asked % ROUND_TRIP_EVERY == 0:
+            self._round_trip = shortest_way(self._endpoint)
+        self._asked += 1
+        return self._round_trip
 
 
 def watch(target: Watch, out: int, interval: float) -> None:
@@ -126,13 +200,12 @@ def watch(target: Watch, out: int, interval: float) -> None:
         time.sleep(max(due - time.monotonic(), 0))
 
 
-def mongods(job: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Name and endpoint of each mongod of a job or of a point's variables."""
+def processes(job: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
+    """Name, endpoint and whether it is a mongos, of each process of a job or of a point's variables."""
     point = job.get("point") or job["microshard_point"]
     return [
-        (process["name"], process.get("endpoint") or f"{process['address']}:{process['port']}")
-        for process in point["processes"]
-        if process["role"] != "mongos"
+        (p["name"], p.get("endpoint") or f"{p['address']}:{p['port']}", p["role"] == "mongos")
+        for p in point["processes"]
     ]
 
 
@@ -146,7 +219,7 @@ def main(arguments: list[str] | None = None) -> int:
     if given.interval <= 0:
         parser.error("--interval must be above 0")
     try:
-        targets = mongods(json.loads(given.job.read_text(encoding="utf-8")))
+        targets = processes(json.loads(given.job.read_text(encoding="utf-8")))
         out = os.open(given.out, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     except (OSError, ValueError, KeyError, TypeError) as error:
         print(f"microshard.telemetry.server: {given.job}: {type(error).__name__}: {error}", file=sys.stderr)
@@ -154,8 +227,9 @@ def main(arguments: list[str] | None = None) -> int:
     # Blocked before any thread is there, so that all inherit it and only sigwait takes the signal.
     ends = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)
-    for name, endpoint in targets:
-        threading.Thread(target=watch, args=(Watch(name, endpoint), out, given.interval), daemon=True).start()
+    for name, endpoint, door in targets:
+        target = Watch(name, endpoint, door=door)
+        threading.Thread(target=watch, args=(target, out, given.interval), daemon=True).start()
     signal.sigwait(ends)
     sys.stdout.flush()
     os._exit(0)  # threads may be in the middle of a time-out, nothing else is to be finished

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 Record = Mapping[str, Any]
+OF_A_HOST = ("records", "cores", "cpu", "mem_available_min", "stall", "vm", "tcp")
 CPU_KINDS = ("user", "sys", "iowait", "idle", "steal")
 
 
@@ -52,8 +53,8 @@ def parse(text: str, name: str) -> Loaded:
     return found
 
 
-def window(records: Sequence[Record], started: float, ended: float) -> list[Part]:
-    """The records that cover some of the window, with the seconds they cover of it.
+def window(records: Sequence[Record], started: float, ended: float, *, whole: bool = False) -> list[Part]:
+    """The records that cover some of the window, with the seconds they cover of it; `whole`: those all inside it.
 
     `seconds` of a record says how long its interval was; without it, it began at the record before, and the first
     record of a file is taken to cover one second.
@@ -66,7 +67,7 @@ def window(records: Sequence[Record], started: float, ended: float) -> list[Part
         begin = end - float(length) if length is not None else before if before is not None else end - 1.0
         before = end
         inside = min(end, ended) - max(begin, started)
-        if inside > 0:
+        if inside > 0 and (not whole or (begin >= started and end <= ended)):
             parts.append(Part(record, inside))
     return parts
 
@@ -104,26 +105,35 @@ def cpu_split(parts: Sequence[Part]) -> dict[str, float]:
 
 
 def process_figures(parts: Sequence[Part]) -> dict[str, dict[str, float]]:
-    """Per process mean and largest CPU (cores), largest resident bytes, bytes read and written in the window.
+    """Per process mean and largest CPU and its limit (cores), largest resident bytes, bytes and faults in the window.
 
     The mean is over the whole window: a process that was not there for half of it used nothing in that half.
+    `held` is the mean number of threads that a CPU quota kept from running; it is there only with a quota.
     """
     seconds = sum(part.seconds for part in parts)
-    return {
-        name: {
+    found: dict[str, dict[str, float]] = {}
+    for name in _names(parts, "proc"):
+        figures = found[name] = {
             "cpu_mean": _integral(parts, "proc", name, "cpu") / seconds,
             "cpu_max": max(_get(part.record, "proc", name, "cpu") or 0.0 for part in parts),
             "rss_max": max(_get(part.record, "proc", name, "rss") or 0.0 for part in parts),
             "r_bytes": _integral(parts, "proc", name, "r_bytes"),
             "w_bytes": _integral(parts, "proc", name, "w_bytes"),
         }
-        for name in _names(parts, "proc")
-    }
+        limits = [limit for part in parts if (limit := _get(part.record, "proc", name, "limit"))]
+        held, faults = _mean(parts, "proc", name, "held"), _mean(parts, "proc", name, "faults")
+        if limits:
+            figures["limit"] = max(limits)
+        if held is not None:
+            figures["held_mean"] = held
+        if faults is not None:
+            figures["faults_mean"] = faults
+    return found
 
 
 def disk_figures(parts: Sequence[Part]) -> dict[str, dict[str, float]]:
-    """Per device means of operations and bytes per second and of utilisation (0 to 1)."""
-    keys = ("r_ios", "w_ios", "r_bytes", "w_bytes", "util")
+    """Per device means of operations and bytes per second, of utilisation (0 to 1), and of requests in flight."""
+    keys = ("r_ios", "w_ios", "r_bytes", "w_bytes", "util", "queue")
     found: dict[str, dict[str, float]] = {}
     for name in _names(parts, "disk"):
         means = {key: _mean(parts, "disk", name, key) for key in keys}
@@ -140,12 +150,26 @@ def volumes_at(records: Sequence[Record], when: float) -> dict[str, list[str]]:
     return {str(kind): [str(disk) for disk in disks] for kind, disks in nearest["volumes"].items()}
 
 
+def _means(parts: Sequence[Part], key: str) -> dict[str, float]:
+    """The mean of each number below `key`."""
+    means = {name: _mean(parts, key, name) for name in _names(parts, key)}
+    return {name: mean for name, mean in means.items() if mean is not None}
+
+
+def devices(records: Sequence[Record]) -> dict[str, Any]:
+    """Per process the devices of its data and journal, with its limits there; of the latest record with them."""
+    return next((dict(record["devices"]) for record in reversed(records) if record.get("devices")), {})
+
+
 def net_figures(parts: Sequence[Part]) -> dict[str, dict[str, float]]:
-    """Per interface bytes received and sent in the window."""
-    return {
-        name: {key: _integral(parts, "net", name, key) for key in ("rx_bytes", "tx_bytes")}
-        for name in _names(parts, "net")
-    }
+    """Per interface bytes received and sent in the window, and bytes a second it can send where that is known."""
+    found = {}
+    for name in _names(parts, "net"):
+        found[name] = {key: _integral(parts, "net", name, key) for key in ("rx_bytes", "tx_bytes")}
+        speed = _mean(parts, "net", name, "speed")
+        if speed is not None:
+            found[name]["speed"] = speed
+    return found
 
 
 def db_path_at(records: Sequence[Record], when: float) -> dict[str, int]:
@@ -157,9 +181,9 @@ def db_path_at(records: Sequence[Record], when: float) -> dict[str, int]:
     return {name: int(size) for name, size in nearest["db_path_bytes"].items()}
 
 
-def host_summary(records: Sequence[Record], started: float, ended: float) -> dict[str, Any]:
+def host_summary(records: Sequence[Record], started: float, ended: float, *, whole: bool = False) -> dict[str, Any]:
     """All figures of one host; {"records": 0} when none covers the window."""
-    parts = window(records, started, ended)
+    parts = window(records, started, ended, whole=whole)
     if not parts:
         return {"records": 0}
     return {
@@ -172,13 +196,17 @@ def host_summary(records: Sequence[Record], started: float, ended: float) -> dic
         "net": net_figures(parts),
         "db_path_bytes": db_path_at(records, ended),
         "volumes": volumes_at(records, ended),
+        "devices": devices(records),
+        "stall": _means(parts, "stall"),
+        "vm": _means(parts, "vm"),
+        "tcp": _means(parts, "tcp"),
     }
 
 
 def server_summary(records: Sequence[Record], started: float, ended: float) -> dict[str, dict[str, Any]]:
-    """Per mongod: operations and page faults in the window, largest cache, dirty bytes, tickets and connections.
+    """Per process: operations, cache, tickets, queue and background work in the window.
 
-    `unanswered` counts the samples that a mongod left without an answer.
+    `unanswered` counts the samples left without an answer; of a mongos only the round trip is known.
     """
     by_process: dict[str, list[Record]] = defaultdict(list)
     for record in records:
@@ -188,20 +216,53 @@ def server_summary(records: Sequence[Record], started: float, ended: float) -> d
         unanswered = sum(1 for r in theirs if "error" in r and started <= float(r["t"]) <= ended)
         parts = window([record for record in theirs if "error" not in record], started, ended)
         figures: dict[str, Any] = {"records": len(parts), "unanswered": unanswered}
-        if parts:
-            figures["operations"] = {
-                name: round(_integral(parts, "opcounters", name))
-                for name in sorted({name for part in parts for name in part.record.get("opcounters", {})})
-            }
-            figures["page_faults"] = round(_integral(parts, "page_faults"))
-            figures["cache_read_bytes"] = round(_integral(parts, "wt", "read_into_bytes"))
-            figures["connections_max"] = max(_get(part.record, "connections") or 0.0 for part in parts)
-            for name in ("cache_bytes", "cache_max", "dirty_bytes", "tickets_read_out", "tickets_write_out"):
-                values = [value for part in parts if (value := _get(part.record, "wt", name)) is not None]
-                if values:
-                    figures[name if name.endswith("_max") else f"{name}_max"] = max(values)
+        ways = [way for part in parts if (way := _get(part.record, "round_trip")) is not None]
+        if ways:
+            figures["round_trip_min"] = min(ways)
+        if any("opcounters" in part.record for part in parts):
+            figures |= _mongod_figures(parts)
         found[process] = figures
     return found
+
+
+def _mongod_figures(parts: Sequence[Part]) -> dict[str, Any]:
+    """Counts and bytes are sums over the window, *_mean and *_max of levels, shares 0 to 1, times in s."""
+    figures: dict[str, Any] = {
+        "operations": {
+            name: round(_integral(parts, "opcounters", name))
+            for name in sorted({name for part in parts for name in part.record.get("opcounters", {})})
+        },
+        "page_faults": round(_integral(parts, "page_faults")),
+        "cache_read_bytes": round(_integral(parts, "wt", "read_into_bytes")),
+        "connections_max": max(_get(part.record, "connections") or 0.0 for part in parts),
+        "operation_time_mean": _mean(parts, "operation_time") or 0.0,
+        "cache_stall_mean": _mean(parts, "wt", "stall") or 0.0,
+        "evicted_by_operations": round(_integral(parts, "wt", "evicted_by_operations")),
+        "checkpoint_seconds": _integral(parts, "wt", "checkpoint"),
+        "checkpoint_running_share": _mean(parts, "wt", "checkpoint_running") or 0.0,
+        "migrations": round(_integral(parts, "migrations")),
+        "queue_mean": (_mean(parts, "queue", "readers") or 0.0) + (_mean(parts, "queue", "writers") or 0.0),
+        "no_ticket_share": _no_ticket(parts),
+    }
+    for name in ("cache_bytes", "cache_max", "dirty_bytes", "tickets_read_out", "tickets_write_out"):
+        values = [value for part in parts if (value := _get(part.record, "wt", name)) is not None]
+        if values:
+            figures[name if name.endswith("_max") else f"{name}_max"] = max(values)
+    states = {str(part.record["state"]) for part in parts if "state" in part.record}
+    if states:
+        figures["states"] = sorted(states)
+    return figures
+
+
+def _no_ticket(parts: Sequence[Part]) -> float:
+    """Share of the time in which a mongod had no read or no write ticket left."""
+    seconds = sum(part.seconds for part in parts)
+    without = sum(
+        part.seconds
+        for part in parts
+        if any(_get(part.record, "wt", name) == 0 for name in ("tickets_read_left", "tickets_write_left"))
+    )
+    return without / seconds if seconds else 0.0
 
 
 def server_sums(servers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -224,7 +285,8 @@ def _over_hosts(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     covered = {name: host for name, host in hosts.items() if host["records"]}
     cores = sum(host["cores"] for host in covered.values())
     many = len(covered) > 1
-    merged: dict[str, Any] = {"cpu": {}, "processes": {}, "disk": {}, "net": {}, "db_path_bytes": {}, "volumes": {}}
+    names = ("cpu", "processes", "disk", "net", "db_path_bytes", "volumes", "devices")
+    merged: dict[str, Any] = {name: {} for name in names}
     for name, host in covered.items():
         for kind, share in host["cpu"].items():
             merged["cpu"][kind] = merged["cpu"].get(kind, 0.0) + share * (host["cores"] / cores if cores else 0.0)
@@ -232,26 +294,38 @@ def _over_hosts(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         merged["db_path_bytes"].update(host["db_path_bytes"])
         for kind, disks in host["volumes"].items():
             merged["volumes"].setdefault(kind, []).extend(f"{name}:{disk}" if many else disk for disk in disks)
+        for process, places in host["devices"].items():
+            merged["devices"][process] = {
+                kind: place | ({"device": f"{name}:{place['device']}"} if many else {})
+                for kind, place in places.items()
+            }
         for key in ("disk", "net"):
             merged[key].update({f"{name}:{device}" if many else device: v for device, v in host[key].items()})
     return merged
 
 
 def summarise(
-    hosts: Mapping[str, Sequence[Record]], servers: Sequence[Record], started: float, ended: float
+    hosts: Mapping[str, Sequence[Record]],
+    servers: Sequence[Record],
+    started: float,
+    ended: float,
+    *,
+    whole: bool = False,
 ) -> dict[str, Any]:
     """The telemetry of a window: cpu, processes, disk, net, db_path_bytes, volumes, servers, server_sums and hosts.
 
-    `hosts` has per host how many records cover the window; with 0 the window was missed.
+    `hosts` has per host how many records cover the window; with 0 the window was missed. `whole` takes only the
+    records of hosts that lie in the window altogether: levels that nothing before or after it dilutes.
     """
-    per_host = {name: host_summary(records, started, ended) for name, records in hosts.items()}
+    per_host = {name: host_summary(records, started, ended, whole=whole) for name, records in hosts.items()}
     per_server = server_summary(servers, started, ended)
     return {
         **_over_hosts(per_host),
         "servers": per_server,
         "server_sums": server_sums(per_server.values()),
         "hosts": {
-            name: {key: host[key] for key in ("records", "cores", "cpu", "mem_available_min") if key in host}
+            name: {key: host[key] for key in OF_A_HOST if key in host}
+            | {"processes": sorted(host.get("processes", {}))}
             for name, host in per_host.items()
         },
     }
@@ -267,30 +341,53 @@ def _rounded(value: Any) -> Any:
     return value
 
 
-def attach(result: dict[str, Any], folder: Path) -> None:
-    """Put `telemetry` beside each phase of a result, from the files in a step's telemetry folder.
+@dataclass(slots=True)
+class Telemetry:
+    """The files of a step's telemetry folder."""
 
-    Says in `telemetry.problems` what was wrong with them. A folder without any file leaves the phases as they are.
-    """
-    hosts: dict[str, Sequence[Record]] = {}
-    servers: list[Record] = []
-    problems: list[str] = []
+    hosts: dict[str, Sequence[Record]] = field(default_factory=dict)
+    servers: list[Record] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def read_folder(folder: Path) -> Telemetry:
+    """All records of a step, and what was wrong with the files."""
+    found = Telemetry()
     for path in sorted(folder.glob("*.jsonl")):
         loaded = parse(path.read_text(encoding="utf-8", errors="replace"), path.name)
-        problems += loaded.problems
+        found.problems += loaded.problems
         if path.stem.startswith("host-"):
-            hosts[path.stem.removeprefix("host-")] = loaded.records
+            found.hosts[path.stem.removeprefix("host-")] = loaded.records
         elif path.stem == "server":
-            servers += loaded.records
-    if not hosts and not servers:
+            found.servers += loaded.records
+    return found
+
+
+def attach(result: dict[str, Any], telemetry: Telemetry) -> None:
+    """Put `telemetry` beside each phase of a result.
+
+    `environment` of the result is what each host said of its kernel and settings, `versions` what the mongods said;
+    `telemetry.problems` of a phase tells what was wrong with the files. Without any record the result stays as it is.
+    """
+    if not telemetry.hosts and not telemetry.servers:
         return
+    environments = {
+        name: record["environment"]
+        for name, records in telemetry.hosts.items()
+        if (record := next((r for r in records if "environment" in r), None)) is not None
+    }
+    if environments:
+        result["environment"] = environments
+    versions = sorted({str(record["version"]) for record in telemetry.servers if record.get("version")})
+    if versions:
+        result["versions"] = versions
     for phase in result.get("phases", []):
         started, ended = phase.get("started"), phase.get("ended")
         if not started or not ended:
             continue
-        summary = _rounded(summarise(hosts, servers, float(started), float(ended)))
+        summary = _rounded(summarise(telemetry.hosts, telemetry.servers, float(started), float(ended)))
         missed = [
             f"no record of {name} covers this phase" for name, host in summary["hosts"].items() if not host["records"]
         ]
-        summary["problems"] = [*problems, *missed]
+        summary["problems"] = [*telemetry.problems, *missed]
         phase["telemetry"] = summary

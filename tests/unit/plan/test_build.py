@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 from collections import Counter
 
@@ -97,7 +98,6 @@ def test_free_options_of_mongod_are_merged_last(planned):
             {"infrastructure": {"shard_hosts": {"numa": {"policy": "interleave"}}}},
             "infrastructure.shard_hosts.numa.policy",
         ),
-        ({"gates": {"max_shard_skew": 1.2}}, "gates.max_shard_skew"),
         ({"topology": {"storage": {"engine": "mmapv1"}}}, "topology.storage.engine"),
         ({"budget": {"max_cost_usd": 5.0}}, "budget.max_cost_usd"),
     ],
@@ -107,6 +107,27 @@ def test_what_the_backend_cannot_do_is_refused_and_never_ignored(planned, change
         planned([1], **changes)
     assert [k for k, _ in caught.value.problems] == [key]
     assert "not supported by this backend yet" in str(caught.value)
+
+
+def test_gates_are_decided_point_by_point(planned):
+    gates = planned([1], gates={"max_shard_skew": 1.2}).points[0].gates
+    assert (gates["max_shard_skew"], gates["max_client_cpu"], gates["max_repeats"]) == (1.2, None, 2)
+    assert (gates["max_migrations"], gates["initial_sync"]) == (0, "refuse")
+    assert gates["decided"] == ["max_migrations", "initial_sync"]
+    asked = planned([1], gates={"max_migrations": 3, "initial_sync": "allow"}).points[0].gates
+    assert (asked["max_migrations"], asked["initial_sync"], asked["decided"]) == (3, "allow", [])
+
+
+def test_migrations_are_no_background_work_where_the_balancer_is_on(planned):
+    gates = planned([2], topology={"kind": "sharded", "balancer": {"enabled": True}}).points[0].gates
+    assert gates["max_migrations"] is None
+
+
+def test_a_later_attempt_has_a_name_of_its_own(planned):
+    step = planned([1]).steps[0]
+    assert step.name == "r1"
+    assert dataclasses.replace(step, attempt=2).name == "r1-2"
+    assert dataclasses.replace(step, attempt=3, purpose="drift").name == "drift-3"
 
 
 def test_more_cache_than_ram_is_refused_with_its_arithmetic(planned):

@@ -16,9 +16,9 @@ def _problems(tmp_path, text):
 
 
 def test_what_this_machine_cannot_do_is_told_with_its_place_in_the_file(tmp_path):
-    text = "gates: {max_shard_skew: 1.2}\nworkload:\n  - measure: {engine: aggregate, pipeline: mot_greennes}\n"
-    (gate, pipeline) = _problems(tmp_path, text)
-    assert gate == (3, 25, "gates.max_shard_skew", "not supported by this backend yet: no gate is checked")
+    text = "budget: {max_cost_usd: 5.25}\nworkload:\n  - measure: {engine: aggregate, pipeline: mot_greennes}\n"
+    (budget, pipeline) = _problems(tmp_path, text)
+    assert budget == (3, 24, "budget.max_cost_usd", "not supported by this backend yet: local costs nothing")
     assert pipeline[:3] == (5, 44, "workload.0.measure.pipeline")
     assert "no pipeline is named mot_greennes; there is: mot_greenness" in pipeline[3]
 

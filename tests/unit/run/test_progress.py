@@ -12,7 +12,7 @@ from tests.unit.plan.conftest import experiment, points
 def _result(point, value):
     metric = {"name": "query time", "unit": "s", "value": value, "better": "lower"}
     phases = [{"name": "measure", "kind": "measure", "metric": metric}]
-    return {"point": point, "purpose": "measure", "phases": phases}
+    return {"point": point, "step": "r1", "purpose": "measure", "phases": phases}
 
 
 def test_the_live_picture_shows_figures_remaining_time_and_where_the_run_lies(tmp_path):

@@ -58,9 +58,9 @@ def test_memory_is_in_bytes() -> None:
 
 def test_disks_that_did_something_are_listed_in_bytes() -> None:
     assert host.parse_disks(DISKSTATS) == {
-        "loop0": [11, 90 * 512, 0, 0, 4],
-        "nvme0n1": [4000, 80000 * 512, 2000, 64000 * 512, 1500],
-        "nvme0n1p1": [10, 20 * 512, 0, 0, 1],
+        "loop0": [11, 90 * 512, 0, 0, 4, 3],
+        "nvme0n1": [4000, 80000 * 512, 2000, 64000 * 512, 1500, 1700],
+        "nvme0n1p1": [10, 20 * 512, 0, 0, 1, 1],
     }
 
 
@@ -69,7 +69,13 @@ def test_interfaces_are_read_with_and_without_a_space_after_their_name() -> None
 
 
 def test_a_process_name_may_hold_parentheses_and_spaces() -> None:
-    assert host.parse_process(PROCESS) == {"parent": 17, "ticks": 200, "started": 98765, "rss": 25000 * host.PAGE}
+    assert host.parse_process(PROCESS) == {
+        "parent": 17,
+        "ticks": 200,
+        "started": 98765,
+        "rss": 25000 * host.PAGE,
+        "faults": 3,
+    }
 
 
 def test_io_is_what_went_to_storage() -> None:

@@ -115,6 +115,14 @@ def test_servers_are_summed_one_by_one_and_together() -> None:
         "dirty_bytes_max": 5,
         "tickets_read_out_max": 1,
         "tickets_write_out_max": 2,
+        "operation_time_mean": 0.0,
+        "cache_stall_mean": 0.0,
+        "evicted_by_operations": 0,
+        "checkpoint_seconds": 0.0,
+        "checkpoint_running_share": 0.0,
+        "migrations": 0,
+        "queue_mean": 0.0,
+        "no_ticket_share": 0.0,
     }
     assert summary.server_sums(found.values()) == {
         "operations": {"command": 40, "insert": 2000},
@@ -152,7 +160,7 @@ def test_telemetry_is_put_beside_each_phase(tmp_path: Path) -> None:
             {"name": "broken"},
         ]
     }
-    summary.attach(result, tmp_path)
+    summary.attach(result, summary.read_folder(tmp_path))
     load, measure, broken = result["phases"]
     assert load["telemetry"]["cpu"]["user"] == 0.5
     assert load["telemetry"]["processes"]["shard01"]["cpu_mean"] == 0.8
@@ -164,7 +172,7 @@ def test_telemetry_is_put_beside_each_phase(tmp_path: Path) -> None:
 
 def test_a_folder_without_telemetry_leaves_the_result_alone(tmp_path: Path) -> None:
     result: dict[str, Any] = {"phases": [{"name": "load", "started": 1.0, "ended": 2.0}]}
-    summary.attach(result, tmp_path / "none")
+    summary.attach(result, summary.read_folder(tmp_path / "none"))
     assert result == {"phases": [{"name": "load", "started": 1.0, "ended": 2.0}]}
 
 
@@ -172,3 +180,63 @@ def test_lines_that_are_no_records_are_named_and_left_out() -> None:
     found = summary.parse('{"t": 1}\nrubbish\n[1]\n{"t": 2}\n', "x.jsonl")
     assert [record["t"] for record in found.records] == [1, 2]
     assert found.problems == ["x.jsonl:2: not JSON; left out", "x.jsonl:3: not a record; left out"]
+
+
+def test_queues_tickets_stalls_and_background_work_of_a_mongod() -> None:
+    def record(t: float) -> dict[str, Any]:
+        made = server_record(
+            t, queue={"readers": 2, "writers": 1}, operation_time=1.5, migrations=0.2, round_trip=t / 1e6
+        )
+        made["wt"] |= {"stall": 0.5, "evicted_by_operations": 3.0, "checkpoint": 0.1, "checkpoint_running": 1}
+        made["wt"] |= {"tickets_read_left": 0 if t <= 104 else 5, "tickets_write_left": 5}
+        return made | {"state": "primary" if t < 109 else "other"}
+
+    found = summary.server_summary([record(float(t)) for t in range(100, 111)], 100, 110)["shard01"]
+    assert found["queue_mean"] == pytest.approx(3)
+    assert found["no_ticket_share"] == pytest.approx(0.4)
+    assert (found["operation_time_mean"], found["cache_stall_mean"]) == (pytest.approx(1.5), pytest.approx(0.5))
+    assert (found["evicted_by_operations"], found["migrations"]) == (30, 2)
+    assert (found["checkpoint_seconds"], found["checkpoint_running_share"]) == (pytest.approx(1), 1)
+    assert found["states"] == ["other", "primary"]
+    assert found["round_trip_min"] == pytest.approx(101e-6)
+
+
+def test_of_a_mongos_only_the_way_is_known() -> None:
+    records = [{"t": float(t), "process": "mongos1", "round_trip": 1e-4} for t in range(100, 105)]
+    assert summary.server_summary(records, 100, 104)["mongos1"] == {
+        "records": 4,
+        "unanswered": 0,
+        "round_trip_min": 1e-4,
+    }
+
+
+def test_limits_devices_stalls_and_segments_of_a_host() -> None:
+    place = {"shard01": {"data": {"device": "vda", "limits": {"w_ios": 100}}}}
+    more = {"stall": {"cpu": 0.4}, "vm": {"faults": 2.0}, "tcp": {"out": 100.0, "again": 1.0}}
+    records = [host_record(float(t), devices=place, **more) for t in range(100, 111)]
+    for made in records:
+        made["proc"]["shard01"] |= {"limit": 1.5, "held": 0.25, "faults": 7.0}
+        made["net"]["lo"]["speed"] = 1000
+    found = summary.host_summary(records, 100, 110)
+    used = found["processes"]["shard01"]
+    assert (used["limit"], used["held_mean"], used["faults_mean"]) == (1.5, pytest.approx(0.25), pytest.approx(7))
+    assert (found["devices"], found["net"]["lo"]["speed"]) == (place, 1000)
+    assert {key: found[key] for key in more} == {key: pytest.approx(value) for key, value in more.items()}
+    both = summary.summarise({"a": records, "b": []}, [], 100, 110)
+    assert both["hosts"]["a"]["processes"] == ["shard01"]
+    many = summary.summarise({"a": records, "b": records}, [], 100, 110)
+    assert many["devices"]["shard01"]["data"]["device"] in {"a:vda", "b:vda"}
+
+
+def test_whole_records_alone_tell_the_level_of_a_short_phase() -> None:
+    """Idle before and after: records that reach beyond the phase would dilute what went on in it."""
+    idle = {"user": 0.0, "sys": 0.0, "iowait": 0.0, "idle": 1.0, "steal": 0.0}
+    busy = idle | {"user": 1.0, "idle": 0.0}
+    half = idle | {"user": 0.5, "idle": 0.5}
+    records = [
+        host_record(float(t), cpu=busy if t in {102, 103} else half if t in {101, 104} else idle)
+        for t in range(100, 108)
+    ]
+    assert summary.host_summary(records, 100.5, 103.5)["cpu"]["user"] == pytest.approx(2.5 / 3)
+    assert summary.host_summary(records, 100.5, 103.5, whole=True)["cpu"]["user"] == pytest.approx(1)
+    assert summary.host_summary(records, 102.2, 102.8, whole=True) == {"records": 0}
