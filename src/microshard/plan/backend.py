@@ -69,9 +69,6 @@ def _everywhere(experiment: Experiment) -> Iterator[tuple[str, str]]:
     yield from _named(
         {
             "topology.storage.engine": (engine != "wiredTiger", f"only wiredTiger is run, not {engine}"),
-            "gates.max_shard_skew": (experiment.gates.max_shard_skew is not None, "no gate is checked"),
-            "gates.max_client_cpu": (experiment.gates.max_client_cpu is not None, "no gate is checked"),
-            "gates.max_variation": (experiment.gates.max_variation is not None, "no gate is checked"),
         }
     )
 
