@@ -45,6 +45,14 @@ class PhaseKeys(Model):
     """Whether a measurement by this engine leaves other data behind than it found; the point is then deployed and
     loaded anew for every repetition."""
 
+    def of_kind(self, kind: PhaseKind) -> PhaseKeys:  # noqa: ARG002
+        """These keys as they stand under load, warm_up or measure, for engines to which it makes a difference."""
+        return self
+
+    def writes(self) -> bool:
+        """Whether these keys change the data; an engine that can do both looks at them."""
+        return self.changes_data
+
     def parameters(self, around: Surroundings) -> dict[str, Any]:  # noqa: ARG002 - for those who override it
         """Everything the engine is given, complete: no default is left to the engine."""
         return self.model_dump(mode="json", exclude={"engine"})

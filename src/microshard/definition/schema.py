@@ -70,7 +70,8 @@ def _tidy(node: Any) -> None:
         node.pop("discriminator", None)
     if "patternProperties" in node:
         node.setdefault("additionalProperties", False)
-    if isinstance(node.get("properties"), dict):
+    # A mapping of the file may itself have a key named "properties".
+    if node.get("type") == "object" and isinstance(node.get("properties"), dict):
         for value in node["properties"].values():
             _describe(value)
 

@@ -72,6 +72,14 @@ class Mongos(Model):
 
     count: Annotated[int, Field(ge=1, le=64)] = 1
     """Number of mongos."""
+    shards_each: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """One mongos for so many shards, instead of a fixed number."""
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Mongos:
+        if self.shards_each is not None and "count" in self.model_fields_set:
+            raise ValueError("shards_each: count is given too; keep one of them")
+        return self
 
 
 class ConfigServers(Model):
@@ -274,6 +282,14 @@ class Topology(Model):
         if twice is not None:
             raise ValueError(f"collections: {twice} is there twice")
         return self
+
+
+def mongos_count(topology: Topology) -> int:
+    """How many mongos there are; 0 unless sharded."""
+    if topology.kind != "sharded":
+        return 0
+    each = topology.mongos.shards_each
+    return topology.mongos.count if each is None else -(-topology.shards.count // each)
 
 
 def data_members(topology: Topology) -> int:

@@ -57,4 +57,4 @@ class WorkloadStep(Model):
         """The phase itself."""
         phase = self.load or self.warm_up or self.measure
         assert phase is not None  # noqa: S101 - ensured by the validator, here for the type checker
-        return phase
+        return phase.of_kind(self.kind)

@@ -73,9 +73,9 @@ def run_phase(engine: Engine) -> tuple[PhaseResult, BaseException | None]:
     return result, failure
 
 
-def run_job(job: Job, progress: Progress) -> tuple[dict[str, Any], int]:
+def run_job(job: Job, progress: Progress, folder: Path | None = None) -> tuple[dict[str, Any], int]:
     """Run the phases until one fails; the result as JSON and the exit code. Raises JobError before any is run."""
-    context = Context(job, progress)
+    context = Context(job, progress, folder)
     # All parameters are read before the first phase begins: a mistake in the last one must not cost a load.
     engines = [registry.find(phase.engine)(phase, context) for phase in job.phases]
     results: list[PhaseResult] = []
@@ -119,7 +119,7 @@ def execute(path: Path, out: Path, progress_path: Path | None) -> int:
         except (OSError, ValueError) as error:
             raise JobError(f"cannot read the job {path}: {error}") from None
         progress = Progress(progress_path)
-        result, code = run_job(read_job(data), progress)
+        result, code = run_job(read_job(data), progress, out.with_suffix("").absolute())
     except JobError as error:
         print(f"microshard.engines: {error}", file=sys.stderr)
         return BAD_JOB

@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
@@ -81,6 +82,7 @@ class Context:
 
     job: Job
     progress: Progress
+    folder: Path | None = None  # for what an engine keeps besides its result; made by whoever writes there first
 
     def connect(self, **options: Any) -> Client:
         """A client of the point. Nothing is retried by the driver: a retry would hide an error or time two tries."""

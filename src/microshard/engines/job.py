@@ -7,7 +7,7 @@ and must not pay for importing it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 Value = TypeVar("Value")
@@ -79,6 +79,14 @@ class JobPoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """Which of several client hosts this is; each runs its share of the clients."""
+
+    index: int = 0
+    of: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """Phases to run one after the other against one point."""
 
@@ -87,6 +95,9 @@ class Job:
     phases: tuple[Phase, ...]
     step: str | None
     purpose: str | None
+    part: Part = Part()
+    start_at: float | None = None  # epoch seconds at which the clients of all hosts begin
+    tools: Mapping[str, str] = field(default_factory=dict)  # programs of this host by name: java, ycsb_jar
 
 
 class Parameters:
@@ -177,6 +188,9 @@ def read_job(data: Any) -> Job:
             phases=tuple(Phase(p["name"], p["kind"], p["engine"], dict(p["parameters"])) for p in data["phases"]),
             step=step.get("name"),
             purpose=step.get("purpose"),
+            part=Part(**(data.get("part") or {})),
+            start_at=data.get("start_at"),
+            tools=dict(data.get("tools") or {}),
         )
     except KeyError as missing:
         raise JobError(f"the job has no {missing.args[0]!r}") from None

@@ -134,9 +134,7 @@ def _refuse(points: Sequence[PointDefinition], inputs: Inputs) -> None:
 
 
 def _redeploy(experiment: Experiment, points: Sequence[PointDefinition]) -> tuple[Redeploy, str | None]:
-    writes = any(
-        step.kind != "load" and step.phase.changes_data for point in points for step in point.experiment.workload
-    )
+    writes = any(step.kind != "load" and step.phase.writes() for point in points for step in point.experiment.workload)
     wish = experiment.order.redeploy
     if wish == "auto":
         return ("per_repetition" if writes else "per_point"), None

@@ -11,7 +11,7 @@ from typing import Any
 from microshard.definition.members import Member as MemberDefinition
 from microshard.definition.members import listed
 from microshard.definition.topology import Collection as CollectionDefinition
-from microshard.definition.topology import Topology
+from microshard.definition.topology import Topology, mongos_count
 from microshard.plan.cache import budget
 from microshard.plan.model import (
     CacheBudget,
@@ -125,7 +125,7 @@ def _slots(topology: Topology) -> list[_Slot]:
     if topology.kind == "replica_set":
         members = listed(topology.replica_set.members)
         return [_Slot(f"rs0-{n}", "member", "rs0", member, place=n) for n, member in enumerate(members, start=1)]
-    slots = [_Slot(f"mongos{n}", "mongos", None, number=n) for n in range(1, topology.mongos.count + 1)]
+    slots = [_Slot(f"mongos{n}", "mongos", None, number=n) for n in range(1, mongos_count(topology) + 1)]
     slots += [_Slot(f"config{n}", "config", "config", place=n) for n in range(1, topology.config_servers.members + 1)]
     members = listed(topology.shards.members)
     for number in range(1, topology.shards.count + 1):

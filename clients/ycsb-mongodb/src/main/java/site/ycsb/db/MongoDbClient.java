@@ -65,6 +65,7 @@ public class MongoDbClient extends DB {
       setProperties(getProperties());
     }
     inserts = new InsertBuffer(shared.settings(), report, getProperties());
+    shared.awaitStart();
   }
 
   /** Sends the last, partial batch of inserts; the last thread publishes the report. */

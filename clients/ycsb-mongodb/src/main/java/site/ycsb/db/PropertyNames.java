@@ -21,9 +21,12 @@ final class PropertyNames {
   static final String COMPRESSORS = "mongodb.compressors";
   static final String VALUE_TYPE = "mongodb.valuetype";
   static final String REPORT = "mongodb.report";
+  static final String START_AT = "mongodb.startat";
+  static final String RUNGS = "mongodb.rungs";
+  static final String RUNG_SECONDS = "mongodb.rungseconds";
 
   private static final List<String> KNOWN = List.of(URL, DATABASE, BATCH_SIZE, UPSERT, WRITE_CONCERN, READ_PREFERENCE,
-      READ_CONCERN, MAX_CONNECTIONS, COMPRESSORS, VALUE_TYPE, REPORT);
+      READ_CONCERN, MAX_CONNECTIONS, COMPRESSORS, VALUE_TYPE, REPORT, START_AT, RUNGS, RUNG_SECONDS);
 
   private static final Map<String, String> RETIRED = Map.of(
       "mongodb.threadsAllowedToBlockForConnectionMultiplier",

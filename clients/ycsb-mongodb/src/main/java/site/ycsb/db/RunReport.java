@@ -81,7 +81,7 @@ final class RunReport {
   }
 
   /** The report as one line of JSON; its keys are documented in the README. */
-  String json(Settings settings, String version, String driver) {
+  String json(Settings settings, String version, String driver, long lateMillis) {
     List<BsonDocument> failures = errors.entrySet().stream()
         .sorted(Map.Entry.comparingByKey(Comparator.comparing(Kind::operation).thenComparing(Kind::code)
             .thenComparing(Kind::name)))
@@ -94,6 +94,7 @@ final class RunReport {
     return new BsonDocument("binding", new BsonString(version))
         .append("driver", new BsonString(driver))
         .append("batchsize", new BsonInt32(settings.batchSize()))
+        .append("late_ms", new BsonInt64(lateMillis))
         .append("inserts", new BsonDocument("commands", new BsonInt64(insertCommands.sum()))
             .append("documents", new BsonInt64(insertDocuments.sum()))
             .append("failed", new BsonInt64(insertFailures.sum())))

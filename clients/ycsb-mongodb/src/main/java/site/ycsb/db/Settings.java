@@ -29,10 +29,11 @@ import org.bson.codecs.configuration.CodecRegistries;
  * @param compressors offered to the server, in this order; empty for none
  * @param strings whether values are stored as strings instead of binary
  * @param reportPath file for the report; empty for none
+ * @param start when each thread begins
  */
 record Settings(ConnectionString url, String database, int batchSize, boolean upsert, WriteConcern writeConcern,
     ReadPreference readPreference, ReadConcern readConcern, int poolSize, List<MongoCompressor> compressors,
-    boolean strings, String reportPath) {
+    boolean strings, String reportPath, StartPlan start) {
 
   private static final String DEFAULT_URL = "mongodb://localhost:27017/ycsb";
   private static final String DEFAULT_DATABASE = "ycsb";
@@ -108,7 +109,8 @@ record Settings(ConnectionString url, String database, int batchSize, boolean up
             positive("threadcount", properties.getProperty("threadcount", "1"))),
         agreed(properties, PropertyNames.COMPRESSORS, Settings::compressors, "compressors", urlCompressors, List.of()),
         oneOf(PropertyNames.VALUE_TYPE, properties.getProperty(PropertyNames.VALUE_TYPE, "binary"), VALUE_TYPES),
-        properties.getProperty(PropertyNames.REPORT, ""));
+        properties.getProperty(PropertyNames.REPORT, ""),
+        StartPlan.parse(properties));
   }
 
   /** The driver's settings for this run: one client, shared by all threads of the JVM. */

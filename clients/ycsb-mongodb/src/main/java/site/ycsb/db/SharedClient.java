@@ -13,6 +13,8 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
 import org.bson.BsonDocument;
 import org.bson.BsonInt32;
 
@@ -29,6 +31,8 @@ final class SharedClient {
   private final RunReport report = new RunReport();
   private final AtomicBoolean published = new AtomicBoolean();
   private final Thread atExit = new Thread(this::publish, "ycsb-mongodb-report");
+  private final AtomicInteger started = new AtomicInteger();
+  private final AtomicLong lateMillis = new AtomicLong();
   private int users;
 
   private SharedClient(Settings settings) {
@@ -71,6 +75,12 @@ final class SharedClient {
     }
   }
 
+  /** Holds a thread until its time has come. Threads are numbered as they arrive here. */
+  void awaitStart() {
+    long late = settings.start().await(started.getAndIncrement());
+    lateMillis.accumulateAndGet(late, Math::max);
+  }
+
   Settings settings() {
     return settings;
   }
@@ -103,7 +113,7 @@ final class SharedClient {
     String json;
     try (InputStream resource = SharedClient.class.getResourceAsStream("/ycsb-mongodb.properties")) {
       build.load(resource);
-      json = report.json(settings, build.getProperty("version"), build.getProperty("driver"));
+      json = report.json(settings, build.getProperty("version"), build.getProperty("driver"), lateMillis.get());
       System.err.println("[MONGODB-REPORT] " + json);
       if (!settings.reportPath().isEmpty()) {
         write(Path.of(settings.reportPath()), json);

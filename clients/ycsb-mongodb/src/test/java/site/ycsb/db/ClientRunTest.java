@@ -142,4 +142,17 @@ class ClientRunTest {
     client.onExit().join();
     assertTrue(((Number) report().get("inserts", Document.class).get("documents")).intValue() >= 100);
   }
+
+  @Test
+  void threadsWaitForTheirTimeAndOnesThatAreLateSaySo() throws IOException {
+    assertEquals(0, run("-load").exitCode());
+    long at = System.currentTimeMillis() + 3000;
+    Outcome outcome = run("-t", "mongodb.startat=" + at, "mongodb.rungs=1,3", "mongodb.rungseconds=1", "target=300",
+        "mongodb.report=" + folder.resolve("report.json"));
+    assertEquals(0, outcome.exitCode(), outcome.err());
+    assertTrue(System.currentTimeMillis() >= at + 1000 + 3000, "the last threads take 1 s of waiting and 3 s of work");
+    assertEquals(0L, ((Number) report().get("late_ms")).longValue());
+    run("-t", "mongodb.startat=1000", "mongodb.report=" + folder.resolve("report.json"));
+    assertTrue(((Number) report().get("late_ms")).longValue() > 1000);
+  }
 }

@@ -160,4 +160,28 @@ class SettingsTest {
     assertTrue(message.startsWith("mongodb.url=mongodb://***@h:notaport/"), message);
     assertFalse(message.contains("secret"), message);
   }
+
+  @Test
+  void threadsJoinALadderRungByRung() {
+    StartPlan plan = parse("threadcount=4", "mongodb.startat=1000", "mongodb.rungs=0,1,2,4",
+        "mongodb.rungseconds=10").start();
+    assertEquals(List.of(11_000L, 21_000L, 31_000L, 31_000L),
+        List.of(plan.startOf(0), plan.startOf(1), plan.startOf(2), plan.startOf(3)));
+  }
+
+  @Test
+  void withoutRungsAllThreadsBeginAtOneTime() {
+    StartPlan plan = parse("threadcount=4", "mongodb.startat=1000").start();
+    assertEquals(List.of(1000L, 1000L), List.of(plan.startOf(0), plan.startOf(3)));
+  }
+
+  @Test
+  void ladderPropertiesThatCannotBeAreRefused() {
+    assertTrue(refusal("mongodb.rungs=1,2").contains("go together"));
+    assertTrue(refusal("threadcount=4", "mongodb.startat=1", "mongodb.rungs=1,2", "mongodb.rungseconds=1")
+        .contains("must end with threadcount=4"));
+    assertTrue(refusal("threadcount=1", "mongodb.startat=1", "mongodb.rungs=2,1", "mongodb.rungseconds=1")
+        .contains("never leave"));
+    assertTrue(refusal("mongodb.startat=soon").contains("mongodb.startat=soon: a whole number"));
+  }
 }
