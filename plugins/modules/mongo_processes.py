@@ -11,6 +11,7 @@ description:
   - A process is recognised by its pid file and by the path of its configuration file in its command line. Nothing else
     is ever signalled, and nothing outside the folder of a run is written or removed.
   - The action plugin of the same name renders the configuration files on the controller.
+  - Looks at every process after its start. One that is not bound, limited or configured as planned fails the task.
   - Needs nothing but Python 3.9 and Linux.
 options:
   run_folder:
@@ -54,6 +55,29 @@ options:
     description: Seconds a mongos is given for O(state=absent), so that it removes what it made itself.
     type: float
     default: 2
+  process_manager:
+    description:
+      - V(direct), children of no one that are known by their pid files.
+      - V(systemd), instances of one template unit; needs root.
+    type: str
+    choices: [direct, systemd]
+    default: direct
+  user:
+    description: For V(systemd), the user the processes run as. It must be there.
+    type: str
+    default: ""
+  limits:
+    description: For V(systemd), limits of the unit by systemd's names in lower case; verified after the start.
+    type: dict
+    default: {}
+  unit:
+    description: For V(systemd), the text of the template unit. The action plugin renders it.
+    type: str
+    default: ""
+  numa:
+    description: C(policy), C(nodes) and C(reserved_cores) of this host, as C(infrastructure.*.numa) of an experiment.
+    type: dict
+    default: {}
 attributes:
   check_mode:
     support: full
@@ -75,6 +99,11 @@ RETURN = r"""
 processes:
   description: What was done to each process (an empty string when nothing had to be done), and its pid.
   returned: success
+  type: list
+  elements: dict
+records:
+  description: What each process is, as the kernel and its server say it. The action plugin writes them to files.
+  returned: when O(state=started)
   type: list
   elements: dict
 seconds:

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ALL_COMPLETED, FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -45,6 +46,8 @@ class Fleet:
             for process in self.processes:
                 if process.running() is None:
                     raise ProcessProblem(f"{process.label} ended right after its start.{process.quoted_log()}")
+            records = _together(self.concurrency, [partial(p.observe) for p in ordered])
+            outcomes = [replace(outcome, record=record) for outcome, record in zip(outcomes, records)]
         return outcomes
 
     def park(self) -> list[Outcome]:

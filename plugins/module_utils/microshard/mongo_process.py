@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
-import subprocess
 import time
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-from ansible.module_utils.microshard import daemon, logs, ports, proc, wire
+from ansible.module_utils.microshard import daemon, logs, numa, observed, ports, proc, systemd, wire
 from ansible.module_utils.microshard.refused import Refused
 from ansible.module_utils.microshard.run_folder import require_below, write_atomically
 
@@ -34,6 +34,24 @@ class ProcessProblem(Refused):
     """What is wrong with a process, in words for people."""
 
 
+class Handle(Protocol):
+    """What was started: a child process or a unit."""
+
+    def poll(self) -> int | None:
+        """Its exit code, negative for a signal; None while it runs."""
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How the processes of a host are run, apart from what the plan says of each."""
+
+    manager: str = "direct"  # direct, or systemd
+    user: str = ""  # systemd: the user they run as
+    group_id: int = -1
+    user_id: int = -1
+    limits: dict[str, Any] = field(default_factory=dict)  # systemd: those of the unit, verified after a start
+
+
 @dataclass
 class Outcome:
     """What was done to one process."""
@@ -42,6 +60,7 @@ class Outcome:
     did: str  # "" when nothing had to be done
     pid: int | None = None
     diff: dict[str, str] | None = None
+    record: dict[str, Any] | None = None  # what it is, as kernel and server say it
 
 
 @dataclass(frozen=True)
@@ -60,15 +79,21 @@ class MongoProcess:
     replica_set: str | None
     binary: str
     config: str  # the text of the configuration file; "" where the state needs none
+    options: dict[str, Any]  # the same as a tree
+    journal_path: str | None  # where its journal lies when not in its dbPath
     cgroup: str = ""  # folder of the cgroup it is started in; "" leaves it in that of its parent
+    binding: numa.Binding = numa.UNBOUND
+    manner: Manner = Manner()
 
     @classmethod
     def of(cls, plan: dict[str, Any], *, run_folder: str, mongod: str, mongos: str) -> MongoProcess:
         """From the plan's form. NotOurs when one of its paths is outside the run's folder."""
-        for key in ("folder", "db_path", "log_path", "config_path", "pid_path"):
+        for key in ("folder", "db_path", "log_path", "config_path", "pid_path", "journal_path"):
             if plan.get(key):
                 require_below(run_folder, plan[key])
         known: dict[str, Any] = {key: plan.get(key) for key in cls.__dataclass_fields__}
+        known["options"] = plan.get("config_tree") or {}
+        known.update(binding=numa.UNBOUND, manner=Manner())
         known["binary"] = mongos if plan["role"] == "mongos" else mongod
         known["config"] = plan.get("config") or ""
         known["cgroup"] = plan.get("cgroup") or ""
@@ -90,12 +115,8 @@ class MongoProcess:
 
     def start(self, deadline: float, *, stop_timeout: float, check: bool) -> Outcome:
         """Running with exactly this configuration, and answering unless it is a mongos."""
-        written = _read(self.config_path)
         running = self.running()
-        diff = None
-        if written != self.config:
-            diff = {"before_header": self.config_path, "after_header": self.config_path}
-            diff.update(before=written or "", after=self.config)
+        diff = self._diff()
         if running and diff is None:
             return self._keep(running, deadline, check=check)
         did = "restarted" if running else "started"
@@ -103,15 +124,65 @@ class MongoProcess:
             return Outcome(self.name, did, diff=diff)
         if running:
             daemon.end(running, grace=stop_timeout)
-        os.makedirs(self.folder, exist_ok=True)
-        if self.db_path:
-            os.makedirs(self.db_path, mode=0o700, exist_ok=True)
+        self._lay_out()
         # Only now that no process runs with the old text: an interrupted change is found and finished next time.
         write_atomically(self.config_path, self.config)
-        child = self._launch()
+        write_atomically(self.start_path, self.start_text)
+        handle = self._launch()
         if self.role != "mongos":
-            self._await_hello(deadline, child)
-        return Outcome(self.name, did, child.pid, diff)
+            self._await_hello(deadline, handle)
+        pid = self._await_pid(deadline, handle)
+        return Outcome(self.name, did, pid, diff)
+
+    @property
+    def start_path(self) -> str:
+        """The command line as a script: what the unit executes, and what a person can."""
+        return os.path.join(self.folder, "start")
+
+    @property
+    def command(self) -> list[str]:
+        """The command line, numactl in front."""
+        return [*self.binding.prefix, self.binary, "--config", self.config_path]
+
+    @property
+    def start_text(self) -> str:
+        """The script: the shell becomes the process."""
+        return f"#!/bin/sh\nexec {' '.join(map(shlex.quote, self.command))}\n"
+
+    def _diff(self) -> dict[str, str] | None:
+        """In what its files differ from those it should run with."""
+        pairs = ((self.config_path, self.config), (self.start_path, self.start_text))
+        differing = [(path, _read(path) or "", text) for path, text in pairs if _read(path) != text]
+        if not differing:
+            return None
+        path, before, after = differing[0]
+        return {"before_header": path, "after_header": path, "before": before, "after": after}
+
+    def _lay_out(self) -> None:
+        """Its folders, owned by the user it runs as; the journal on its own volume before anything is written."""
+        os.makedirs(self.folder, exist_ok=True)
+        folders = [self.folder, os.path.dirname(self.log_path)]
+        if self.db_path:
+            os.makedirs(self.db_path, mode=0o700, exist_ok=True)
+            folders.append(self.db_path)
+        os.makedirs(os.path.dirname(self.log_path), exist_ok=True)
+        if self.db_path and self.journal_path:
+            os.makedirs(self.journal_path, mode=0o700, exist_ok=True)
+            folders.append(self.journal_path)
+            self._link_journal(os.path.join(self.db_path, "journal"), self.journal_path)
+        if self.manner.user_id >= 0:
+            for folder in dict.fromkeys(folders):
+                os.chown(folder, self.manner.user_id, self.manner.group_id)
+
+    def _link_journal(self, link: str, target: str) -> None:
+        if os.path.islink(link) and os.readlink(link) == target:
+            return
+        if os.path.lexists(link):
+            raise ProcessProblem(
+                f"{self.label}: its journal is to lie at {target}, but {link} is there already: a journal is moved "
+                "only before the first start. Tear the point down before it is deployed differently"
+            )
+        os.symlink(target, link)
 
     def _keep(self, running: proc.Seen, deadline: float, *, check: bool) -> Outcome:
         outcome = self.wake(proc.everyone(), check=check) if running.stopped else Outcome(self.name, "", running.pid)
@@ -119,15 +190,17 @@ class MongoProcess:
             self.await_ready(deadline)
         return outcome
 
-    def _launch(self) -> subprocess.Popen[bytes]:
+    def _launch(self) -> Handle:
         if not ports.is_free(self.address, self.port):
             raise ProcessProblem(
                 f"{self.label} cannot start: its port is held by {ports.holder(self.address, self.port)}. "
                 "That process was not touched; end it or choose another network.base_port"
             )
+        if self.manner.manager == "systemd":
+            return systemd.start(self.folder)
         try:
             return daemon.spawn(
-                [self.binary, "--config", self.config_path],
+                self.command,
                 folder=self.folder,
                 output=self.output,
                 pid_path=self.pid_path,
@@ -136,7 +209,18 @@ class MongoProcess:
         except OSError as error:
             raise ProcessProblem(f"{self.label} cannot start: {self.binary}: {error.strerror}") from None
 
-    def _await_hello(self, deadline: float, child: subprocess.Popen[bytes]) -> None:
+    def _await_pid(self, deadline: float, handle: Handle) -> int | None:
+        """Its pid, and the pid file by which it is known from now on; None where it has ended already."""
+        if isinstance(handle, systemd.Unit):
+            pid = handle.main_pid(deadline)
+            # A server writes it too, but not at once.
+            if pid and not self.running():
+                write_atomically(self.pid_path, f"{pid}\n")
+                os.chown(self.pid_path, self.manner.user_id, self.manner.group_id)
+        running = self.running()
+        return running.pid if running else None
+
+    def _await_hello(self, deadline: float, child: Handle) -> None:
         while not wire.answers(self.address, self.port):
             code = child.poll()
             if code is not None:
@@ -144,6 +228,37 @@ class MongoProcess:
             if time.monotonic() > deadline:
                 raise ProcessProblem(f"{self.label} did not answer in time.{self.quoted_log()}")
             time.sleep(_POLL)
+
+    def observe(self) -> dict[str, Any]:
+        """What it is now, for the record. ProcessProblem where that is not what was planned."""
+        running = self._must_run()
+        record: dict[str, Any] = {
+            "name": self.name,
+            "pid": running.pid,
+            "command": list(running.command),
+            "started_by": self.command,
+            "unit": systemd.unit_name(self.folder) if self.manner.manager == "systemd" else None,
+            "numa_policy": self.binding.policy,
+            "limits": observed.limits(running.pid),
+            **numa.seen(running.pid),
+        }
+        found = numa.difference(self.binding, record)
+        found = found or observed.limits_difference(self.manner.limits, record["limits"])
+        if self.role != "mongos":  # a mongos answers only when the config servers are a set
+            record["options"] = self._parsed_options()
+            found = found or observed.options_difference(self.options, record["options"])
+        if found:
+            raise ProcessProblem(f"{self.label} {found} (pid {running.pid})")
+        return record
+
+    def _parsed_options(self) -> dict[str, Any]:
+        try:
+            answer = wire.command(self.address, self.port, {"getCmdLineOpts": 1, "$db": "admin"}, timeout=10.0)
+        except (OSError, ValueError) as error:
+            raise ProcessProblem(f"{self.label} does not say with which options it runs: {error}") from None
+        if answer.get("ok") != 1:
+            raise ProcessProblem(f"{self.label}: getCmdLineOpts: {answer.get('errmsg')}")
+        return dict(answer["parsed"])
 
     def obituary(self, code: int) -> str:
         """Why a process that ended before it answered did so, as far as can be known from here."""
@@ -216,10 +331,15 @@ class MongoProcess:
     def remove(self, *, mongos_grace: float, check: bool) -> Outcome:
         """Not running, and nothing of it on disk. Its data is thrown away, so a mongod is not asked to flush it."""
         outcome = self.stop(grace=mongos_grace if self.role == "mongos" else 0.0, check=check)
-        if not os.path.isdir(self.folder):
+        there = [path for path in (self.folder, self.journal_path, self.db_path) if path and os.path.isdir(path)]
+        there += [path for path in (self.log_path,) if os.path.isfile(path)]
+        if not there:
             return outcome
-        if not check:
-            shutil.rmtree(self.folder)
+        for path in [] if check else there:
+            if os.path.isdir(path):
+                shutil.rmtree(path)
+            elif os.path.exists(path):
+                os.unlink(path)
         return Outcome(self.name, f"{outcome.did} and removed" if outcome.did else "removed", outcome.pid)
 
 

@@ -166,7 +166,20 @@ class Numa(Model):
     """How processes are bound to NUMA nodes and cores."""
 
     policy: Literal["none", "interleave", "node_round_robin", "cores_per_shard"] = "none"
-    """Prefix of numactl each process is started with."""
+    """How numactl starts each process. interleave: memory from all nodes in turn; node_round_robin: shard 1 on node 0,
+    shard 2 on node 1 …, cores and memory; cores_per_shard: equal numbers of neighbouring cores for every data-bearing
+    process. Other processes of a host get the nodes interleaved, or the reserved cores."""
+    nodes: Annotated[list[Annotated[int, Field(ge=0, le=1023)]], Field(min_length=1, max_length=64)] | None = None
+    """Numbers of the NUMA nodes that are used; null is every node of the host."""
+    reserved_cores: Annotated[int, Field(ge=0, le=1024, json_schema_extra={"unit": "cores"})] = 1
+    """cores_per_shard: the first cores, kept for the config servers and mongos of the host; none of the host's are kept
+    where it has neither."""
+
+    @model_validator(mode="after")
+    def _nodes_once(self) -> Numa:
+        if self.nodes is not None and len(set(self.nodes)) != len(self.nodes):
+            raise ValueError("nodes: a node is there twice")
+        return self
 
 
 class HostGroup(Model):

@@ -102,8 +102,6 @@ def _given_hosts(here: str, group: HostGroup) -> Iterator[tuple[str, str]]:
     for setting in ("readahead_sectors", "transparent_huge_pages", "swappiness"):
         if getattr(group.kernel, setting) is not None:
             yield f"{here}.kernel.{setting}", f"{_NOT_YET}: the kernel stays as it is"
-    if group.numa.policy != "none":
-        yield f"{here}.numa.policy", f"{_NOT_YET}: processes are started without numactl"
 
 
 def _local_hosts(here: str, group: HostGroup) -> Iterator[tuple[str, str]]:
@@ -118,8 +116,6 @@ def _local_hosts(here: str, group: HostGroup) -> Iterator[tuple[str, str]]:
             yield f"{here}.kernel.{setting}", f"{_NOT_YET}: local leaves the kernel as it is"
         elif group.volumes.data is None or group.volumes.data.type != "emulated":
             yield f"{here}.kernel.{setting}", "on local it is set on emulated volumes only, and there is none for data"
-    if group.numa.policy != "none":
-        yield f"{here}.numa.policy", f"{_NOT_YET}: local starts processes without numactl"
 
 
 def _ec2(experiment: Experiment) -> Iterator[tuple[str, str]]:

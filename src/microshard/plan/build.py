@@ -15,6 +15,8 @@ from microshard.definition.topology import data_members
 from microshard.plan import estimate
 from microshard.plan.backend import unsupported
 from microshard.plan.model import CacheBudget, Collection, Host, HostNeeds, Phase, Plan, Point, Redeploy, ReplicaSet
+from microshard.plan.numa import by_host
+from microshard.plan.numa import refusals as unbindable
 from microshard.plan.order import steps
 from microshard.plan.placement import GROUPS, Places, places, remarks, shortages, uneven
 from microshard.plan.topology import deploy, ports_needed
@@ -44,6 +46,8 @@ class Inputs:
     cores: int = 1
     ram_mib: float | None = None
     free_disk_bytes: int | None = None
+    numa_nodes: tuple[int, ...] | None = None
+    numactl: bool = True
     base_port: int = FIRST_PORT  # used where the experiment says auto
     pipelines: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)  # by name
     backend: str = "local"
@@ -55,7 +59,8 @@ class Inputs:
     @property
     def all_hosts(self) -> tuple[Host, ...]:
         """The hosts, or the one that this machine is."""
-        return self.hosts or (Host("local", "127.0.0.1", GROUPS, self.cores, self.ram_mib, self.free_disk_bytes),)
+        facts = (self.cores, self.ram_mib, self.free_disk_bytes, self.numa_nodes, self.numactl)
+        return self.hosts or (Host("local", "127.0.0.1", GROUPS, *facts),)
 
 
 def build(experiment: Experiment, points: Sequence[PointDefinition], inputs: Inputs) -> Plan:
@@ -125,6 +130,8 @@ def _refuse(points: Sequence[PointDefinition], inputs: Inputs) -> None:
                 problems[f"infrastructure.shard_hosts.volumes.{name}", inputs.no_volumes] = None
         if short:
             continue
+        there = places(point.experiment.infrastructure, inputs.all_hosts)
+        problems |= dict.fromkeys(unbindable(point.experiment.infrastructure, there))
         around = _surroundings(point.experiment, (), inputs)
         for number, step in enumerate(point.experiment.workload):
             here = f"workload.{number}.{step.kind}"
@@ -199,6 +206,7 @@ def _point(name: str, definition: PointDefinition, there: Places, first_port: in
         zones=deployment.zones,
         volumes=emulated(experiment, name),
         gates=_gates(experiment, deployment.replica_sets),
+        numa=by_host(experiment.infrastructure, there),
     )
 
 

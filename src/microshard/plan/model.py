@@ -26,6 +26,8 @@ class Host:
     cores: int = 1
     ram_mib: float | None = None
     free_disk_bytes: int | None = None  # where the run's folder lies
+    numa_nodes: tuple[int, ...] | None = None  # None: not known, the host itself looks when processes are started
+    numactl: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +196,7 @@ class Point:
     load_seconds: float
     measure_seconds: float  # of one repetition
     zones: tuple[Zone, ...] = ()
+    numa: dict[str, dict[str, Any]] = field(default_factory=dict)  # host → policy, nodes, reserved_cores, if any
     caches: tuple[CacheBudget, ...] = ()  # one a host that bears data
     needs: dict[str, HostNeeds] = field(default_factory=dict)  # host → its part of disk_bytes and memory_mib
     volumes: tuple[EmulatedVolume, ...] = ()  # none where the files lie on what the machine has

@@ -55,6 +55,12 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
+def numa_nodes() -> tuple[int, ...]:
+    """Numbers of the NUMA nodes; a kernel without NUMA has node 0."""
+    found = [entry.name[4:] for entry in Path("/sys/devices/system/node").glob("node*")]
+    return tuple(sorted(int(number) for number in found if number.isdigit())) or (0,)
+
+
 def free_disk_bytes(folder: Path) -> int:
     """Free bytes on the volume where `folder` is or will be."""
     while not folder.exists():

@@ -61,6 +61,8 @@ def prepared(
         cores=place.cores(),
         ram_mib=place.memory_mib(),
         free_disk_bytes=place.free_disk_bytes(runs),
+        numa_nodes=place.numa_nodes(),
+        numactl=shutil.which("numactl") is not None,
         pipelines=pipelines(path),
         backend=backend,
         folder=path.absolute().parent,

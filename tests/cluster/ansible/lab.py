@@ -82,7 +82,7 @@ class Lab:
         }
         with self._events_path.open("wb") as events:
             return subprocess.Popen(
-                [BIN / "ansible-playbook", playbook, "-e", f"@{vars_path}", *arguments],
+                self.wrapped([BIN / "ansible-playbook", playbook, "-e", f"@{vars_path}", *arguments]),
                 cwd=ROOT,
                 env=os.environ | environment | {"MICROSHARD_EVENTS_FD": str(events.fileno())},
                 pass_fds=(events.fileno(),),
@@ -92,6 +92,10 @@ class Lab:
                 text=True,
                 start_new_session=True,
             )
+
+    def wrapped(self, command: list[Any]) -> list[Any]:
+        """The command line as it is started; elsewhere, for example, on another network."""
+        return command
 
     def succeed(self, name: str, *arguments: str) -> Played:
         """The same, and it must succeed."""

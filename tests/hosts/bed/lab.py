@@ -28,6 +28,8 @@ _TOOLS = {
 }
 _SUBNET = "10.89.0"  # every bed may have the same: each namespace is a world of its own
 _BRIDGE = "br0"
+# A container cannot raise limits beyond what its own manager was given: less than a real host has.
+LIMITS = {"nofile": 20000, "nproc": 64000, "fsize": "infinity"}
 GROUPS = ("shard_hosts", "config_hosts", "mongos_hosts", "client_hosts")
 
 
@@ -124,6 +126,7 @@ class Bed:
                     "ansible_ssh_private_key_file": str(self.folder / "id_ed25519"),
                     "ansible_ssh_common_args": " ".join(self.ssh_options[2:]),
                     "ansible_python_interpreter": "/usr/bin/python3",
+                    "mongo_processes_limits": LIMITS,
                     **variables,
                 },
                 "children": {group: {"hosts": {member: {} for member in members}} for group, members in chosen.items()},

@@ -94,10 +94,6 @@ def test_free_options_of_mongod_are_merged_last(planned):
             {"infrastructure": {"shard_hosts": {"instance_type": "c4.4xlarge"}}},
             "infrastructure.shard_hosts.instance_type",
         ),
-        (
-            {"infrastructure": {"shard_hosts": {"numa": {"policy": "interleave"}}}},
-            "infrastructure.shard_hosts.numa.policy",
-        ),
         ({"topology": {"storage": {"engine": "mmapv1"}}}, "topology.storage.engine"),
         ({"budget": {"max_cost_usd": 5.0}}, "budget.max_cost_usd"),
     ],

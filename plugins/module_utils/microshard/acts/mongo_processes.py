@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
+from ansible.module_utils.microshard import numa, systemd
 from ansible.module_utils.microshard.fleet import Fleet
-from ansible.module_utils.microshard.mongo_process import MongoProcess, Outcome
+from ansible.module_utils.microshard.mongo_process import Manner, MongoProcess, Outcome
+from ansible.module_utils.microshard.refused import Refused
 from ansible.module_utils.microshard.run_folder import require_run_folder
 
 ARGUMENTS = {
@@ -19,25 +24,48 @@ ARGUMENTS = {
     "start_timeout": {"type": "float", "default": 60},
     "stop_timeout": {"type": "float", "default": 30},
     "mongos_grace": {"type": "float", "default": 2},
+    "process_manager": {"choices": ["direct", "systemd"], "default": "direct"},
+    "user": {"type": "str", "default": ""},
+    "limits": {"type": "dict", "default": {}},
+    "unit": {"type": "str", "default": ""},
+    "numa": {"type": "dict", "default": {}},
 }
 
 
 def act(wanted: dict[str, Any], *, check: bool) -> dict[str, Any]:
     """The processes are in the state asked for."""
-    outcomes = _bring(wanted, check=check)
+    run_folder = require_run_folder(wanted["run_folder"])
+    by_units = wanted["process_manager"] == "systemd"
+    unit_diff = None
+    if by_units and wanted["state"] == "started" and wanted["processes"]:
+        unit_diff = systemd.install(wanted["unit"], check=check)
+    outcomes = _bring(wanted, run_folder, check=check)
+    if by_units and not check and wanted["state"] in {"stopped", "absent"}:
+        systemd.forget([plan["folder"] for plan in wanted["processes"]])
+    unit_gone = by_units and wanted["state"] == "absent" and systemd.remove_if_unused(check=check)
     done = Counter(outcome.did for outcome in outcomes if outcome.did)
+    if unit_diff:
+        done["unit written"] += 1
+    if unit_gone:
+        done["unit removed"] += 1
+    diffs = [unit_diff, *(o.diff for o in outcomes)]
     return {
         "changed": bool(done),
         "msg": ", ".join(f"{count} {did}" for did, count in done.items()) or f"{len(outcomes)} as they should be",
         "processes": [{"name": o.name, "did": o.did, "pid": o.pid} for o in outcomes],
-        "diff": [o.diff for o in outcomes if o.diff],
+        "records": [o.record for o in outcomes if o.record],
+        "diff": [diff for diff in diffs if diff],
     }
 
 
-def _bring(wanted: dict[str, Any], *, check: bool) -> list[Outcome]:
-    run_folder = require_run_folder(wanted["run_folder"])
+def _bring(wanted: dict[str, Any], run_folder: str, *, check: bool) -> list[Outcome]:
+    manner, bound = _manner(wanted), _bindings(wanted)
     processes = [
-        MongoProcess.of(plan, run_folder=run_folder, mongod=wanted["mongod"], mongos=wanted["mongos"])
+        replace(
+            MongoProcess.of(plan, run_folder=run_folder, mongod=wanted["mongod"], mongos=wanted["mongos"]),
+            manner=manner,
+            binding=bound[plan["name"]],
+        )
         for plan in wanted["processes"]
     ]
     fleet = Fleet(processes, check=check, concurrency=wanted["concurrency"])
@@ -48,3 +76,24 @@ def _bring(wanted: dict[str, Any], *, check: bool) -> list[Outcome]:
         "stopped": lambda: fleet.stop(timeout=wanted["stop_timeout"]),
         "absent": lambda: fleet.remove(mongos_grace=wanted["mongos_grace"]),
     }[wanted["state"]]()
+
+
+def _manner(wanted: dict[str, Any]) -> Manner:
+    if wanted["process_manager"] == "direct":
+        return Manner()
+    if os.geteuid() != 0:
+        raise Refused("process_manager: systemd needs root on the host (become)")
+    try:
+        entry = pwd.getpwnam(wanted["user"])
+    except KeyError:
+        raise Refused(f"there is no user {wanted['user']} on this host; playbooks/prepare.yml makes it") from None
+    return Manner("systemd", wanted["user"], entry.pw_gid, entry.pw_uid, dict(wanted["limits"] or {}))
+
+
+def _bindings(wanted: dict[str, Any]) -> dict[str, numa.Binding]:
+    """Only what is started is bound; for the other states the host need not be able to."""
+    names = [plan["name"] for plan in wanted["processes"]]
+    if wanted["state"] != "started" or not wanted["numa"]:
+        return dict.fromkeys(names, numa.UNBOUND)
+    data_bearing = {plan["name"] for plan in wanted["processes"] if plan["role"] not in {"config", "mongos"}}
+    return numa.bindings(wanted["numa"], names, data_bearing, numa.host_cores())

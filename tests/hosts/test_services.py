@@ -1,0 +1,137 @@
+"""mongod processes as systemd's services on a machine that boots."""
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.ansible import points
+from tests.cluster.ansible.lab import BIN, ROOT, Lab, Played
+from tests.hosts.bed import Bed
+from tests.hosts.bed.lab import LIMITS
+
+RUN = "/srv/microshard-lab/run-1"
+
+
+class Services(Lab):
+    """A replica set of two members on one machine of the bed."""
+
+    def __init__(self, folder: Path, bed: Bed, options: dict[str, Any]) -> None:
+        self.bed, self.machine = bed, bed.machines[1]
+        members = [{}, {"mongod": {"operationProfiling": {"slowOpThresholdMs": 77}}}]
+        definition = {"kind": "replica_set", "replica_set": {"members": members}}
+        super().__init__(folder, points.Layout(definition=definition, first_port=27100))
+        everything = json.dumps(self.variables).replace(str(folder), RUN).replace("127.0.0.1", self.machine.address)
+        self.variables = json.loads(everything)
+        self.variables["microshard_run"] |= {"process_manager": "systemd"}
+        self.variables["microshard_run"]["bin"]["mongod"] = "/opt/microshard-lab/mongod"
+        self.variables["mongo_processes_records"] = str(folder / "processes")
+        self.variables |= options
+        for process in self.variables["microshard_point"]["processes"]:
+            process["host"] = self.machine.name
+        groups = {"shard_hosts": [self.machine.name], "config_hosts": [], "mongos_hosts": [], "client_hosts": []}
+        self.inventory = bed.write_inventory(groups, name="services")
+        content = json.loads(self.inventory.read_text(encoding="utf-8"))
+        here = {"ansible_connection": "local", "ansible_python_interpreter": str(BIN / "python")}
+        content["all"]["children"]["controller"] = {"hosts": {"here": here}}
+        self.inventory.write_text(json.dumps(content), encoding="utf-8")
+
+    def ssh(self, *words: str) -> str:
+        """What a command says, as root."""
+        return self.bed.ssh(self.machine, "sudo", *words).stdout.strip()
+
+    def play(self, name: str, *arguments: str) -> Played:
+        return super().play(name, "-i", str(self.inventory), *arguments)
+
+    def wrapped(self, command: list[Any]) -> list[Any]:
+        return self.bed.inside(command)
+
+    def bring(self, state: str) -> Played:
+        """The processes in a state, by the role alone."""
+        playbook = self.folder / "processes.yml"
+        role = {"role": "mongo_processes", "vars": {"mongo_processes_state": state}}
+        play = {"name": "The processes", "hosts": "shard_hosts", "roles": [role]}
+        playbook.write_text(json.dumps([play]), encoding="utf-8")
+        templates = f"mongo_processes_templates={ROOT / 'templates'}"
+        return self.succeed(str(playbook), "-e", templates)
+
+    def units(self) -> list[str]:
+        """Instances systemd knows, and how they are."""
+        listed = self.ssh("systemctl", "list-units", "--all", "--plain", "--no-legend", "'microshard@*'")
+        return [line.split()[2] for line in listed.splitlines()]
+
+    def record(self, name: str) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads((self.folder / "processes" / f"{name}.json").read_text(encoding="utf-8"))
+        return content
+
+
+@pytest.fixture
+def services(lab: Bed, tmp_path: Path) -> Iterator[Services]:
+    made = Services(tmp_path, lab, {"mongo_processes_numa": {"policy": "interleave", "nodes": None}})
+    root = made.machine.root
+    (root / "opt/microshard-lab").mkdir()
+    shutil.copy(made.mongod, root / "opt/microshard-lab/mongod")
+    made.machine.write(f"{RUN[1:]}/run.json", json.dumps({"microshard": "0.1.0", "run_id": "run-1"}))
+    made.ssh("useradd", "--system", "--no-create-home", "microshard")
+    yield made
+    made.ssh("systemctl", "kill", "--signal=KILL", "'microshard@*'")
+    made.ssh("rm", "-rf", "/opt/microshard-lab", "/srv/microshard-lab")
+    made.ssh("userdel", "microshard")
+
+
+def test_processes_are_units_bound_limited_and_recorded_as_planned(services: Services) -> None:
+    checked = services.succeed("deploy", "--check", "--diff", "--limit", "host2")
+    assert checked.changed == 1
+    assert "+LimitNOFILE=20000" in checked.output
+    assert services.units() == []
+
+    services.succeed("deploy")
+    assert services.units() == ["active", "active"]
+    record = services.record("rs0-2")
+    assert record["host"] == "host2"
+    assert record["command"][0] == "/opt/microshard-lab/mongod"
+    assert record["started_by"][:2] == ["numactl", "--interleave=0"]
+    assert record["memory_policies"].keys() >= {"interleave:0"}
+    assert record["limits"]["nofile"] == ["20000", "20000"]
+    assert record["limits"]["nproc"] == ["64000", "64000"]
+    assert record["options"]["operationProfiling"]["slowOpThresholdMs"] == 77
+    assert services.ssh("stat", "-c", "%U", f"{RUN}/deployments/p01/rs0-1/data") == "microshard"
+    assert services.ssh("ps", "-o", "user=", "-C", "mongod").split() == ["microshard"] * 2
+
+    assert services.succeed("deploy").changed == 0
+    assert services.succeed("park").changed == 1
+    assert set(services.ssh("ps", "-o", "stat=", "-C", "mongod").replace("Tl", "T").split()) <= {"T", "TLsl", "Tsl"}
+    assert services.succeed("resume").changed == 1
+
+    # One dies later on
+    services.ssh("kill", "-ABRT", str(record["pid"]))
+    deadline = time.monotonic() + 20
+    while services.units() == ["active", "active"]:
+        assert time.monotonic() < deadline
+    failure = services.play("resume").failure
+    assert f"rs0-2 (mongod, {services.machine.address}:27101) does not run any more." in failure
+    assert "Last lines of its log" in failure
+    assert services.succeed("deploy").changed == 1
+    assert services.units() == ["active", "active"]
+
+    services.bring("absent")
+    assert services.units() == []
+    assert services.ssh("ls", "/etc/systemd/system", "|", "grep", "microshard") == ""
+    assert services.ssh("ps", "-C", "mongod", "-o", "pid=") == ""
+    assert services.bring("absent").changed == 0
+
+
+def test_what_the_machine_cannot_give_is_refused_with_its_name(services: Services) -> None:
+    services.variables["mongo_processes_numa"] = {"policy": "interleave", "nodes": [0, 7]}
+    played = services.play("deploy")
+    assert "this host has no NUMA node 7" in played.failure
+    assert "fatal: [host2]" in played.output
+    services.variables["mongo_processes_numa"] = {}
+    services.variables["mongo_processes_limits"] = {**LIMITS, "nofile": 2**30}
+    assert "has the limit nofile " in services.play("deploy").failure
+    services.bring("absent")
+    assert services.units() == []
