@@ -47,6 +47,10 @@ class ReferencePoint(Model):
     """Value of the reference's axis."""
     value: float | None = None
     """The figure, in the reference's unit; null where none was published."""
+    where: dict[DottedKey, Any] = Field(default={})
+    """Values of other keys at which it was published: {topology.storage.engine: rocksdb}."""
+    figures: dict[str, float] = Field(default={})
+    """Further published figures of this point, by the name and in the unit that the engine gives them."""
     user: float | None = None
     """User CPU, per cent of the machine."""
     sys: float | None = None

@@ -17,7 +17,11 @@ def read_reference(definition: Mapping[str, Any], sizes: Sequence[float]) -> Ref
     so that both curves start at 1 in the same place.
     """
     block = mapping(definition.get("reference"))
-    rows = [row for row in items(block.get("points")) if isinstance(row, dict) and row.get("at") is not None]
+    rows = [
+        row
+        for row in items(block.get("points"))
+        if isinstance(row, dict) and row.get("at") is not None and _belongs(mapping(row.get("where")), definition)
+    ]
     if not rows:
         return None
     unit = text(block.get("unit")) or "s"
@@ -40,6 +44,26 @@ def read_reference(definition: Mapping[str, Any], sizes: Sequence[float]) -> Ref
         host=text(reproduces.get("host")),
         points=tuple(_point(row, base, better) for row in rows),
     )
+
+
+def _belongs(where: Mapping[str, Any], definition: Mapping[str, Any]) -> bool:
+    """Whether the definition has the values at which a figure was published: as an axis or throughout."""
+    matrix = mapping(definition.get("matrix"))
+    axes = {**mapping(matrix.get("axes")), **mapping(matrix.get("zip"))}
+    for key, value in where.items():
+        if key in axes:
+            if value not in items(axes[key]):
+                return False
+            continue
+        here: Any = definition
+        for part in key.split("."):
+            if isinstance(here, list):
+                here = here[int(part)] if part.isdigit() and int(part) < len(here) else None
+            else:
+                here = mapping(here).get(part)
+        if here is not None and here != value:
+            return False
+    return True
 
 
 def _point(row: Mapping[str, Any], base: float | None, better: Better) -> ReferencePoint:

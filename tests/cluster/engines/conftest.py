@@ -32,8 +32,8 @@ def run_job(tmp_path: Path) -> Iterator[RunJob]:
     """Start the engines; what still runs at the end of the test is killed."""
     running: list[Started] = []
 
-    def start(mongods: list[Mongod], *phases: dict[str, Any]) -> Started:
-        running.append(start_job(tmp_path, mongods, *phases))
+    def start(mongods: list[Mongod], *phases: dict[str, Any], uri: str | None = None) -> Started:
+        running.append(start_job(tmp_path, mongods, *phases, uri=uri))
         return running[-1]
 
     yield start

@@ -30,13 +30,14 @@ class Mongod:
     folder: Path
     port: int
     process: subprocess.Popen[bytes]
+    role: str = "standalone"
 
     @property
     def info(self) -> dict[str, Any]:
         """How a job describes it."""
         return {
             "name": self.folder.name,
-            "role": "standalone",
+            "role": self.role,
             "endpoint": f"127.0.0.1:{self.port}",
             "db_path": str(self.folder / "data"),
             "pid_path": str(self.folder / "pid"),
@@ -71,7 +72,7 @@ def start_mongod(folder: Path, *options: str) -> Mongod:
     ]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     (folder / "pid").write_text(f"{process.pid}\n")
-    mongod = Mongod(folder, port, process)
+    mongod = Mongod(folder, port, process, "member" if "--replSet" in options else "standalone")
     deadline = time.monotonic() + START_SECONDS
     with mongod.client() as client:
         while True:
@@ -149,19 +150,38 @@ class Started:
 RunJob = Callable[..., Started]
 
 
-def start_job(folder: Path, mongods: list[Mongod], *phases: dict[str, Any]) -> Started:
+def start_replica_set(folder: Path, members: int) -> tuple[list[Mongod], str]:
+    """Mongods of one replica set, the first of them primary, all caught up; and its connection string."""
+    mongods = [start_mongod(folder / f"rs0-{n}", "--replSet", "rs0") for n in range(1, members + 1)]
+    # Only the first can become primary, so no election is lost to another candidate.
+    hosts: list[dict[str, Any]] = [
+        {"_id": n, "host": f"127.0.0.1:{m.port}", "priority": int(n == 0)} for n, m in enumerate(mongods)
+    ]
+    with mongods[0].client() as client:
+        client.admin.command("replSetInitiate", {"_id": "rs0", "members": hosts})
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            states = [m["stateStr"] for m in client.admin.command("replSetGetStatus")["members"]]
+            if sorted(states) == ["PRIMARY"] + ["SECONDARY"] * (members - 1):
+                break
+            assert time.monotonic() < deadline, states
+            time.sleep(0.1)
+    return mongods, f"mongodb://{','.join(h['host'] for h in hosts)}/?replicaSet=rs0"
+
+
+def start_job(folder: Path, mongods: list[Mongod], *phases: dict[str, Any], uri: str | None = None) -> Started:
     """Start `python -m microshard.engines` for these phases against these mongods (the first is the door)."""
     number = len(list(folder.glob("job*.json")))
     job, out, progress = (folder / f"{name}{number}.json" for name in ("job", "result", "progress"))
     point = {
         "id": "p01",
         "shards": 0,
-        "topology": "standalone",
+        "topology": "replica_set" if uri else "standalone",
         "cores": 2,
         "processes": [mongod.info for mongod in mongods],
         "collections": [],
     }
-    uri = f"mongodb://127.0.0.1:{mongods[0].port}/"
+    uri = uri or f"mongodb://127.0.0.1:{mongods[0].port}/"
     job.write_text(json.dumps({"connection_string": uri, "point": point, "phases": phases}))
     command = [sys.executable, "-m", "microshard.engines", "--job", str(job), "--out", str(out)]
     process = subprocess.Popen([*command, "--progress", str(progress)], stderr=subprocess.PIPE, text=True)
