@@ -11,7 +11,7 @@ from tests.report.make_run import Shape, make_run, tear
 
 SHAPES = {
     "whole": Shape(),
-    "troubled": Shape(failed_point=8, wrong_answer=4, spread=0.12, drift_factor=1.5),
+    "troubled": Shape(failed_point=8, wrong_answer=4, spread=0.12, drift_factor=1.5, repeated=2, limit="client"),
     "going": Shape(steps=8),
     "bare": Shape(repetitions=1, drift=False, telemetry=False, reference=False),
     "two axes": Shape(second_axis=("4 KiB", "8 KiB", "a long name of a block size that has to wrap")),

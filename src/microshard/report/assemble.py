@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from microshard.report.measurements import measurements, median_storage, phase_f
 from microshard.report.model import (
     SHARDS_AXIS,
     Answers,
+    Invalid,
     Measurement,
     PhaseFigures,
     PointReport,
@@ -245,7 +246,32 @@ def _point(
             )
         ),
         plan=plan,
+        invalid=tuple(_invalid(record, marked)),
     )
+
+
+def _invalid(record: _Record, found: Sequence[Measurement]) -> Iterator[Invalid]:
+    """Every step that does not count, in the order they were taken."""
+    steps = {m.step: [other for other in found if other.step == m.step] for m in sorted(found, key=lambda m: m.order)}
+    for step, phases in steps.items():
+        reasons = tuple(dict.fromkeys(problem for m in phases for problem in m.problems))
+        if all(m.valid for m in phases):
+            continue
+        later = [
+            s for s in steps if first_attempt(s) == first_attempt(step) and s != step and _attempt(s) > _attempt(step)
+        ]
+        if later:
+            good = all(m.valid for m in steps[later[0]])
+            outcome = f"measured again as {later[0]}: {'valid' if good else 'not valid either'}"
+        else:
+            outcome = "not measured again" if _attempt(step) == 1 else "given up"
+        label = text(record.plan.get("label")) or record.id
+        yield Invalid(record.id, label, step, reasons or ("no reason given",), outcome)
+
+
+def _attempt(step: str) -> int:
+    number_of = step.partition("-")[2]
+    return int(number_of) if number_of.isdigit() else 1
 
 
 def _state(valid: int, done: int, planned: int, failed: bool) -> PointState:

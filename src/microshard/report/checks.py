@@ -28,6 +28,7 @@ def notices(model: ReportModel, raw: RawRun) -> tuple[Notice, ...]:
         _missing(model, raw),
         _base(model),
         _drift(model),
+        _verdicts(model),
         _client(model),
         _others(model),
         _skew(model),
@@ -78,6 +79,24 @@ def _invalid(model: ReportModel) -> Iterator[Notice]:
         problems = _own_problems(point)
         if point.state == "partial" and problems:
             yield Notice("warning", f"{point.label}: {_first_line(problems[0])}; not counted in its median", point.id)
+    again = [entry for point in model.points for entry in point.invalid if entry.outcome.endswith(": valid")]
+    if again:
+        yield Notice(
+            "note", f"{fmt.count(len(again), 'measurement')} broke a gate and counted when taken again; listed below"
+        )
+
+
+def _verdicts(model: ReportModel) -> Iterator[Notice]:
+    """What was measured at these points was not the database."""
+    for point in model.points:
+        figures = model.figures(point)
+        verdict = figures.verdict if figures else None
+        if verdict is not None and verdict.name == "client":
+            yield Notice(
+                "warning",
+                f"{point.label}: the client was the limit, not the servers: {verdict.sentence}",
+                point.id,
+            )
 
 
 def _first_line(text: str) -> str:

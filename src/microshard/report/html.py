@@ -17,6 +17,7 @@ from microshard.stats import CurveDistance, Refused, UslFit
 if TYPE_CHECKING:
     from microshard.report.figures import Picture
 
+_MOST_INVALID = 500  # rows of the list; figures.csv has them all
 _OWN = {
     "net.port",
     "net.bindIp",
@@ -72,6 +73,7 @@ def page(model: ReportModel, pictures: list[Picture]) -> str:
         method=list(method(model)),
         options=options,
         processes=processes,
+        invalid=[entry for point in model.points for entry in point.invalid][:_MOST_INVALID],
         levels={level: [n for n in model.notices if n.level == level] for level in ("error", "warning", "note")},
     )
 
@@ -122,6 +124,7 @@ def _columns(model: ReportModel) -> dict[str, bool]:
         "published": any(p.published_speed_up for p in model.points),
         "load": any(model.figures(p, model.load) for p in model.points) if model.load else False,
         "cpu": any(f.cpu for f in figures),
+        "verdict": any(f.verdict for f in figures),
         "disk": any(p.storage for p in model.points),
         "folders": any(p.storage and p.storage.db_path for p in model.points),
     }

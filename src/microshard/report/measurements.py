@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from microshard.judge.evidence import ROLES
-from microshard.report.model import CpuSplit, Measurement, PhaseFigures, Storage
+from microshard.judge.verdict import most_frequent
+from microshard.report.model import CpuSplit, Measurement, PhaseFigures, Storage, Verdict
 from microshard.report.read import items, mapping, number, text
 from microshard.stats import Better, median_estimate
 
@@ -91,7 +93,31 @@ def _measurement(
         roles={**_roles(processes, roles), **_others(cpu, processes, mapping(telemetry.get("hosts")))},
         storage=_storage(mapping(phase.get("storage")), telemetry),
         notes=mapping(phase.get("notes")),
+        verdict=_verdict(mapping(phase.get("verdict"))),
     )
+
+
+def _verdict(told: Mapping[str, Any]) -> Verdict | None:
+    """The verdict in a result file; None where a phase was not judged."""
+    if not text(told.get("name")):
+        return None
+    second = mapping(told.get("runner_up"))
+    return Verdict(
+        name=text(told["name"]),
+        sentence=text(told.get("sentence")),
+        figures={key: v for key, value in mapping(told.get("figures")).items() if (v := number(value)) is not None},
+        runner_up=text(second.get("name")),
+        runner_up_sentence=text(second.get("sentence")),
+        runner_up_holds=second.get("holds") is True,
+    )
+
+
+def common_verdict(found: Sequence[Measurement]) -> Verdict | None:
+    """What most measurements say, of two as frequent the earlier; the witness is the one of them in the middle."""
+    judged = [m.verdict for m in found if m.verdict is not None]
+    name = most_frequent([verdict.name for verdict in judged])
+    same = [verdict for verdict in judged if verdict.name == name]
+    return replace(same[(len(same) - 1) // 2], votes=len(same), of=len(judged)) if same else None
 
 
 def _cpu(cpu: Mapping[str, Any]) -> CpuSplit | None:
@@ -168,6 +194,7 @@ def phase_figures(found: Sequence[Measurement]) -> PhaseFigures:
             if (cores := _median(m.roles.get(role) for m in good)) is not None
         },
         client_cores=_median(m.client_cores for m in good),
+        verdict=common_verdict(good),
     )
 
 

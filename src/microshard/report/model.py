@@ -66,6 +66,20 @@ class Storage:
 
 
 @dataclass(frozen=True, slots=True)
+class Verdict:
+    """The bottleneck of a measurement, or of a point: that of most of its measurements, with one of them as witness."""
+
+    name: str
+    sentence: str  # with the figures it rests on
+    figures: Mapping[str, float]
+    runner_up: str = ""
+    runner_up_sentence: str = ""
+    runner_up_holds: bool = False  # it was at its limit too
+    votes: int = 1  # measurements that say so
+    of: int = 1  # measurements that were judged
+
+
+@dataclass(frozen=True, slots=True)
 class Measurement:
     """One phase in one step: what an engine reported."""
 
@@ -92,6 +106,7 @@ class Measurement:
     roles: Mapping[str, float]  # client, router, shards, config, and others on the host → mean cores
     storage: Storage | None
     notes: Mapping[str, Any]
+    verdict: Verdict | None = None
 
     @property
     def seconds(self) -> float | None:
@@ -126,6 +141,7 @@ class PhaseFigures:
     cpu: CpuSplit | None  # medians over the valid repetitions
     roles: Mapping[str, float]
     client_cores: float | None
+    verdict: Verdict | None = None
     speed_up: Estimate | None = None  # against the smallest point of the series
     efficiency: Estimate | None = None  # speed-up / ratio of shards
     efficiency_of_cores: Estimate | None = None  # speed-up / ratio of min(shards, cores)
@@ -134,6 +150,17 @@ class PhaseFigures:
     def values(self) -> tuple[float, ...]:
         """Values of the valid repetitions."""
         return tuple(m.value for m in self.measurements if m.counts and m.value is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Invalid:
+    """A measurement that does not count, and what became of it."""
+
+    point: str  # PointReport.id
+    label: str
+    step: str
+    reasons: tuple[str, ...]
+    outcome: str  # "measured again as r1-2: valid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +183,7 @@ class PointReport:
     published_speed_up: float | None
     problems: tuple[str, ...]
     plan: Mapping[str, Any]  # Point of plan.json
+    invalid: tuple[Invalid, ...] = ()
 
     @property
     def size(self) -> int:

@@ -18,7 +18,7 @@ from microshard.report.html import page
 from microshard.report.model import CpuSplit, Measurement, PhaseFigures, PointReport, ReportModel
 from microshard.stats import Estimate, Refused
 
-COLUMNS = ("point", "label", "step", "purpose", "order", "phase", "metric", "unit", "value", "valid")
+COLUMNS = ("point", "label", "step", "purpose", "order", "phase", "metric", "unit", "value", "valid", "verdict")
 
 
 def write_all(run_folder: Path, model: ReportModel) -> Path:
@@ -62,7 +62,8 @@ def tidy_csv(model: ReportModel) -> str:
                 head = [point.id, point.label, *(point.axes.get(axis, "") for axis in axes)]
                 for metric, unit, value in _values(m):
                     valid = "true" if m.valid else "false"
-                    writer.writerow([*head, m.step, m.purpose, m.order, m.phase, metric, unit, repr(value), valid])
+                    row = (m.step, m.purpose, m.order, m.phase, metric, unit, repr(value), valid)
+                    writer.writerow([*head, *row, m.verdict.name if m.verdict else ""])
     return buffer.getvalue()
 
 
@@ -123,6 +124,7 @@ def _point(point: PointReport) -> dict[str, Any]:
         "published_speed_up": point.published_speed_up,
         "storage": None if point.storage is None else asdict(point.storage),
         "problems": list(point.problems),
+        "invalid": [asdict(entry) for entry in point.invalid],
         "phases": {name: _phase(figures) for name, figures in point.phases.items()},
     }
 
@@ -141,6 +143,7 @@ def _phase(figures: PhaseFigures) -> dict[str, Any]:
         "cpu": _cpu(figures.cpu),
         "cores_by_role": dict(figures.roles),
         "client_cores": figures.client_cores,
+        "verdict": None if figures.verdict is None else asdict(figures.verdict),
     }
 
 

@@ -199,6 +199,7 @@ def _columns(model: ReportModel, points: Sequence[PointReport], *, wide: bool) -
                 tuple(Text(p.label, style="bold") for p in points), 0, right=False),
         _Column("state", state, 1 if unusual else 90, right=False) if unusual else None,
         column(unit, 2, lambda _, f: fmt.spread(f.estimate) if f else fmt.NONE),
+        _verdicts(points, model),
         column("speed-up\ntimes", 3, lambda _, f: fmt.spread(f.speed_up) if f else fmt.NONE),
         column("effic.\n%", 5, lambda _, f: fmt.percent(f.efficiency.value) if f and f.efficiency else fmt.NONE),
         column("of the\ncores %", 12,
@@ -212,6 +213,14 @@ def _columns(model: ReportModel, points: Sequence[PointReport], *, wide: bool) -
         _Column("answer", tuple(Text(_MARKS[p.answers][0], _MARKS[p.answers][2]) for p in points), 4, right=False),
     ]  # fmt: skip
     return [c for c in columns if c is not None]
+
+
+def _verdicts(points: Sequence[PointReport], model: ReportModel) -> _Column | None:
+    """The bottleneck of every point; the report has the figures it rests on."""
+    found = [figures.verdict if (figures := model.figures(point)) else None for point in points]
+    if not any(found):
+        return None
+    return _Column("limit", tuple(Text(verdict.name if verdict else fmt.NONE) for verdict in found), 3, right=False)
 
 
 def _vmstat(figures: PhaseFigures | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -337,5 +338,11 @@ def test_the_verdict_of_several_measurements_is_the_most_frequent_then_the_earli
     assert most_frequent([]) == ""
 
 
-def test_every_threshold_says_why() -> None:
-    assert all(limit.value > 0 and limit.unit and len(limit.why) > 10 for limit in THRESHOLDS.values())
+def test_every_threshold_says_why_and_is_in_the_documentation() -> None:
+    text = (Path(__file__).parents[3] / "docs/report.md").read_text(encoding="utf-8")
+    for name, limit in THRESHOLDS.items():
+        assert len(limit.why) > 10
+        (row,) = [line for line in text.splitlines() if f"(`{name}`" in line]
+        shown = {"share": f"{limit.value * 100:g} %", "bytes/s": f"{limit.value / 2**20:g} MiB/s"}
+        plain = {"bytes": f"{limit.value / 1024:g} KiB", "1/s": f"{limit.value:g}/s"}
+        assert {**shown, **plain}.get(limit.unit, f"{limit.value:g}") in row, name

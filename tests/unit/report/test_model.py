@@ -277,3 +277,40 @@ def test_many_notices_of_one_kind_are_summed_up(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError):
         build(tmp_path)
+
+
+def test_the_verdict_of_a_point_is_that_of_most_of_its_measurements(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    for step, name in (("r1", "cache"), ("r2", "client"), ("r3", "client")):
+        path = run / "results" / "p03" / f"{step}.json"
+        result = json.loads(path.read_text())
+        result["phases"][-1]["verdict"]["name"] = name
+        path.write_text(json.dumps(result))
+    model = build(run)
+    figures = model.figures(model.points[2])
+    assert figures is not None
+    assert figures.verdict is not None
+    assert (figures.verdict.name, figures.verdict.votes, figures.verdict.of) == ("client", 2, 3)
+    assert (figures.verdict.runner_up, figures.verdict.runner_up_holds) == ("cache", True)
+    assert "98 % busy" in figures.verdict.sentence
+    assert any("the client was the limit, not the servers" in notice.text for notice in model.notices)
+
+
+def test_a_measurement_taken_again_counts_once_and_its_first_attempt_is_listed(tmp_path: Path) -> None:
+    model = build(make_run(tmp_path, Shape(repeated=2)))
+    point = model.points[1]
+    assert (point.state, point.done, point.planned, len(point.phases["measure"].values)) == ("done", 3, 3, 3)
+    (entry,) = point.invalid
+    assert (entry.step, entry.outcome) == ("r2", "measured again as r2-2: valid")
+    assert entry.reasons == ("measure: 3 operations ended in an error",)
+    assert model.complete
+    assert model.steps_done == model.steps_planned
+
+
+def test_a_measurement_that_stayed_invalid_is_given_up_and_never_averaged_in(tmp_path: Path) -> None:
+    run = make_run(tmp_path, Shape(repeated=2))
+    path = run / "results" / "p02" / "r2-2.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"valid": False, "problems": ["still"]}))
+    point = build(run).points[1]
+    assert (point.state, point.done, len(point.phases["measure"].values)) == ("partial", 3, 2)
+    assert [entry.outcome for entry in point.invalid] == ["measured again as r2-2: not valid either", "given up"]

@@ -73,6 +73,19 @@ def test_summary_has_the_figures_with_their_intervals(report: Path) -> None:
     assert content["complete"] is True
 
 
+def test_verdicts_and_invalid_measurements_are_in_page_and_data(tmp_path: Path) -> None:
+    folder = write(make_run(tmp_path, Shape(repeated=2, limit="disk IOPS"))).parent
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    for text in ("What the limit was", "<b>disk IOPS</b>", "98 % busy", "3 of 3", "Measurements that do not count"):
+        assert text in page
+    assert "measured again as r2-2: valid" in page
+    with (folder / "figures.csv").open(encoding="utf-8") as file:
+        assert {row["verdict"] for row in csv.DictReader(file) if row["phase"] == "measure"} == {"disk IOPS"}
+    points = json.loads((folder / "summary.json").read_text())["points"]
+    assert points[0]["phases"]["measure"]["verdict"]["figures"] == {"busy": 0.52, "cores": 2}
+    assert [entry["step"] for entry in points[1]["invalid"]] == ["r2"]
+
+
 def test_text_from_the_run_is_escaped_in_page_and_pictures(tmp_path: Path) -> None:
     run = make_run(tmp_path, Shape(second_axis=("<script>alert(1)</script>", "b & c $x$")))
     page = write(run).read_text(encoding="utf-8")

@@ -68,7 +68,7 @@ def test_columns_leave_by_priority(models: dict[str, ReportModel]) -> None:
         text = "\n".join(printed(table.final(models["whole"], width), width))
         return {name for name in ("speed-up", "docs/s", "us/sy/wa/id", "iowait", "disk") if name in text}
 
-    assert has(80) == {"speed-up", "docs/s"}
+    assert has(80) == {"speed-up"}
     assert has(100) == {"speed-up", "docs/s", "us/sy/wa/id"}
     assert has(140) == {"speed-up", "docs/s", "iowait", "disk"}
 
@@ -113,3 +113,11 @@ def test_live_table_of_many_points_shows_where_something_happens() -> None:
 def test_final_table_of_many_points_names_how_many_are_left_out(tmp_path: Path) -> None:
     model = build(make_run(tmp_path, Shape(repetitions=1, drift=False, second_axis=tuple(map(str, range(20))))))
     assert "… and 40 more points" in "\n".join(printed(table.final(model, 80), 80))
+
+
+def test_the_verdict_is_in_both_tables(models: dict[str, ReportModel]) -> None:
+    lines = printed(table.final(models["whole"], 100), 100)
+    assert any("limit" in line for line in lines)
+    assert sum(" CPU " in line for line in lines) == 5
+    busy = table.LivePoint("2 shards", "measuring", 1, 3, (1.5,), "query time", "s", limit="cache")
+    assert "cache" in "\n".join(printed(table.live([busy]), 100))
