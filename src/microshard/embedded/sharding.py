@@ -251,8 +251,10 @@ async def _move(request: Request, low: Any, high: Any, to: str, wait: Any, throt
     if wait is not None:
         move["waitForDelete"] = bool(wait)
     if throttle is not None:
-        # true is an older way to ask for the move's own default write concern
-        move["secondaryThrottle"] = bool(throttle)
+        # The config server takes the two together, as a document; without a write concern the shard has its own.
+        move["secondaryThrottle"] = {"secondaryThrottle": bool(throttle)}
+        if throttle:
+            move["secondaryThrottle"] |= request.fields("writeConcern")
     move |= request.fields("forceJumbo", "maxChunkSizeBytes")
     move["maxTimeMS"] = request.document.get("maxTimeMS", MOVE_TIME_LIMIT)
     return await _config(request, move)

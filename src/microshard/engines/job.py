@@ -54,11 +54,28 @@ class ProcessInfo:
     db_path: str | None
     pid_path: str
     host: str
+    replica_set: str | None = None
 
     @property
     def bears_data(self) -> bool:
         """Whether documents of the experiment can be in it."""
         return self.role in {"standalone", "member", "shard"}
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSetInfo:
+    """A replica set of the point."""
+
+    name: str
+    role: str
+    endpoints: tuple[str, ...]  # of the members that belong to it from the start
+    initial: bool  # False: a shard that a phase adds
+    later: tuple[str, ...] = ()  # endpoints of the members that a phase adds
+
+    @property
+    def connection(self) -> str:
+        """`name/host:port,…`, the form addShard takes."""
+        return f"{self.name}/{','.join(self.endpoints)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +89,17 @@ class JobPoint:
     processes: tuple[ProcessInfo, ...]
     collections: tuple[Collection, ...]
     axes: Mapping[str, Any]
+    replica_sets: tuple[ReplicaSetInfo, ...] = ()
 
     def collection(self, namespace: str) -> Collection | None:
         """The sharded collection of this name, if it is one."""
         return next((c for c in self.collections if c.namespace == namespace), None)
+
+    def key_ranges(self, namespace: str) -> int:
+        """How many ranges of `_id`s the plan has placed for this collection; 0 when it has placed none."""
+        found = self.collection(namespace)
+        lowers = [chunk.lower for chunk in found.chunks] if found else []
+        return len(lowers) if lowers[1:] == [k << 32 for k in range(1, len(lowers))] else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +186,15 @@ def _process(data: Mapping[str, Any]) -> ProcessInfo:
         db_path=data["db_path"],
         pid_path=data["pid_path"],
         host=data["host"],
+        replica_set=data.get("replica_set"),
     )
+
+
+def _replica_set(data: Mapping[str, Any]) -> ReplicaSetInfo:
+    first, later = (
+        tuple(m["endpoint"] for m in data["members"] if m.get("initial", True) == initial) for initial in (True, False)
+    )
+    return ReplicaSetInfo(data["name"], data["role"], first, data.get("initial", True), later)
 
 
 def _collection(data: Mapping[str, Any]) -> Collection:
@@ -184,6 +216,7 @@ def read_job(data: Any) -> Job:
                 processes=tuple(_process(p) for p in point["processes"]),
                 collections=tuple(_collection(c) for c in point["collections"]),
                 axes=dict(point.get("axes") or {}),
+                replica_sets=tuple(_replica_set(rs) for rs in point.get("replica_sets") or ()),
             ),
             phases=tuple(Phase(p["name"], p["kind"], p["engine"], dict(p["parameters"])) for p in data["phases"]),
             step=step.get("name"),

@@ -44,8 +44,13 @@ class Workers:
 
     def go(self) -> None:
         """Let all of them begin."""
+        self.tell("go")
+
+    def tell(self, line: str) -> None:
+        """Send a line to each that still works."""
         for worker in self.members:
-            self._send(worker.process, "go")
+            if not worker.finished:
+                self._send(worker.process, line)
 
     @staticmethod
     def _send(process: subprocess.Popen[bytes], line: str) -> None:

@@ -86,7 +86,7 @@ def test_chunks_are_split_moved_and_merged(cluster: SmallCluster, sharded: Any) 
     admin.command("split", namespace, bounds=[{"k": 500}, {"k": MaxKey()}])
     admin.command("moveChunk", namespace, bounds=[{"k": MinKey()}, median], to="shard1")
     assert _chunks(cluster, namespace)[0][2] == "shard1"
-    admin.command("moveRange", namespace, min={"k": 5}, max={"k": 9}, toShard="shard0")
+    admin.command("moveRange", namespace, min={"k": 5}, max={"k": 9}, toShard="shard0", secondaryThrottle=False)
     assert ({"k": 5}, {"k": 9}, "shard0") in _chunks(cluster, namespace)
     admin.command("moveChunk", namespace, find={"k": 6}, to=f"shard1/127.0.0.1:{cluster.shards['shard1']}")
     admin.command("mergeChunks", namespace, bounds=[{"k": MinKey()}, median])
@@ -101,6 +101,16 @@ def test_chunks_are_split_moved_and_merged(cluster: SmallCluster, sharded: Any) 
         ({"moveRange": "", "min": {"k": 900}, "max": {"k": 600}, "toShard": "shard1"}, 2),
         ({"moveRange": "", "min": {"k": 100}, "max": {"k": 900}, "toShard": "shard1"}, 2),
         ({"moveRange": "", "toShard": "shard1"}, 72),
+        (
+            {
+                "moveRange": "",
+                "min": {"k": 1},
+                "toShard": "shard1",
+                "secondaryThrottle": True,
+                "writeConcern": {"w": 5},
+            },
+            100,
+        ),
         ({"moveRange": "", "min": {"k": 1}, "toShard": "nowhere"}, 70),
         ({"moveChunk": "", "bounds": [{"k": 1}, {"k": 2}], "to": "shard1"}, 2),
         ({"moveChunk": "", "find": {"even": True}, "to": "shard1"}, 61),
