@@ -51,7 +51,7 @@ COMPILE := pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras -
 
 # In this order: dev is held to the versions of the others.
 lock: dev ## resolve requirements/*.in again, with hashes (needs the network); UPGRADE=1 takes newer versions
-	cd requirements && for name in pip run mongodb dev; do \
+	cd requirements && for name in pip run client mongodb dev; do \
 	  ../$(BIN)/$(COMPILE) $(if $(UPGRADE),--upgrade) --output-file $$name.lock $$name.in || exit 1; done
 
 bench: dev ## the side-by-side benchmarks (bench/*.py), one after the other

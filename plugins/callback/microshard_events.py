@@ -26,7 +26,7 @@ from ansible.plugins.callback import CallbackBase
 
 _VARIABLE = "MICROSHARD_EVENTS_FD"
 # What modules of this project answer beyond a message, and the runner's journal keeps.
-_TOLD = ("seconds", "processes", "changes", "versions", "phases", "logs")
+_TOLD = ("seconds", "processes", "changes", "versions", "phases", "logs", "facts", "run")
 
 
 class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible has no types

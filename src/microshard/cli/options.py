@@ -48,8 +48,8 @@ def on_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--on",
         "on",
-        type=click.Choice(["local", "ec2"]),
+        metavar="PLACE",
         default="local",
         show_default=True,
-        help="Where: this machine, or hosts made on EC2.",
+        help="Where: local (this machine), the path of an Ansible inventory (hosts reached by SSH), or ec2.",
     )(function)

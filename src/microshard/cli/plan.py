@@ -22,12 +22,13 @@ def command(file: Path, scale: str | None, overrides: dict[str, Any], runs: Path
     from rich.console import Console
 
     from microshard.plan.render import render
+    from microshard.run.backend import chosen
     from microshard.run.prepare import prepared
 
     if on == "ec2":
         _on_ec2(file, scale, overrides, as_json=as_json)
         return
-    with prepared(file, scale=scale, overrides=overrides, runs=runs) as ready:
+    with prepared(file, scale=scale, overrides=overrides, runs=runs, backend=chosen(on)) as ready:
         if as_json:
             click.echo(json.dumps(dataclasses.asdict(ready.plan), indent=1, default=str))
         else:

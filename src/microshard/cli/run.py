@@ -7,21 +7,23 @@ from typing import Any
 
 import click
 
-from microshard.cli.options import experiment_options, runs_option
+from microshard.cli.options import experiment_options, on_option, runs_option
 
 
 @click.command("run")
 @experiment_options
 @runs_option
+@on_option
 @click.option("--keep", is_flag=True, help="Leave the deployments running at the end (teardown: keep).")
-def command(file: Path, scale: str | None, overrides: dict[str, Any], runs: Path, keep: bool) -> int:
+def command(file: Path, scale: str | None, overrides: dict[str, Any], runs: Path, on: str, keep: bool) -> int:
     """Run an experiment and write its report."""
     from rich.console import Console
 
+    from microshard.run.backend import chosen
     from microshard.run.execute import execute
     from microshard.run.prepare import prepared
 
     if keep:
         overrides = {**overrides, "teardown": "keep"}
-    with prepared(file, scale=scale, overrides=overrides, runs=runs) as ready:
+    with prepared(file, scale=scale, overrides=overrides, runs=runs, backend=chosen(on)) as ready:
         return execute(ready, runs, Console())

@@ -123,7 +123,7 @@ def _refuse(points: Sequence[PointDefinition], inputs: Inputs) -> None:
     problems: dict[tuple[str, str], None] = {}
     for point in points:
         problems |= dict.fromkeys(unsupported(point.experiment, inputs.backend))
-        short = list(shortages(point.experiment.infrastructure, inputs.all_hosts, inputs.where))
+        short = list(shortages(point.experiment.infrastructure, inputs.hosts, inputs.where)) if inputs.hosts else []
         problems |= dict.fromkeys(short)
         for name, volume in point.experiment.infrastructure.shard_hosts.volumes.named():
             if volume.type == "emulated" and inputs.no_volumes is not None:

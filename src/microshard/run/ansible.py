@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from microshard.errors import MicroshardError
 from microshard.run.folder import RunFolder
 from microshard.run.place import project_root
+from microshard.run.reach import lacking, unreachable
 
 Event = dict[str, Any]
 Listener = Callable[[Event], None]
@@ -25,6 +26,10 @@ Listener = Callable[[Event], None]
 class PlaybookError(MicroshardError):
     """A playbook failed; the message is that of the task, not Ansible's."""
 
+    def __init__(self, message: str, *, unreachable: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.unreachable = dict(unreachable or {})  # host → what ssh said
+
 
 @dataclass(slots=True)
 class Playbooks:
@@ -32,20 +37,29 @@ class Playbooks:
 
     folder: RunFolder
     listener: Listener = lambda _event: None
+    inventory: Path | None = None  # this machine's own
+    remote_temp: str | None = None  # Ansible's folder on the hosts; the run's own where the host is this machine
+    sockets: str | None = None  # folder of ssh's control sockets: their paths must be short
+    limit: Sequence[str] = ()  # names of hosts the plays are kept to; empty: all of the inventory
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
-    def run(self, name: str, variables: Path) -> None:
-        """Run playbooks/NAME.yml to its end. Raises PlaybookError with the failed tasks' messages."""
+    def run(self, name: str, variables: Path | None, *, limit: Sequence[str] = ()) -> None:
+        """Run playbooks/NAME.yml to its end, `limit` on these hosts alone.
+
+        Raises PlaybookError with the failed tasks' messages; its `hosts` says which hosts could not be reached.
+        """
         root = project_root()
         read, write = os.pipe()
         command = [
             str(Path(sys.executable).with_name("ansible-playbook")),
             "--inventory",
-            str(root / "inventories" / "local"),
+            str(self.inventory or root / "inventories" / "local"),
             str(root / "playbooks" / f"{name}.yml"),
-            "--extra-vars",
-            f"@{variables}",
         ]
+        if variables is not None:
+            command += ["--extra-vars", f"@{variables}"]
+        if limit or self.limit:
+            command += ["--limit", ",".join(limit or self.limit)]
         log_path = self.folder / "logs" / "ansible.log"
         failures: list[Event] = []
         with log_path.open("ab") as log:
@@ -66,7 +80,12 @@ class Playbooks:
         reader.join(timeout=5)
         self.process = None
         if code != 0:
-            raise PlaybookError(_explain(name, code, failures, log_path))
+            raise PlaybookError(
+                _explain(name, code, failures, log_path),
+                unreachable={
+                    str(e["host"]): str(e.get("message", "")) for e in failures if e["status"] == "unreachable"
+                },
+            )
 
     def stop(self) -> None:
         """End the playbook that runs, if one does, and wait until it is gone."""
@@ -88,7 +107,8 @@ class Playbooks:
             # Ansible leaves its temporary files inside the run, not in the user's home.
             "ANSIBLE_HOME": temporary,
             "ANSIBLE_LOCAL_TEMP": temporary,
-            "ANSIBLE_REMOTE_TEMP": temporary,
+            "ANSIBLE_REMOTE_TEMP": self.remote_temp or temporary,
+            **({"ANSIBLE_SSH_CONTROL_PATH_DIR": self.sockets} if self.sockets else {}),
             "ANSIBLE_NOCOLOR": "1",
             "MICROSHARD_EVENTS_FD": str(events),
             "PYTHONUNBUFFERED": "1",
@@ -113,4 +133,11 @@ def _explain(name: str, code: int, failures: list[Event], log_path: Path) -> str
             tail = log_path.read_text(encoding="utf-8", errors="replace").splitlines()[-12:]
             return "\n".join([f"playbook {name} ended with exit code {code}; the end of {log_path}:", *tail])
         return f"playbook {name} ended with exit code {code}; see {log_path}"
-    return "\n".join(f"{e.get('task', name)} ({e.get('host', 'local')}): {e.get('message', '')}" for e in failures)
+    return "\n".join(dict.fromkeys(_sentence(name, event) for event in failures))
+
+
+def _sentence(name: str, event: Event) -> str:
+    host, message = str(event.get("host", "local")), str(event.get("message", ""))
+    if event["status"] == "unreachable":
+        return unreachable(host, message)
+    return f"{event.get('task', name)} ({host}): {lacking(message)}"

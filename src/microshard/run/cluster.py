@@ -9,10 +9,9 @@ from pathlib import Path
 
 from microshard.errors import EXIT_DEFINITION, MicroshardError, RunFolderError
 from microshard.plan.model import Plan
-from microshard.run import leftovers
-from microshard.run.ansible import Playbooks
+from microshard.run.backend import of_run
 from microshard.run.folder import RunFolder, find_runs
-from microshard.run.prepare import Prepared, binaries, check_room, write_run
+from microshard.run.prepare import Prepared, write_run
 from microshard.run.runner import Listener, Runner, signals
 from microshard.volumes import emulated
 
@@ -41,17 +40,18 @@ def choose(plan: Plan, wish: str | None) -> Plan:
 def up(ready: Prepared, runs: Path, listener: Listener) -> RunFolder:
     """Deploy the one point of a chosen plan and leave it running. Whatever goes wrong, nothing is left then."""
     (point,) = ready.plan.points
-    check_room(ready.plan)
-    found = {point.id: binaries(point)}
+    ready.backend.check_room(ready.plan)
+    found = ready.backend.binaries(ready.plan)
     folder = RunFolder.create(runs, ready.plan.name)
     write_run(folder, ready, found)
-    runner = Runner(folder, ready.plan, found, listener)
+    runner = Runner(folder, ready.plan, found, listener, backend=ready.backend)
     with signals():
         try:
+            runner.prepare()
             runner.deploy(point)
         except BaseException:
             runner.playbooks.stop()
-            leftovers.clean(folder)
+            ready.backend.clean(folder, runner.playbooks)
             raise
     folder.journal.append(event="up", point=point.id, connection_string=point.connection_string)
     return folder
@@ -73,31 +73,32 @@ def status(runs: Path) -> list[Status]:
 
 
 def _status(run: RunFolder) -> Status:
-    processes = leftovers.running(run)
+    backend = of_run(run)
+    processes = backend.running(run)
     last = "made"
     for record in run.journal.records():
         last = str(record.get("event", last))
     alive = []
-    for variables in sorted(run.path.glob("points/*/vars.json")):
+    for variables in sorted(run.path.glob("points/*/vars.json")) if processes else []:
         point = json.loads(variables.read_text(encoding="utf-8"))["microshard_point"]
-        folder = f"/deployments/{point['id']}/"
-        if any(folder in p.command for p in processes):
+        if any(f"/deployments/{point['id']}/" in process for process in processes):
             alive.append((str(point["label"]), str(point["connection_string"])))
     return Status(run, len(processes), last, alive)
 
 
 def down(folder: RunFolder, listener: Listener) -> list[str]:
     """Stop everything of a run, collect its logs and remove its data. Returns what could not be removed."""
-    playbooks = Playbooks(folder, listener.event)
-    here = [p.command for p in leftovers.running(folder)]
+    backend = of_run(folder)
+    playbooks = backend.playbooks(folder, listener.event, backend.limit_of(folder))
     (folder / "tmp").mkdir(exist_ok=True)
+    processes = backend.running(folder)
     for variables in sorted(folder.path.glob("points/*/vars.json")):
-        if any(f"/deployments/{variables.parent.name}/" in command for command in here):
+        if any(f"/deployments/{variables.parent.name}/" in process for process in processes):
             try:
                 playbooks.run("teardown", variables)
             except MicroshardError as error:
                 folder.journal.append(event="teardown failed", point=variables.parent.name, message=str(error))
-    left = leftovers.clean(folder)
+    left = backend.clean(folder, playbooks)
     folder.journal.append(event="down", left=left)
     return left
 
@@ -105,7 +106,7 @@ def down(folder: RunFolder, listener: Listener) -> list[str]:
 def pick(runs: Path, names: tuple[str, ...]) -> list[RunFolder]:
     """The runs named (by name or path), or all that have processes or volumes. Raises RunFolderError."""
     if not names:
-        return [run for run in find_runs(runs) if leftovers.running(run) or emulated.absent(run.path, check=True)[0]]
+        return [run for run in find_runs(runs) if of_run(run).running(run) or emulated.absent(run.path, check=True)[0]]
     return [RunFolder.open(Path(name) if Path(name).is_dir() else runs / name) for name in names]
 
 

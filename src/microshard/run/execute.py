@@ -13,7 +13,7 @@ from microshard.plan.model import Plan
 from microshard.report import build, write
 from microshard.report.table import final
 from microshard.run.folder import RunFolder
-from microshard.run.prepare import Prepared, binaries, check_room, write_run
+from microshard.run.prepare import Prepared, write_run
 from microshard.run.progress import Progress, duration
 from microshard.run.runner import Outcome, Runner
 
@@ -24,13 +24,14 @@ def execute(ready: Prepared, runs: Path, console: Console) -> int:
     Raises MicroshardError for what keeps the run from starting at all.
     """
     plan = ready.plan
-    check_room(plan)
-    found = {point.id: binaries(point) for point in plan.points}
+    ready.backend.check_room(plan)
+    found = ready.backend.binaries(plan)
     folder = RunFolder.create(runs, plan.name)
     write_run(folder, ready, found)
     _announce(plan, ready.loaded.warnings, folder, console)
     with Progress(folder, plan, console) as progress:
-        runner = Runner(folder, plan, found, progress, max_hours=ready.loaded.experiment.budget.max_hours)
+        hours = ready.loaded.experiment.budget.max_hours
+        runner = Runner(folder, plan, found, progress, backend=ready.backend, max_hours=hours)
         outcome = runner.run()
     _report(folder, outcome, console)
     return outcome.exit_code
@@ -55,6 +56,8 @@ def _report(folder: RunFolder, outcome: Outcome, console: Console) -> None:
         console.print(final(build(folder.path), width=console.width))
         console.print(f"Report: {write(folder.path)}", soft_wrap=True, highlight=False)
     _unhappy(outcome, console)
+    if outcome.unprepared:
+        console.print(f"[red]not prepared:[/red] {outcome.unprepared}", highlight=False, soft_wrap=True)
     if outcome.over_budget:
         console.print("[yellow]budget.max_hours was reached[/yellow]: the rest of the measurements was not taken")
     if outcome.stopped_by is not None:
@@ -82,5 +85,5 @@ def _unhappy(outcome: Outcome, console: Console) -> None:
     for step, reason in outcome.invalid.items():
         if step.partition(" ")[0] not in outcome.wrong:
             console.print(f"[red]{step} stayed invalid:[/red] {reason}", highlight=False)
-    if outcome.failed:
+    if outcome.failed and not outcome.unprepared:
         console.print(f"[red]{len(outcome.failed)} point(s) failed[/red]: {', '.join(outcome.failed)}", highlight=False)

@@ -7,9 +7,8 @@ import dataclasses
 import hashlib
 import json
 import shutil
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,15 @@ from microshard.definition.check import Checker
 from microshard.definition.errors import DefinitionError
 from microshard.definition.load import Loaded, load
 from microshard.definition.matrix import PointDefinition, expand
-from microshard.embedded import binary
 from microshard.errors import PlaceError
 from microshard.plan import Inputs, PlanError, build
+from microshard.plan.backend import unsupported
 from microshard.plan.model import Plan, Point, Step
-from microshard.plan.placement import Places, places
+from microshard.plan.placement import Places, places, shortages
 from microshard.plan.topology import ports_needed
 from microshard.run import place
+from microshard.run.backend import Backend, Local
+from microshard.run.binaries import Binaries
 from microshard.run.folder import RunFolder, write_atomic, write_json
 from microshard.run.lockfile import changes, write_experiment_lock
 from microshard.volumes import emulated, throttle
@@ -40,6 +41,7 @@ class Prepared:
     loaded: Loaded
     plan: Plan
     path: Path
+    backend: Backend = field(default_factory=Local)
 
 
 @contextlib.contextmanager
@@ -49,7 +51,7 @@ def prepared(
     scale: str | None = None,
     overrides: Mapping[str, Any] | None = None,
     runs: Path,
-    backend: str = "local",
+    backend: Backend | None = None,
 ) -> Iterator[Prepared]:
     """Load, expand and plan; the ports of the plan stay ours while the context is open.
 
@@ -57,25 +59,35 @@ def prepared(
     """
     loaded = load(path, scale=scale, overrides=overrides or {})
     points = expand(loaded)
-    inputs = Inputs(
-        cores=place.cores(),
-        ram_mib=place.memory_mib(),
-        free_disk_bytes=place.free_disk_bytes(runs),
-        numa_nodes=place.numa_nodes(),
-        numactl=shutil.which("numactl") is not None,
+    at = backend or Local()
+    inputs = dataclasses.replace(
+        at.inputs(runs),
         pipelines=pipelines(path),
-        backend=backend,
+        backend=at.name,
+        where=at.where,
         folder=path.absolute().parent,
-        no_volumes=_no_volumes(points),
+        no_volumes=_no_volumes(points) if at.name == "local" else None,
     )
+    refuse_shortages(loaded, points, inputs)
     ports = sum(ports_needed(p.experiment.topology, _there(p, inputs)) for p in points)
-    try:
-        with place.port_block(ports) as base:
-            yield Prepared(loaded, made_plan(loaded, points, dataclasses.replace(inputs, base_port=base)), path)
-    except OSError as error:
-        if error.errno is not None:
-            raise
-        raise PlaceError(f"{error}; give topology.network.base_port a range of your own") from error
+    with at.ports(ports) as base:
+        yield Prepared(loaded, made_plan(loaded, points, dataclasses.replace(inputs, base_port=base)), path, at)
+
+
+def refuse_shortages(loaded: Loaded, points: Sequence[PointDefinition], inputs: Inputs) -> None:
+    """Raise DefinitionError where a group has fewer hosts than a point asks for: nothing can be placed then."""
+    if not inputs.hosts:
+        return
+    short = dict.fromkeys(
+        pair
+        for point in points
+        for pair in (
+            *shortages(point.experiment.infrastructure, inputs.hosts, inputs.where),
+            *unsupported(point.experiment, inputs.backend),
+        )
+    )
+    if any(list(shortages(point.experiment.infrastructure, inputs.hosts, inputs.where)) for point in points):
+        raise _told(loaded, list(short))
 
 
 def _there(point: PointDefinition, inputs: Inputs) -> Places:
@@ -98,8 +110,13 @@ def made_plan(loaded: Loaded, points: Sequence[PointDefinition], inputs: Inputs)
     try:
         return build(loaded.experiment, points, inputs)
     except PlanError as error:
-        at = Checker(loaded.source, loaded.data, loaded.source.spot)
-        raise DefinitionError([at.at_value(key_path(key), reason) for key, reason in error.problems]) from error
+        raise _told(loaded, error.problems) from error
+
+
+def _told(loaded: Loaded, problems: Iterable[tuple[str, str]]) -> DefinitionError:
+    """The problems with their places in the file."""
+    at = Checker(loaded.source, loaded.data, loaded.source.spot)
+    return DefinitionError([at.at_value(key_path(key), reason) for key, reason in problems])
 
 
 def key_path(key: str) -> tuple[str | int, ...]:
@@ -130,68 +147,16 @@ def _stages(file: Path) -> list[dict[str, Any]]:
     return stages
 
 
-@dataclass(frozen=True, slots=True)
-class Binaries:
-    """The mongod and mongos a run uses."""
-
-    mongod: Path
-    mongos: Path | None
-    embedded: bool  # the mongos is the embedded router
-    version: str
-
-    def variables(self) -> dict[str, Any]:
-        """For vars.json."""
-        return {
-            "mongod": str(self.mongod),
-            "mongos": str(self.mongos) if self.mongos else "",
-            "embedded": self.embedded,
-            "version": self.version,
-        }
-
-
-def binaries(point: Point) -> Binaries:
-    """Find and try the binaries a point asks for. Raises PlaceError naming what is missing or wrong."""
-    wish = point.mongodb
-    folder = Path(wish["path"]).expanduser() if wish["path"] else None
-    try:
-        mongod = binary.find_mongod(folder)
-        version = binary.version(mongod).text
-        mongos, embedded = None, False
-        if point.topology == "sharded":
-            mongos, embedded = binary.find_mongos(folder)
-    except binary.BinaryError as error:
-        raise PlaceError(str(error)) from error
-    wanted = wish["version"]
-    if wanted and not f"{version}.".startswith(f"{wanted}."):
-        raise PlaceError(f"{mongod} is MongoDB {version}, the experiment asks for {wanted} (topology.mongodb.version)")
-    return Binaries(mongod, mongos, embedded, version)
-
-
-def check_room(plan: Plan) -> None:
-    """Refuse to start what would push this machine into swapping. Raises PlaceError."""
-    available = place.memory_mib("MemAvailable")
-    if plan.memory_mib > available:
-        raise PlaceError(
-            f"about {plan.memory_mib:,} MiB of RAM are needed at one time, {available:,.0f} MiB are available now; "
-            "close something, use fewer shards, or set order.redeploy: per_repetition"
-        )
-
-
 def write_run(folder: RunFolder, prepared: Prepared, found: Mapping[str, Binaries]) -> None:
     """Write experiment.yml, lock.json, plan.json and the variables of every point into the run's folder."""
     shutil.copyfile(prepared.path, folder / "experiment.yml")
-    digests: dict[Path, str] = {}
-    for item in found.values():
-        if item.mongod not in digests:
-            digests[item.mongod] = binary.sha256(item.mongod)
     experiment = prepared.loaded.experiment
     lock = {
         "microshard": __version__,
         "definition": experiment.model_dump(mode="json"),
         "definition_sha256": hashlib.sha256(prepared.path.read_bytes()).hexdigest(),
-        "binaries": {
-            point: {**item.variables(), "mongod_sha256": digests[item.mongod]} for point, item in found.items()
-        },
+        "backend": prepared.backend.name,
+        "binaries": {point: {**item.variables(), "mongod_sha256": item.sha256} for point, item in found.items()},
         "host": place.describe(),
         "packages": place.packages(),
     }
@@ -201,20 +166,25 @@ def write_run(folder: RunFolder, prepared: Prepared, found: Mapping[str, Binarie
     write_experiment_lock(folder, experiment, lock, prepared.path)
     write_json(folder / "plan.json", dataclasses.asdict(prepared.plan))
     for point in prepared.plan.points:
-        write_variables(folder, point, found[point.id], step=None)
+        write_variables(folder, point, found[point.id], step=None, backend=prepared.backend)
+    prepared.backend.record(folder)
 
 
-def write_variables(folder: RunFolder, point: Point, found: Binaries, step: Step | None, *, park: bool = False) -> Path:
+def write_variables(
+    folder: RunFolder,
+    point: Point,
+    found: Binaries,
+    step: Step | None,
+    *,
+    park: bool = False,
+    backend: Backend | None = None,
+) -> Path:
     """Write the variables of a point, and of a step when there is one. Returns the file's path."""
+    at = backend or Local()
+    root = at.host_folder(folder)
     variables: dict[str, Any] = {
-        "microshard_run": {
-            "id": folder.run_id,
-            "folder": str(folder.path),
-            "python": sys.executable,
-            "bin": found.variables(),
-            "process_manager": "direct",
-        },
-        "microshard_point": _absolute(point, folder.path),
+        "microshard_run": {**at.variables(folder), "bin": found.variables()},
+        "microshard_point": _absolute(point, root),
     }
     if step is not None:
         kinds = {"load", "warm_up", "measure"} if step.deploy else {"warm_up", "measure"}
@@ -227,9 +197,9 @@ def write_variables(folder: RunFolder, point: Point, found: Binaries, step: Step
             "deploy": step.deploy,
             "park": park,
             "phases": [p.name for p in point.phases if p.kind in kinds],
-            "results": str(folder / "results" / point.id / f"{step.name}.json"),
-            "telemetry": str(folder / "telemetry" / point.id / step.name),
-            "progress": str(folder / "tmp" / "progress.jsonl"),
+            "results": str(root / "results" / point.id / f"{step.name}.json"),
+            "telemetry": str(root / "telemetry" / point.id / step.name),
+            "progress": str(root / "tmp" / "progress.jsonl"),
         }
     path = folder / "points" / point.id / "vars.json"
     write_atomic(path, json.dumps(variables, indent=1, default=str) + "\n")

@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
@@ -18,16 +19,18 @@ from microshard.errors import (
     EXIT_INTERRUPTED,
     EXIT_LEFT,
     EXIT_OK,
+    EXIT_PLACE,
     MicroshardError,
 )
 from microshard.judge import gates, verdict
 from microshard.judge.environment import EnvironmentBook
 from microshard.plan.model import Plan, Point, Step
-from microshard.run import autopsy, leftovers
-from microshard.run.ansible import PlaybookError, Playbooks
+from microshard.run.ansible import PlaybookError
 from microshard.run.answers import AnswerBook
+from microshard.run.backend import Backend, Local
+from microshard.run.binaries import Binaries
 from microshard.run.folder import RunFolder, write_json
-from microshard.run.prepare import Binaries, write_variables
+from microshard.run.prepare import write_variables
 from microshard.telemetry import summary
 
 
@@ -67,6 +70,7 @@ class Outcome:
     left: list[str] = field(default_factory=list)  # what could not be removed
     stopped_by: int | None = None  # number of the signal
     over_budget: bool = False
+    unprepared: str = ""  # why the hosts could not be prepared
     stages: dict[str, float] = field(default_factory=dict)  # seconds by stage
     seconds: float = 0.0  # of the whole run
     loading: float = 0.0  # seconds of it in load phases, their counting and checkpoint included
@@ -84,6 +88,8 @@ class Outcome:
             return EXIT_INTERRUPTED if self.stopped_by == signal.SIGINT else 128 + self.stopped_by
         if self.left:
             return EXIT_LEFT
+        if self.unprepared:
+            return EXIT_PLACE
         return EXIT_FAILED if self.failed or self.wrong or self.invalid else EXIT_OK
 
 
@@ -114,13 +120,15 @@ class Runner:
         binaries: Mapping[str, Binaries],
         listener: Listener,
         *,
+        backend: Backend | None = None,
         max_hours: float | None = None,
     ) -> None:
         self.folder = folder
         self.plan = plan
         self.binaries = binaries
         self.listener = listener
-        self.playbooks = Playbooks(folder, listener.event)
+        self.backend = backend or Local()
+        self.playbooks = self.backend.playbooks(folder, listener.event, self.backend.limit(plan))
         self.outcome = Outcome()
         self.answers = AnswerBook()
         self.environments = EnvironmentBook()
@@ -135,6 +143,7 @@ class Runner:
         self.folder.journal.append(event="run started", steps=len(self.plan.steps))
         with signals():
             try:
+                self.prepare()
                 for step in self.plan.steps:
                     if step.point in self.outcome.failed:
                         self._skip(step)
@@ -144,6 +153,11 @@ class Runner:
                         self.outcome.over_budget = True
                         self.folder.journal.append(event="budget reached", step=step.index)
                         break
+            except MicroshardError as error:
+                # Nothing can be measured on hosts that could not be prepared.
+                self.outcome.failed = {point.id: str(error) for point in self.plan.points}
+                self.folder.journal.append(event="prepare failed", message=str(error))
+                self.outcome.unprepared = str(error)
             except Stopped as stopped:
                 self.outcome.stopped_by = stopped.number
                 self.folder.journal.append(event="stopped", signal=stopped.number)
@@ -179,7 +193,7 @@ class Runner:
             if step.undeploy and not self._keeps(step):
                 self.undeploy(point, step)
         except MicroshardError as error:
-            self._fail(point, step, "\n".join([str(error), *autopsy.missing(self.folder, point)]))
+            self._fail(point, step, self._why(point, error))
 
     def _attempt(self, point: Point, step: Step) -> dict[str, Any]:
         """One measurement, from deployment to result."""
@@ -187,7 +201,7 @@ class Runner:
         if step.deploy:
             self.deploy(point, step)
         park = not step.undeploy and self._next_point(step) != point.id
-        variables = write_variables(self.folder, point, self.binaries[point.id], step, park=park)
+        variables = self._variables(point, step, park=park)
         with self._stage(step, "measure"):
             self.playbooks.run("measure", variables)
         result = self._result(point, step)
@@ -229,13 +243,22 @@ class Runner:
                 port=process.port,
             )
         self.deployed.add(point.id)
-        variables = write_variables(self.folder, point, self.binaries[point.id], step)
+        variables = self._variables(point, step)
         with self._stage(step, "deploy"):
             self.playbooks.run("deploy", variables)
 
+    def _variables(self, point: Point, step: Step | None, *, park: bool = False) -> Path:
+        return write_variables(self.folder, point, self.binaries[point.id], step, park=park, backend=self.backend)
+
+    def prepare(self) -> None:
+        """Give the hosts what they need, once before the first point. Raises MicroshardError."""
+        with self._stage(None, "prepare"):
+            for point in self.plan.points:
+                self.backend.prepare(self.folder, self.playbooks, self._variables(point, None))
+
     def undeploy(self, point: Point, step: Step | None = None) -> None:
         """Collect a point's logs, stop its processes and remove their data."""
-        variables = write_variables(self.folder, point, self.binaries[point.id], step)
+        variables = self._variables(point, step)
         with self._stage(step, "teardown"):
             self.playbooks.run("teardown", variables)
         self.deployed.discard(point.id)
@@ -302,6 +325,12 @@ class Runner:
             with contextlib.suppress(MicroshardError):
                 self.undeploy(point, step)
 
+    def _why(self, point: Point, error: MicroshardError) -> str:
+        """What failed, and which processes and hosts of the point are gone."""
+        with contextlib.suppress(MicroshardError):
+            return "\n".join([str(error), *self.backend.missing(self.folder, point, self.playbooks)])
+        return str(error)
+
     def _skip(self, step: Step) -> None:
         self.folder.journal.append(event="step skipped", step=step.index, point=step.point, reason="its point failed")
 
@@ -330,7 +359,7 @@ class Runner:
                 self.folder.journal.append(event="teardown failed", point=point_id, message=str(error))
         # Whatever the playbooks could not do is done here, by the ledger alone.
         with self._stage(None, "clean up"):
-            self.outcome.left = leftovers.clean(self.folder)
+            self.outcome.left = self.backend.clean(self.folder, self.playbooks)
 
     @contextlib.contextmanager
     def _stage(self, step: Step | None, stage: str) -> Iterator[None]:

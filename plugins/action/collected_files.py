@@ -1,0 +1,51 @@
+"""Brings what a host has collected into the run's folder of the controller, which on this machine it already is."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tarfile
+import tempfile
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.loader import action_loader
+
+
+class ActionModule(action_loader.get("microshard_act", class_only=True)):  # type: ignore[misc]  # ansible has no types
+    """One archive a host and step, instead of a task a file."""
+
+    def perform(self, arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+        """Pack on the host, fetch, compare the checksum, unpack."""
+        target = str(arguments["controller_folder"])
+        if self._connection.transport == "local" and os.path.realpath(target) == os.path.realpath(
+            str(arguments["run_folder"])
+        ):
+            return {"changed": False, "msg": "it is here already"}
+        result = dict(super().perform(arguments, variables))
+        if result.get("failed") or not result.get("archive"):
+            return result
+        with tempfile.TemporaryDirectory() as temporary:
+            local = os.path.join(temporary, "collected.tgz")
+            self._connection.fetch_file(result["archive"], local)
+            with open(local, "rb") as file:
+                if hashlib.sha256(file.read()).hexdigest() != result["sha256"]:
+                    raise AnsibleActionFail(f"{result['archive']} arrived with another checksum")
+            self._unpack(local, target, [str(name) for name in arguments["folders"]])
+        return result
+
+    def _unpack(self, archive: str, target: str, folders: list[str]) -> None:
+        """Write the files; a host cannot put one anywhere else than into the folders asked for."""
+        with tarfile.open(archive) as tar:
+            for member in tar:
+                name = os.path.normpath(member.name)
+                if not member.isreg() or not any(name.startswith(f"{folder}/") for folder in folders):
+                    raise AnsibleActionFail(f"the host sent {member.name}, which was not asked for")
+                path = os.path.join(target, name)
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                source = tar.extractfile(member)
+                with open(f"{path}.new", "wb") as file:
+                    while source and (block := source.read(1 << 20)):
+                        file.write(block)
+                os.utime(f"{path}.new", (member.mtime, member.mtime))
+                os.replace(f"{path}.new", path)

@@ -1,0 +1,59 @@
+#!/usr/bin/python
+"""Folders of a run on a host, brought to the controller."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: collected_files
+short_description: Folders of a run on a host are in the run's folder of the controller
+description:
+  - Packs the folders on the host into one compressed archive.
+  - The action plugin fetches it, compares the checksum and unpacks it.
+  - On the controller itself nothing is to be done.
+options:
+  run_folder:
+    description: Folder of the run on the host; its C(run.json) must carry microshard's marker.
+    type: path
+    required: true
+  controller_folder:
+    description: Folder of the run on the controller.
+    type: path
+    required: true
+  folders:
+    description: Folders below both, by their relative paths.
+    type: list
+    elements: str
+    required: true
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+"""
+
+EXAMPLES = r"""
+- name: The results are here
+  collected_files:
+    run_folder: "{{ microshard_run.folder }}"
+    controller_folder: "{{ microshard_run.controller_folder }}"
+    folders: [results/p01]
+"""
+
+RETURN = r"""
+files:
+  description: How many files were packed.
+  returned: success
+  type: int
+"""
+
+from ansible.module_utils.microshard.act import as_module
+from ansible.module_utils.microshard.acts import collected_files
+
+
+def main() -> None:
+    """Entry point."""
+    as_module(collected_files)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+#!/usr/bin/python
+"""What a host is and has, as far as a plan and a run need to know it."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: host_facts
+short_description: The facts a plan is made for
+description:
+  - Reads cores, memory, free disk, listening ports, Pythons and rights; changes nothing.
+  - The action plugin of the same name adds the offset of the host's clock against the controller's.
+options:
+  folder:
+    description: Where runs will lie; the volume below it is asked for its free space.
+    type: path
+    required: true
+  client_python:
+    description: Interpreter for microshard itself on client hosts; empty looks for one.
+    type: str
+    default: ""
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+"""
+
+EXAMPLES = r"""
+- name: The host is known
+  host_facts:
+    folder: /var/lib/microshard
+"""
+
+RETURN = r"""
+facts:
+  description: Among others cores, ram_mib, free_disk_bytes, listening ports, and clock_offset (s it is ahead).
+  returned: success
+  type: dict
+"""
+
+from ansible.module_utils.microshard.act import as_module
+from ansible.module_utils.microshard.acts import host_facts
+
+
+def main() -> None:
+    """Entry point."""
+    as_module(host_facts)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""What hosts are given by the controller: MongoDB's binaries and, for client hosts, microshard itself as wheels."""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from microshard.embedded import binary
+from microshard.errors import PlaceError
+from microshard.plan.model import Point
+from microshard.run.binaries import Binaries, digest
+from microshard.run.place import project_root
+
+OLDEST_CLIENT = (3, 11)  # pyproject.toml: requires-python
+_SOURCES = ("pyproject.toml", "requirements/run.in", "requirements/client.lock", "requirements/pip.lock", "src")
+
+
+def on_hosts(point: Point, base: str, client_folder: str) -> Binaries:
+    """The binaries of a point as paths on the hosts, and how they get there. Raises PlaceError."""
+    wish = point.mongodb
+    source, version = wish["source"], wish["version"] or ""
+    if source == "path":
+        folder = Path(wish["path"])
+        return Binaries(folder / "mongod", folder / "mongos", False, version)
+    if source == "packages":
+        install = {"kind": "packages", "version": version}
+        return Binaries(Path("/usr/bin/mongod"), Path("/usr/bin/mongos"), False, version, install=install)
+    if source == "tarball":
+        return _tarball(wish, base)
+    return _embedded(point, base, client_folder)
+
+
+def _embedded(point: Point, base: str, client_folder: str) -> Binaries:
+    try:
+        mongod = binary.find_mongod()
+        version = binary.version(mongod).text
+    except binary.BinaryError as error:
+        raise PlaceError(str(error)) from error
+    wanted = point.mongodb["version"]
+    if wanted and not f"{version}.".startswith(f"{wanted}."):
+        raise PlaceError(f"{mongod} is MongoDB {version}, the experiment asks for {wanted} (topology.mongodb.version)")
+    sha256 = digest(mongod)
+    there = f"{base}/software/mongodb-{version}-{sha256[:12]}"
+    install = {"kind": "file", "source": str(mongod), "sha256": sha256, "folder": there}
+    mongos = Path(client_folder, "bin", "mongos") if point.topology == "sharded" else None
+    return Binaries(Path(there, "mongod"), mongos, mongos is not None, version, sha256, install)
+
+
+def _tarball(wish: Mapping[str, Any], base: str) -> Binaries:
+    sha256 = wish["sha256"]
+    there = f"{base}/software/mongodb-{wish['version']}-{sha256[:12]}"
+    install = {
+        "kind": "tarball",
+        "source": wish["tarball"],
+        "sha256": sha256,
+        "folder": there,
+        "cache": str(cache_folder() / f"{sha256[:12]}.tgz"),
+    }
+    return Binaries(Path(there, "bin", "mongod"), Path(there, "bin", "mongos"), False, wish["version"], install=install)
+
+
+def cache_folder() -> Path:
+    """Where the controller keeps what it gives to hosts: MICROSHARD_CACHE, else below the user's cache folder."""
+    given = os.environ.get("MICROSHARD_CACHE")
+    folder = Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "microshard"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@functools.lru_cache
+def client_key() -> str:
+    """What the client's software is made of, as twelve hexadecimal digits."""
+    root, total = project_root(), hashlib.sha256()
+    for name in _SOURCES:
+        path = root / name
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            if file.is_file() and "__pycache__" not in file.parts and ".egg-info" not in str(file):
+                total.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes())
+    return total.hexdigest()[:12]
+
+
+def wheels_folder() -> Path:
+    """The wheels of the client hosts' environment, microshard's own and pip among them."""
+    return cache_folder() / f"wheels-{client_key()}"
+
+
+def client_wheels(clients: Mapping[str, Mapping[str, Any]]) -> Path:
+    """Build and download the wheels once; `clients` are the client hosts' facts. Raises PlaceError."""
+    versions = {(tuple(facts["client_python"]["version"]), facts["machine"]) for facts in clients.values()}
+    for host, facts in clients.items():
+        found = facts["client_python"]
+        if tuple(found["version"]) < OLDEST_CLIENT:
+            raise PlaceError(
+                f"{host}: a client host needs Python 3.11 or newer, {found['path']} is "
+                f"{'.'.join(map(str, found['version']))}; install one and name it in the inventory "
+                "(microshard_client_python)"
+            )
+    if len(versions) != 1:
+        raise PlaceError(f"client hosts must have the same Python and processor, not {sorted(versions)}")
+    ((version, machine),) = versions
+    folder = wheels_folder()
+    with (cache_folder() / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two runs must not build the same
+        if not folder.is_dir():
+            with tempfile.TemporaryDirectory(dir=cache_folder()) as draft:
+                _collect(Path(draft), ".".join(map(str, version[:2])), machine)
+                for old in cache_folder().glob("wheels-*"):
+                    shutil.rmtree(old, ignore_errors=True)
+                shutil.copytree(draft, folder)
+    return folder
+
+
+def _collect(folder: Path, version: str, machine: str) -> None:
+    root = project_root()
+    with tempfile.TemporaryDirectory() as copy:
+        # setuptools leaves build/ and an egg-info beside the sources; a copy takes them along when it goes.
+        for name in ("pyproject.toml", "requirements/run.in", "README.md"):
+            target = Path(copy, name)
+            target.parent.mkdir(exist_ok=True)
+            shutil.copyfile(root / name, target)
+        shutil.copytree(root / "src", Path(copy, "src"), ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        _pip("wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(folder), copy)
+    lists = [word for name in ("client", "pip") for word in ("-r", str(root / "requirements" / f"{name}.lock"))]
+    platforms = [f"manylinux_2_{glibc}_{machine}" for glibc in (28, 27, 24, 17)] + [f"manylinux2014_{machine}"]
+    _pip(
+        "download",
+        *("--require-hashes", "--no-deps", "--only-binary=:all:", "--dest", str(folder), *lists),
+        *("--python-version", version, "--implementation", "cp"),
+        *(word for platform in platforms for word in ("--platform", platform)),
+    )
+
+
+def _pip(*words: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        end = "\n".join(done.stderr.strip().splitlines()[-3:])
+        raise PlaceError(f"what client hosts need could not be put together: pip {words[0]}: {end}")
