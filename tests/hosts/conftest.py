@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.hosts.bed import Bed, bed, lacking
+from tests.hosts.bed import Bed, bed, lacking, wheels
 
 
 @pytest.fixture(scope="session")
@@ -13,5 +13,6 @@ def lab() -> Iterator[Bed]:
     missing = lacking()
     if missing:
         pytest.skip(missing)
+    wheels.fetch()
     with bed(3) as made:
         yield made

@@ -1,0 +1,19 @@
+"""What client hosts of a bed are given, fetched where there is a network: inside a bed there is none."""
+
+from __future__ import annotations
+
+import platform
+
+from microshard.run.install import client_wheels
+
+_DEBIAN_12 = [3, 11, 2]
+
+
+def fetch() -> None:
+    """Build and download the wheels for the machines of a bed, once."""
+    facts = {"client_python": {"path": "/usr/bin/python3", "version": _DEBIAN_12}, "machine": platform.machine()}
+    client_wheels({"bed": facts})
+
+
+if __name__ == "__main__":
+    fetch()
