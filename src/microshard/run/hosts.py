@@ -101,6 +101,18 @@ class Hosts(Backend):
         return self.listing.get("_meta", {}).get("hostvars", {}).get(host, {}).get(name, default)
 
     @property
+    def process_manager(self) -> str:  # type: ignore[override]  # a word of the inventory here
+        """microshard_process_manager of the inventory: direct, or systemd (root by sudo)."""
+        found = {str(self.variable(host, "microshard_process_manager", "direct")) for host in self.names}
+        if len(found) > 1 or not found <= {"direct", "systemd"}:
+            raise PlaceError(
+                f"{self.where}: microshard_process_manager is direct or systemd, the same on all hosts, "
+                f"not {', '.join(sorted(found))}"
+            )
+        (manager,) = found
+        return manager
+
+    @property
     def base(self) -> str:
         """Where on the hosts everything of microshard lies: microshard_folder of the inventory."""
         found = {str(self.variable(host, "microshard_folder", DEFAULT_FOLDER)) for host in self.names}
@@ -127,6 +139,8 @@ class Hosts(Backend):
                     cores=facts["cores"],
                     ram_mib=facts["ram_mib"],
                     free_disk_bytes=facts["free_disk_bytes"],
+                    numa_nodes=tuple(facts["numa_nodes"]),
+                    numactl=facts["numactl"],
                 )
             )
         return Inputs(hosts=tuple(hosts))

@@ -35,6 +35,8 @@ def act(wanted: dict[str, Any], *, check: bool) -> dict[str, Any]:  # noqa: ARG0
         "available_mib": round(memory["MemAvailable"] / 1024),
         "free_disk_bytes": shutil.disk_usage(there).free,
         "listening": sorted(_listening()),
+        "numa_nodes": _numa_nodes(),
+        "numactl": shutil.which("numactl", path=f"{os.environ.get('PATH', '')}:/usr/bin:/bin") is not None,
         "python": platform.python_version(),
         "client_python": _client_python(wanted["client_python"]),
         "writable": os.access(there, os.W_OK | os.X_OK),
@@ -75,6 +77,15 @@ def _listening() -> set[int]:
             continue
         ports |= {int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == _LISTEN}
     return ports
+
+
+def _numa_nodes() -> list[int]:
+    """Numbers of the NUMA nodes; a kernel without NUMA has node 0."""
+    try:
+        names = os.listdir("/sys/devices/system/node")
+    except OSError:
+        return [0]
+    return sorted(int(name[4:]) for name in names if name[:4] == "node" and name[4:].isdigit()) or [0]
 
 
 def _client_python(named: str) -> dict[str, Any]:
