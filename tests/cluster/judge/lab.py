@@ -1,0 +1,133 @@
+"""Real mongods, a real client and the real samplers: the evidence of a few seconds' work."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from microshard.judge.evidence import Evidence, Host, gather
+from microshard.judge.rules import findings
+from microshard.judge.verdict import Verdict, judge
+from microshard.telemetry import host
+from microshard.telemetry.summary import read_folder, summarise
+from tests.cluster.engines.mongods import Mongod
+
+CLIENT = Path(__file__).with_name("client.py")
+
+
+@contextlib.contextmanager
+def first_in_line() -> Iterator[None]:
+    """What is started meanwhile gets the CPU before other programs of a busy machine, where the user may do that."""
+    group = Path(f"/sys/fs/cgroup/cpu/microshard-first-{os.getpid()}")
+    try:
+        group.mkdir(exist_ok=True)
+        (group / "cpu.shares").write_text("200000")
+        (group / "cgroup.procs").write_text(str(os.getpid()))
+    except OSError:  # no root, or control groups of version 2: the machine had better be quiet
+        yield
+        return
+    try:
+        yield
+    finally:
+        (group.parent / "cgroup.procs").write_text(str(os.getpid()))
+
+
+def leave_line() -> None:
+    """Remove the group of `first_in_line`, once its processes have ended."""
+    group = Path(f"/sys/fs/cgroup/cpu/microshard-first-{os.getpid()}")
+    if group.is_dir():
+        for pid in (group / "cgroup.procs").read_text().split():
+            with contextlib.suppress(OSError):
+                (group.parent / "cgroup.procs").write_text(pid)
+        group.rmdir()
+
+
+def fill(mongod: Mongod, documents: int, bytes_each: int = 50) -> None:
+    """Documents of random text, which no compressor makes smaller."""
+    with mongod.client() as client:
+        collection = client["test"]["things"]
+        for first in range(0, documents, 2000):
+            ids = range(first, min(first + 2000, documents))
+            collection.insert_many([{"_id": n, "n": n, "text": os.urandom(bytes_each)} for n in ids])
+
+
+class Lab:
+    """Observes a client and its servers in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def run(
+        self,
+        servers: Sequence[dict[str, Any]],
+        kind: str,
+        *,
+        uri: str,
+        connections: int = 1,
+        seconds: float = 4.0,
+        prefix: Sequence[str] = (),
+        group: Path | None = None,
+    ) -> Evidence:
+        """What telemetry saw while the client worked. `prefix` starts client and samplers (a namespace, say)."""
+        listing, job, pid_file = (self.folder / name for name in ("processes.json", "job.json", "client.pid"))
+        listing.write_text(json.dumps(servers))
+        job.write_text(json.dumps({"point": {"processes": servers}}))
+        telemetry = self.folder / "telemetry"
+        telemetry.mkdir()
+        sampled = [sys.executable, host.__file__, "--host", "local", "--processes", str(listing)]
+        sampled += ["--client-pid-file", str(pid_file), "--out", str(telemetry / "host-local.jsonl")]
+        asked = [sys.executable, "-m", "microshard.telemetry.server", "--job", str(job)]
+        asked += ["--out", str(telemetry / "server.jsonl")]
+        work = [sys.executable, str(CLIENT), uri, kind, str(connections), str(seconds)]
+        with first_in_line():
+            samplers = [subprocess.Popen([*prefix, *command]) for command in (sampled, asked)]
+            try:
+                join = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', f"{group}/cgroup.procs"] if group else []
+                client = subprocess.Popen([*prefix, *join, *work], stdout=subprocess.PIPE, text=True)
+                pid_file.write_text(f"{client.pid}\n")
+                output, _ = client.communicate(timeout=90)
+                assert client.returncode == 0
+                time.sleep(1.2)
+            finally:
+                for sampler in samplers:
+                    sampler.terminate()
+                    sampler.wait()
+        return self._evidence(json.loads(output), servers, connections)
+
+    def _evidence(self, told: dict[str, Any], servers: Sequence[dict[str, Any]], connections: int) -> Evidence:
+        phase = {"name": "measure", "metric": {"unit": "s"}, **told}
+        point = {
+            "processes": list(servers),
+            "phases": [{"name": "measure", "parameters": {"connections": connections}}],
+        }
+        found = read_folder(self.folder / "telemetry")
+        assert found.problems == []
+        whole = summarise(found.hosts, found.servers, told["started"], told["ended"], whole=True)
+        return gather(phase, whole, point)
+
+
+def _alone(host_seen: Host) -> Host:
+    others = host_seen.roles.get("others", 0.0)
+    roles = {role: used for role, used in host_seen.roles.items() if role != "others"}
+    stall = {kind: share for kind, share in host_seen.stall.items() if kind != "memory"}
+    return dataclasses.replace(
+        host_seen, busy=max(host_seen.busy - others / host_seen.cores, 0), roles=roles, stall=stall
+    )
+
+
+def verdict(evidence: Evidence) -> Verdict:
+    """The verdict as on a machine that does nothing else: what other programs used is taken out of the evidence."""
+    return judge(dataclasses.replace(evidence, hosts=tuple(map(_alone, evidence.hosts))))
+
+
+def told(evidence: Evidence) -> str:
+    """What all rules found, for a test that fails."""
+    return "\n".join(f"{found.name} {found.score:.2f}: {found.sentence}" for found in findings(evidence))

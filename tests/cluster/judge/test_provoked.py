@@ -1,0 +1,195 @@
+"""Every bottleneck provoked for real, and named; and work that has none."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from microshard.embedded.binary import find_mongod
+from microshard.volumes import emulated, throttle
+from tests.cluster.engines.mongods import Mongod, start_mongod, stop_mongod
+from tests.cluster.judge.lab import Lab, fill, first_in_line, leave_line, told, verdict
+
+pytestmark = pytest.mark.cluster
+
+Start = Callable[..., Mongod]
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    return Lab(tmp_path)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start a mongod of this test."""
+    running: list[Mongod] = []
+
+    def run(name: str, *options: str) -> Mongod:
+        with first_in_line():
+            running.append(start_mongod(tmp_path / name, *options))
+        return running[-1]
+
+    yield run
+    for mongod in running:
+        stop_mongod(mongod)
+    leave_line()
+
+
+def uri(mongod: Mongod) -> str:
+    return f"mongodb://127.0.0.1:{mongod.port}/?directConnection=true"
+
+
+@contextlib.contextmanager
+def control_group(controller: str, **settings: str) -> Iterator[Path]:
+    """A control group of version 1 with these settings; its processes go back to where they were."""
+    group = Path(f"/sys/fs/cgroup/{controller}/microshard-test-{os.getpid()}")
+    group.mkdir()
+    try:
+        for name, value in settings.items():
+            (group / name.replace("__", ".")).write_text(value)
+        yield group
+    finally:
+        for pid in (group / "cgroup.procs").read_text().split():
+            with contextlib.suppress(OSError):
+                (group.parent / "cgroup.procs").write_text(pid)
+        group.rmdir()
+
+
+def test_a_client_held_to_a_quarter_of_a_core(lab: Lab, start: Start) -> None:
+    mongod = start("shard01")
+    fill(mongod, 1000)
+    with control_group("cpu", cpu__cfs_quota_us="25000", cpu__cfs_period_us="100000", cpu__shares="200000") as group:
+        seen = lab.run([mongod.info], "find", uri=uri(mongod), connections=4, seconds=4, group=group)
+    found = verdict(seen)
+    assert found.name == "client", told(seen)
+    assert found.figures["cores_allowed"] == pytest.approx(0.25)
+    assert found.figures["threads_held_back"] > 0.3
+
+
+def test_a_query_that_is_one_thread_on_a_cpu(lab: Lab, start: Start) -> None:
+    mongod = start("shard01")
+    fill(mongod, 20_000)
+    seen = lab.run([mongod.info], "scan", uri=uri(mongod))
+    found = verdict(seen)
+    assert found.name == "CPU", told(seen)
+    assert found.figures["in_flight"] == 1
+
+
+def test_one_hot_shard_of_two(lab: Lab, start: Start) -> None:
+    hot, cold = start("shard01"), start("shard02")
+    fill(hot, 20_000)
+    seen = lab.run([server.info | {"role": "shard"} for server in (hot, cold)], "scan", uri=uri(hot))
+    found = verdict(seen)
+    assert found.name == "skew", told(seen)
+    assert "shard01 had" in found.sentence
+    assert found.runner_up is not None
+    assert found.runner_up.name == "CPU"
+
+
+def test_one_ticket_for_many_readers(lab: Lab, start: Start) -> None:
+    mongod = start("shard01", "--setParameter", "wiredTigerConcurrentReadTransactions=1")
+    fill(mongod, 20_000)
+    seen = lab.run([mongod.info], "scan", uri=uri(mongod), connections=12)
+    found = verdict(seen)
+    assert found.name == "lock or ticket", told(seen)
+    assert found.figures["queue"] > 5
+
+
+def test_a_cache_of_a_few_pages(lab: Lab, start: Start) -> None:
+    mongod = start("shard01", "--wiredTigerEngineConfigString", "cache_size=4M")
+    fill(mongod, 6_000, bytes_each=12_000)
+    seen = lab.run([mongod.info], "count", uri=uri(mongod))
+    found = verdict(seen)
+    assert found.name == "cache", told(seen)
+    assert found.figures["cache_bytes"] < 5 * 2**20
+    assert found.figures["cache_read_bytes_per_second"] > 10 * 2**20
+
+
+def test_a_volume_of_a_hundred_writes_a_second(lab: Lab, start: Start, tmp_path: Path) -> None:
+    """Journaled inserts on a loop device with the limits of a small rented volume, told by its control group."""
+    wish = emulated.Wish(
+        name="data",
+        image=tmp_path / "volumes" / "p01" / "data.img",
+        mount=tmp_path / "shard01",
+        size_gib=1,
+        filesystem="ext4",
+        lazy_init=True,
+        iops=100,
+        throughput_mibps=None,
+        readahead_sectors=None,
+    )
+    group = emulated.group(tmp_path, "p01")
+    try:
+        emulated.present([wish], group)
+        mongod = start("shard01", "--wiredTigerEngineConfigString", "cache_size=64M,log=(prealloc=false)")
+        if throttle.controller().version == 2:
+            (throttle.controller().group(group) / "cgroup.procs").write_text(str(mongod.pid()))
+        seen = lab.run([mongod.info], "insert", uri=uri(mongod), connections=8, seconds=5)
+        stop_mongod(mongod)
+    finally:
+        assert emulated.absent(tmp_path)[1] == []
+    found = verdict(seen)
+    assert found.name == "disk IOPS", told(seen)
+    assert found.figures["w_ios_limit"] == 100
+
+
+def test_work_that_has_no_limit(lab: Lab, start: Start) -> None:
+    mongod = start("shard01")
+    fill(mongod, 1000)
+    seen = lab.run([mongod.info], "idle", uri=uri(mongod), connections=2)
+    assert verdict(seen).name == "none", told(seen)
+
+
+@pytest.mark.long
+def test_a_mongod_with_too_little_memory(
+    lab: Lab, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own code does not fit any more: pages of it are thrown out and read again."""
+    # A copy, since the code of the one all tests use may be in memory on account of others.
+    binary = Path(shutil.copy(find_mongod(), tmp_path / "mongod"))
+    with binary.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    monkeypatch.setattr("tests.cluster.engines.mongods.find_mongod", lambda: binary)
+    with control_group("memory", memory__limit_in_bytes=str(92 * 2**20)) as group:
+        home = _memory_group()
+        (group / "cgroup.procs").write_text(str(os.getpid()))
+        try:
+            mongod = start("shard01", "--wiredTigerEngineConfigString", "cache_size=8M")
+        finally:
+            (home / "cgroup.procs").write_text(str(os.getpid()))
+        fill(mongod, 1000, bytes_each=5_000)
+        seen = lab.run([mongod.info], "scan", uri=uri(mongod), connections=2, seconds=5)
+        stop_mongod(mongod)
+    found = verdict(seen)
+    assert found.name == "memory", told(seen)
+
+
+def _memory_group() -> Path:
+    """The control group this process is in."""
+    lines = Path("/proc/self/cgroup").read_text().splitlines()
+    (path,) = [line.split(":", 2)[2] for line in lines if "memory" in line.split(":")[1].split(",")]
+    return Path(f"/sys/fs/cgroup/memory{path}")
+
+
+def _server(mongod: Mongod, **changes: Any) -> dict[str, Any]:
+    return mongod.info | changes
+
+
+def test_other_programs_are_told_from_the_run(lab: Lab, start: Start) -> None:
+    """What the samplers and this test use is theirs, not the servers'."""
+    mongod = start("shard01")
+    fill(mongod, 100)
+    seen = lab.run([_server(mongod)], "idle", uri=uri(mongod), seconds=3)
+    (machine,) = seen.hosts
+    ours = sum(used for role, used in machine.roles.items() if role != "others")
+    assert machine.roles["others"] == pytest.approx(machine.busy * machine.cores - ours, abs=1e-6)
+    assert dataclasses.replace(machine, roles={}).busy >= ours / machine.cores
