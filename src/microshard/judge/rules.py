@@ -39,6 +39,9 @@ THRESHOLDS: Mapping[str, Threshold] = {
         0.80, "share", "an operation that is on a CPU four fifths of its time waits for little else"
     ),
     "volume_limit": Threshold(0.90, "share", "Amazon's EBS promises provisioned rates to within 10 %"),
+    "volume_limit_waits": Threshold(
+        0.75, "share", "as volume_limit, of bursts: it is at its limit while tasks wait for it, and idle between"
+    ),
     "volume_busy": Threshold(0.90, "share", "as cores_busy, where no limit is known"),
     "volume_waits": Threshold(0.25, "share", "a volume with many queues can be busy without anyone waiting for it"),
     "large_request": Threshold(
@@ -137,18 +140,25 @@ def _cpu(evidence: Evidence) -> dict[str, float]:
 
 
 def _at_limit(evidence: Evidence, device: Device, key: str, rate: float, limit: float) -> Finding:
+    waiting = _waiting(evidence, device)
+    burst = min(_over(rate / limit, "volume_limit_waits"), _over(waiting, "volume_waits"))
+    score = max(_over(rate / limit, "volume_limit"), burst)
     direction = "reads" if key.startswith("r") else "writes"
-    figures = {f"{key}_per_second": rate, f"{key}_limit": limit}
+    figures = {f"{key}_per_second": rate, f"{key}_limit": limit, "waiting": waiting}
     if key.endswith("ios"):
         sentence = f"{device.name} did {rate:,.0f} of its {limit:,.0f} {direction} a second"
-        return Finding("disk IOPS", _over(rate / limit, "volume_limit"), sentence, figures, _io(evidence), "requests")
+        return Finding("disk IOPS", score, sentence, figures, _io(evidence), "requests")
     sentence = f"{device.name}: {direction} of {rate / MIB:,.1f} of its {limit / MIB:,.1f} MiB/s"
-    return Finding("disk throughput", _over(rate / limit, "volume_limit"), sentence, figures, _io(evidence), "requests")
+    return Finding("disk throughput", score, sentence, figures, _io(evidence), "requests")
+
+
+def _waiting(evidence: Evidence, device: Device) -> float:
+    host = evidence.host(device.host) or (evidence.hosts[0] if evidence.hosts else None)
+    return host.waiting_for_disk if host else 0.0
 
 
 def _busy_volume(evidence: Evidence, device: Device) -> Finding:
-    host = evidence.host(device.host) or (evidence.hosts[0] if evidence.hosts else None)
-    waiting = host.waiting_for_disk if host else 0.0
+    waiting = _waiting(evidence, device)
     util = device.figures.get("util", 0.0)
     size = device.request_bytes
     name: Bottleneck = "disk throughput" if size >= THRESHOLDS["large_request"].value else "disk IOPS"

@@ -81,6 +81,11 @@ LIMITS: dict[str, tuple[str, Evidence, Evidence]] = {
         evidence(devices=(volume(figures={"w_bytes": 91e6}, r_ios=500, w_bytes=100e6),)),
         evidence(devices=(volume(figures={"w_bytes": 85e6}, r_ios=500, w_bytes=100e6),)),
     ),
+    "known rate, in bursts": (
+        "disk IOPS",
+        evidence(devices=(volume(r_ios=120),), hosts=(host(stall={"io": 0.3}),)),
+        evidence(devices=(volume(r_ios=140),), hosts=(host(stall={"io": 0.3}),)),
+    ),
     "busy volume, small requests": (
         "disk IOPS",
         evidence(devices=(volume(figures={"util": 0.95}),), hosts=(host(stall={"io": 0.4}),)),
