@@ -84,6 +84,7 @@ def test_a_query_that_is_one_thread_on_a_cpu(lab: Lab, start: Start) -> None:
     assert found.figures["in_flight"] == 1
 
 
+@pytest.mark.long
 def test_one_hot_shard_of_two(lab: Lab, start: Start) -> None:
     hot, cold = start("shard01"), start("shard02")
     fill(hot, 20_000)
@@ -114,6 +115,7 @@ def test_a_cache_of_a_few_pages(lab: Lab, start: Start) -> None:
     assert found.figures["cache_read_bytes_per_second"] > 10 * 2**20
 
 
+@pytest.mark.long
 def test_a_volume_of_a_hundred_writes_a_second(lab: Lab, start: Start, tmp_path: Path) -> None:
     """Journaled inserts on a loop device with the limits of a small rented volume, told by its control group."""
     wish = emulated.Wish(
@@ -185,6 +187,7 @@ def _server(mongod: Mongod, **changes: Any) -> dict[str, Any]:
     return mongod.info | changes
 
 
+@pytest.mark.long
 def test_other_programs_are_told_from_the_run(lab: Lab, start: Start) -> None:
     """What the samplers and this test use is theirs, not the servers'."""
     mongod = start("shard01")
