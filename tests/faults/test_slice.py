@@ -1,0 +1,58 @@
+"""A slice of every campaign, another one each day; `make faults` runs them whole."""
+
+from __future__ import annotations
+
+import datetime
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.embedded.lab import small_cluster
+from tests.faults import definitions, router
+from tests.faults.table import Row
+
+SEED = datetime.date.today().toordinal()
+
+
+def clean(rows: list[Row]) -> None:
+    wrong = [f"{row.fault}, {row.where}: {item}" for row in rows for item in row.lost + row.left]
+    assert not wrong, f"seed {SEED}: " + "\n".join(wrong[:10])
+
+
+def test_wrong_experiment_files(tmp_path: Path) -> None:
+    clean(definitions.campaign(SEED, 250, tmp_path))
+
+
+@pytest.mark.long
+def test_very_many_wrong_experiment_files(tmp_path: Path) -> None:
+    rows = definitions.campaign(SEED, 2500, tmp_path)
+    clean(rows)
+    assert sum(row.times for row in rows) >= 2000
+
+
+@pytest.mark.long
+def test_fuzzing_the_loader_by_its_coverage(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.faults.fuzz_loader", "30", str(tmp_path / "corpus")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "DONE" in done.stderr
+
+
+@pytest.mark.cluster
+def test_hostile_clients(tmp_path: Path) -> None:
+    with small_cluster(tmp_path) as cluster:
+        clean(router.campaign(cluster, SEED, each=12, connections=400))
+
+
+@pytest.mark.long
+@pytest.mark.cluster
+def test_very_many_hostile_clients(tmp_path: Path) -> None:
+    with small_cluster(tmp_path) as cluster:
+        clean(router.campaign(cluster, SEED, each=300))
+
+
+def test_a_row_with_something_lost_is_not_clean() -> None:
+    with pytest.raises(AssertionError, match="seed"):
+        clean([Row("fault", "somewhere", 1, lost=["a point"])])
