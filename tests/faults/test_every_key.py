@@ -101,7 +101,16 @@ def test_every_key_of_machines_and_topology_has_an_effect_or_is_refused() -> Non
     assert tried > 60
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda p: p.stem)
+def runs_here(path: Path) -> bool:
+    """Whether this machine could run it: an experiment of other engines and versions is for hosts."""
+    try:
+        planned(path, {})
+    except PlanError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("path", [p for p in SHIPPED if runs_here(p)], ids=lambda p: p.stem)
 def test_every_key_of_the_workload_has_an_effect_or_is_refused(path: Path) -> None:
     found, tried = ignored(path, ("workload",))
     assert not found, f"accepted and without any effect: {found}"

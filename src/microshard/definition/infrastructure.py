@@ -179,6 +179,10 @@ class Numa(Model):
     def _nodes_once(self) -> Numa:
         if self.nodes is not None and len(set(self.nodes)) != len(self.nodes):
             raise ValueError("nodes: a node is there twice")
+        if self.policy == "none" and self.nodes is not None:
+            raise ValueError("nodes: without a policy no process is bound to any")
+        if self.policy != "cores_per_shard" and "reserved_cores" in self.model_fields_set:
+            raise ValueError("reserved_cores: goes with policy cores_per_shard")
         return self
 
 

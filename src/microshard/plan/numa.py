@@ -25,10 +25,17 @@ def refusals(infrastructure: Infrastructure, there: Places) -> Iterator[tuple[st
     """Settings a host is known not to have room for, as (dotted key, sentence); hosts look again themselves."""
     names = ("shard_hosts", "config_hosts", "mongos_hosts", "client_hosts")
     keys = {id(getattr(infrastructure, name)): name for name in names}
+    bound = by_host(infrastructure, there)
     for group, hosts in _groups(infrastructure, there):
         here = f"infrastructure.{keys[id(group)]}.numa"
         for host in hosts:
             yield from ((f"{here}.{key}", f"{host.name} {why}") for key, why in _impossible(group, host))
+            # A binding is the host's. Where groups share one, only that of the data holds, or the first one there is.
+            if group.numa.policy != "none" and bound.get(host.name) != group.numa.model_dump():
+                yield (
+                    f"{here}.policy",
+                    f"{host.name} is bound as another group on it is: this has no effect",
+                )
 
 
 def _impossible(group: HostGroup, host: Host) -> Iterator[tuple[str, str]]:
