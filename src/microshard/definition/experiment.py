@@ -12,7 +12,7 @@ from microshard.definition.base import InWords, Model, Name
 from microshard.definition.infrastructure import Infrastructure
 from microshard.definition.lock import Lock
 from microshard.definition.topology import Topology
-from microshard.definition.workload import WorkloadStep
+from microshard.definition.workload import PhaseName, WorkloadStep
 
 DottedKey = Annotated[
     str,
@@ -65,6 +65,8 @@ class ReferencePoint(Model):
     """Time of the load, minutes."""
     label: str | None = None
     """What was special about this point."""
+    phase: PhaseName | None = None
+    """Name of the phase it was measured in, where the workload has several; the first measurement when left out."""
 
 
 class Reference(Model):

@@ -81,6 +81,10 @@ class PhaseKeys(Model):
         """The collection the phase works on, if it is one: by convention the key `namespace`."""
         return getattr(self, "namespace", None)
 
+    def sweeps(self) -> tuple[str, ...]:
+        """Its own keys that the phase itself goes through the values of, as a ladder does with threads."""
+        return ()
+
     def question(self) -> Any:
         """What decides the answer of the phase besides the data: two phases with equal questions must agree."""
         return None

@@ -89,12 +89,20 @@ def _reference(experiment: Experiment) -> list[Finding]:
     reference, matrix = experiment.reference, experiment.matrix
     if reference is None:
         return []
+    found = []
+    names = [step.name or step.kind for step in experiment.workload]
+    for index, point in enumerate(reference.points):
+        if point.phase is not None and point.phase not in names:
+            message = f"no phase of the workload is named {point.phase}; there is: {', '.join(names)}"
+            found.append(Finding(("reference", "points", index, "phase"), message))
     axes = {*matrix.axes, *matrix.zip, *(k for point in matrix.include for k in point)}
+    for index, step in enumerate(experiment.workload):
+        axes |= {f"workload.{index}.{step.kind}.{key}" for key in step.phase.sweeps()}
     if reference.axis in axes:
-        return []
+        return found
     path = ("reference", "axis") if "axis" in reference.model_fields_set else ("reference",)
     message = f"{reference.axis} is no axis of the matrix, so the published values have no points beside them"
-    return [Finding(path, message, "warning")]
+    return [*found, Finding(path, message, "warning")]
 
 
 def _version(topology: Topology) -> tuple[int, int] | None:

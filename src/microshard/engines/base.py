@@ -123,6 +123,11 @@ class Engine(ABC):
         self.context = context
         self.outcome = PhaseResult(phase.name, phase.kind, phase.engine)
 
+    @classmethod
+    def lacks(cls) -> str | None:
+        """What this machine has not got and the engine needs, and what to do about it; None when all is there."""
+        return None
+
     @abstractmethod
     def prepare(self) -> None:
         """Check and set up; not timed."""

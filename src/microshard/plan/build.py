@@ -252,8 +252,15 @@ def _label(axes: Mapping[str, Any], experiment: Experiment) -> str:
         kind = experiment.topology.kind
         return f"{experiment.topology.shards.count} shards" if kind == "sharded" else kind.replace("_", " ")
     parts = []
+    alone = axes.get("topology.kind") not in {None, "sharded"}
     for key, value in axes.items():
-        if key == "topology.shards.count":
+        if key == "topology.kind":
+            parts += [str(value).replace("_", " ")] if alone else []
+        elif key.startswith(("topology.shards.", "topology.mongos.", "topology.collections")) and alone:
+            continue
+        elif isinstance(value, dict | list) and "topology.kind" in axes:
+            continue  # what belongs to the kind: its collections
+        elif key == "topology.shards.count":
             parts.append(f"{value} shard{'' if value == 1 else 's'}")
         else:
             parts.append(f"{key.rsplit('.', 1)[-1]} {value}")

@@ -24,6 +24,8 @@ from microshard.report.read import RawRun, items, mapping, number, read_run, tex
 from microshard.report.reference import distance_to, read_reference
 from microshard.stats import Refused, UslFit, efficiency, fit_usl, speed_up, usable_cores
 
+_KIND = ("topology.kind", "topology.collections", "topology.mongos.count", "topology.mongos.shards_each")
+
 
 def build(run_folder: Path) -> ReportModel:
     """The report of a run as it is now: complete, partly failed, or still going.
@@ -42,7 +44,7 @@ def assemble(raw: RawRun) -> ReportModel:
     records = _records(raw, plans)
     found = {record.id: _collect(record, orders) for record in records}
     main, load = _phases([m for ms in found.values() for m in ms])
-    reference = read_reference(definition, [x for p in plans if (x := _x(p, axis)) is not None])
+    reference = read_reference(definition, main, [x for p in plans if (x := _x(p, axis)) is not None])
     if reference is not None and axis is not None and reference.axis not in {axis, ""}:
         reference = None  # published along another axis than the one drawn
     answers = _answers(found)
@@ -212,7 +214,9 @@ def _point(
 ) -> PointReport:
     plan = record.plan
     axes = mapping(plan.get("axes"))
-    others = {key: value for key, value in axes.items() if key != axis} if axis else {}
+    # A standalone beside sharded clusters is the first point of their curve, not a curve of its own.
+    follows = _KIND if "topology.kind" in axes else ()
+    others = {key: value for key, value in axes.items() if key != axis and key not in follows} if axis else {}
     marked = [
         replace(m, valid=False, problems=(*m.problems, "another answer than the other measurements"))
         if m.answer and m.answer != right.get(m.question)

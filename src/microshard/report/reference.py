@@ -10,13 +10,13 @@ from microshard.report.read import items, mapping, number, text
 from microshard.stats import Better, CurveDistance, curve_distance
 
 
-def read_reference(definition: Mapping[str, Any], sizes: Sequence[float]) -> Reference | None:
-    """The reference block of a definition; None when there is none.
+def read_reference(definition: Mapping[str, Any], phase: str | None, sizes: Sequence[float]) -> Reference | None:
+    """The reference block of a definition as far as it speaks of a phase; None when it says nothing of it.
 
     Its speed-ups are against the smallest published size that is also among `sizes`, the measured ones,
     so that both curves start at 1 in the same place.
     """
-    block = mapping(definition.get("reference"))
+    block = _of_phase(mapping(definition.get("reference")), phase)
     rows = [
         row
         for row in items(block.get("points"))
@@ -44,6 +44,12 @@ def read_reference(definition: Mapping[str, Any], sizes: Sequence[float]) -> Ref
         host=text(reproduces.get("host")),
         points=tuple(_point(row, base, better) for row in rows),
     )
+
+
+def _of_phase(block: Mapping[str, Any], phase: str | None) -> dict[str, Any]:
+    """The block with the points of this phase, and those that name none."""
+    rows = [row for row in items(block.get("points")) if mapping(row).get("phase") in {None, phase}]
+    return {**block, "points": rows}
 
 
 def _belongs(where: Mapping[str, Any], definition: Mapping[str, Any]) -> bool:

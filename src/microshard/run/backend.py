@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from microshard.engines import registry
 from microshard.errors import PlaceError
 from microshard.plan import Inputs
 from microshard.plan.model import Plan, Point
@@ -136,7 +137,11 @@ class Local(Backend):
             raise PlaceError(f"{error}; give topology.network.base_port a range of your own") from error
 
     def check_room(self, plan: Plan) -> None:
-        """Refuse to start what would push this machine into swapping."""
+        """Refuse to start what would push this machine into swapping, or what an engine cannot do here."""
+        for name in dict.fromkeys(phase.engine for point in plan.points for phase in point.phases):
+            lacking = registry.find(name).lacks()
+            if lacking:
+                raise PlaceError(lacking)
         available = place.memory_mib("MemAvailable")
         if plan.memory_mib > available:
             raise PlaceError(

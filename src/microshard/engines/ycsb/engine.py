@@ -56,7 +56,15 @@ class YcsbEngine(Engine):
         self._clients: Clients | None = None
         self._observer: Observer | None = None
         self._failures: list[dict[str, Any]] = []
-        self._start_at = 0.0
+
+    @classmethod
+    def lacks(cls) -> str | None:
+        """Java or the built client."""
+        try:
+            java.find({})
+        except PhaseError as error:
+            return str(error)
+        return None
 
     @property
     def clients(self) -> Clients:
@@ -109,7 +117,7 @@ class YcsbEngine(Engine):
             )
             started = self.clients.start(client, given, load=self.load)
             self.observer.watch_client(started.name, started.process.pid)
-        self.outcome.started = self._start_at = start_at
+        self.outcome.started = start_at
         try:
             if self.ladder is not None:
                 self._climb(start_at)
@@ -200,14 +208,26 @@ class YcsbEngine(Engine):
         try:
             return cut_out(logs, started, ended, buffered=self.load)
         except ValueError as error:
-            raise PhaseError("NothingMeasured", f"{error}; give it more time") from None
+            raise self._nothing(str(error)) from None
+
+    def _nothing(self, why: str) -> PhaseError:
+        """The error for a client without a figure. Raises PhaseError itself when the client began too late."""
+        self.clients.stop()
+        self._on_time()
+        return PhaseError("NothingMeasured", f"{why}; give it more time (duration_seconds or start_seconds)")
 
     def _on_time(self) -> None:
-        """Raises PhaseError when a client began so late that it was not there for all of the measurement."""
+        """Raises PhaseError when a client began so late that it was not there for all of the measurement.
+
+        A load of one client is simply measured from its own beginning.
+        """
+        if self.load and self.keys["clients"] == 1:
+            return
+        left_out = self.ladder["settle_seconds"] if self.ladder else 0 if self.load else self.keys["warm_up_seconds"]
+        allowed = max(LATE_SECONDS, left_out / 2)
         for client in self.clients.running:
             report = read_report(client.prefix.with_name(f"{client.prefix.name}-report.json")) or {}
             late = report.get("late_ms", 0) / 1000
-            allowed = LATE_SECONDS if self.load or self.ladder else max(LATE_SECONDS, self.keys["warm_up_seconds"] / 2)
             if late > allowed:
                 raise PhaseError(
                     "StartedLate",
@@ -220,8 +240,7 @@ class YcsbEngine(Engine):
         fill(self.outcome, found, cpu, self._facts())
         if self.load:
             documents = sum(r["inserts"]["documents"] - r["inserts"]["failed"] for r in self._reports())
-            seconds = found.ended - self._start_at
-            self.outcome.started = self._start_at
+            seconds = found.ended - found.started
             self.outcome.counters["commands"] = self.outcome.counters.pop("insert", 0)
             del self.outcome.counters["operations"]
             self.outcome.metric = Metric("load rate", "documents/s", documents / seconds, "higher")
@@ -263,7 +282,7 @@ class YcsbEngine(Engine):
         try:
             return cut_out([read_log(client.prefix) for client in working], started, ended)
         except ValueError as error:
-            raise PhaseError("NothingMeasured", f"{threads} threads: {error}") from None
+            raise self._nothing(f"{threads} threads: {error}") from None
 
     def _settle(self, slices: list[Slice], verdict: Climb) -> None:
         """The figure of the ladder is that of its knee."""

@@ -19,7 +19,7 @@ Property = str | int | float | bool
 KEY_BYTES = 24  # `user` and a hash of up to 19 digits
 FIELD_OVERHEAD_BYTES = 14  # BSON: type, name, length and subtype of a binary value
 LOAD_DOCUMENTS_PER_SECOND = 6_000  # per core, client included, no batches, mongod 6.0.5
-JVM_SECONDS = 3.0  # a JVM from its start to its end, without any operation
+JVM_SECONDS = 6.0  # a client's start, end and what is between, without its operations
 
 # What the engine decides, and the key that says it; as properties they would contradict it.
 OURS = {
@@ -158,7 +158,7 @@ class YcsbPhase(PhaseKeys):
     """Measurement: ends after so many operations of all clients, warm-up included, instead of after a time."""
     warm_up_seconds: Annotated[int, Field(ge=0, le=86_400, json_schema_extra={"unit": "s"})] = 5
     """Measurement: time from the start that is left out."""
-    start_seconds: Annotated[int, Field(ge=1, le=3600, json_schema_extra={"unit": "s"})] = 3
+    start_seconds: Annotated[int, Field(ge=1, le=3600, json_schema_extra={"unit": "s"})] = 4
     """Time the clients get to start and connect before they begin together."""
     java_options: Annotated[list[str], Field(max_length=50)] = Field(default=[])
     """Options of the JVM such as -Xmx2g."""
@@ -280,6 +280,10 @@ class YcsbPhase(PhaseKeys):
             return self
         given = {name: getattr(self, name) for name in type(self).model_fields}
         return YcsbLoad.model_construct(_fields_set=set(self.model_fields_set), **given)
+
+    def sweeps(self) -> tuple[str, ...]:
+        """A ladder goes through threads."""
+        return ("threads",) if self.threads == "ladder" else ()
 
     def seconds(self, expected: Expected) -> float:  # noqa: ARG002 - the keys say how long it takes
         """Time of a measurement, all rungs of a ladder included."""

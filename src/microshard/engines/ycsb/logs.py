@@ -26,6 +26,26 @@ def empty() -> HdrHistogram:
     return HdrHistogram(1, HIGHEST_MICROSECONDS, DIGITS)
 
 
+class Total:
+    """Histograms added up. Those of one size are added by the library's C code, fifty times as fast as others."""
+
+    def __init__(self) -> None:
+        self._by_size: dict[int, HdrHistogram] = {}
+
+    def add(self, histogram: HdrHistogram) -> None:
+        """Take one more; it must not be used afterwards."""
+        known = self._by_size.setdefault(histogram.counts_len, histogram)
+        if known is not histogram:
+            known.add(histogram)
+
+    def histogram(self) -> HdrHistogram:
+        """All of them as one."""
+        every = empty()
+        for histogram in self._by_size.values():
+            every.add(histogram)
+        return every
+
+
 @dataclass(frozen=True, slots=True)
 class Interval:
     """One line of a log: a histogram, still encoded, of the time between two epoch seconds."""
@@ -105,6 +125,7 @@ def cut_out(logs: Sequence[Log], started: float, ended: float, *, buffered: bool
     they are documents of a load, though their times are no latencies. Raises ValueError when a client has nothing.
     """
     found = Slice(math.inf, 0.0)
+    totals: dict[str, Total] = {}
     counts: list[tuple[Interval, float]] = []
     for number, log in enumerate(logs, 1):
         mine = {name: inside(log[name], started, ended) for name in measured_series(log)}
@@ -118,17 +139,19 @@ def cut_out(logs: Sequence[Log], started: float, ended: float, *, buffered: bool
         for name, intervals in mine.items():
             for interval in intervals:
                 histogram = interval.histogram()
+                count = histogram.get_total_count()
                 if name != BUFFERED:
-                    found.histograms.setdefault(name, empty()).add(histogram)
+                    totals.setdefault(name, Total()).add(histogram)
                 if name.startswith(INTENDED):
                     continue
                 # A read-modify-write is counted three times: as itself, as READ and as UPDATE.
-                many = histogram.get_total_count() * (-1 if name == "READ-MODIFY-WRITE" else 1)
+                many = count * (-1 if name == "READ-MODIFY-WRITE" else 1)
                 operations += many
                 counts.append((interval, many))
         found.rate += operations / (end - begin)
         found.operations += operations
         found.started, found.ended = min(found.started, begin), max(found.ended, end)
+    found.histograms = {name: total.histogram() for name, total in totals.items()}
     found.windows = windows(counts, found.started, found.ended)
     return found
 
