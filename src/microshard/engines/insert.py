@@ -36,17 +36,21 @@ class InsertPhase(PhaseKeys):
 
     engine: Literal["insert"]
     """insert: several processes, unordered batches."""
-    dataset: Literal["mot", "pairs", "purchases"] = "mot"
-    """mot: vehicle inspections; pairs: two random numbers; purchases: the insert benchmark's, padded. All are
-    deterministic by seed."""
+    dataset: Literal["mot", "pairs", "purchases", "mails", "tweets", "flights", "tpch", "chunks", "dump"] = "mot"
+    """mot: vehicle inspections; pairs: two random numbers; purchases: the insert benchmark's, padded; mails, tweets:
+    texts. These are generated, deterministic by seed. flights, tpch: real flights and TPC-H's orders, after `make
+    data`; chunks: config.chunks of a cluster; dump: a file of your own."""
+    file: str | None = None
+    """dump: a file of mongodump (.bson) or of extended JSON, a document a line; beside the experiment file."""
     padding: Annotated[int, Field(ge=0, le=16_000_000, json_schema_extra={"unit": "bytes"})] = 256
     """purchases: bytes of padding in each document, half of them compressible."""
     secondary_indexes: Annotated[int, Field(ge=0, le=3)] = 0
     """How many of the data set's secondary indexes are made before the first document."""
     namespace: Namespace = "vosa.mot_results"
     """Collection to fill."""
-    documents: Annotated[int, Field(ge=1, le=10_000_000_000)]
-    """Documents in all."""
+    documents: Annotated[int, Field(ge=1, le=10_000_000_000)] | None = None
+    """Documents in all; null is every one of a data set that has an end. tpch: a multiple of 7,500 orders; 1,500,000
+    are scale factor 1."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     """Seed of the data; the same seed is the same data, whatever the topology."""
     batch_size: Annotated[int, Field(ge=1, le=100_000, json_schema_extra={"unit": "documents"})] = 1000
@@ -69,9 +73,26 @@ class InsertPhase(PhaseKeys):
         given = super().parameters(around)
         ranges = around.key_ranges.get(self.namespace, 0)
         given["key_ranges"] = ranges
+        given["documents"] = self._known()
+        if self.file is not None and around.folder is not None:
+            given["file"] = str((around.folder / self.file).resolve())
         if self.processes == "auto":
             given["processes"] = min(around.cores, ranges or around.cores)
         return given
+
+    def _known(self) -> int | None:
+        """How many documents, as far as that is known without reading the data."""
+        if self.documents is not None:
+            return self.documents
+        return None if self.dataset == "dump" else self.source().total
+
+    def problems(self, around: Surroundings) -> Iterator[tuple[str, str]]:
+        """Data that is not there."""
+        given = self.parameters(around)
+        try:
+            datasets.make(self.dataset, given).available()
+        except datasets.DataError as error:
+            yield "dataset", str(error)
 
     def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[Rule]:  # noqa: ARG002
         """A write concern nobody can fulfil; batches too large for a message; options of another data set."""
@@ -82,8 +103,26 @@ class InsertPhase(PhaseKeys):
         elif isinstance(wanted, int) and wanted > members:
             only = "is one member" if members == 1 else f"are {members} members"
             yield at, f"waits for {wanted} members where there {only}, so no insert would end", "error"
-        if "padding" in self.model_fields_set and self.dataset != "purchases":
-            yield ("padding",), f"has no effect: the data set {self.dataset} has no padding", "warning"
+        own = datasets.find(self.dataset).options
+        for option in ("padding", "file"):
+            if option in self.model_fields_set and option not in own:
+                yield (option,), f"has no effect: the data set {self.dataset} has no {option}", "warning"
+        if "file" in own:
+            if self.file is None:
+                yield ("dataset",), "dump needs the key `file`", "error"
+            return
+        try:
+            yield from self._too_many()
+        except datasets.DataError as error:
+            yield ("documents" if "documents" in self.model_fields_set else "engine",), str(error), "error"
+
+    def _too_many(self) -> Iterator[Rule]:
+        """More documents than there are, or than a message takes."""
+        total = self.source().total
+        if total is None and self.documents is None:
+            yield ("engine",), f"documents is missing: the data set {self.dataset} has no end", "error"
+        if total is not None and self.documents is not None and self.documents > total:
+            yield ("documents",), f"the data set {self.dataset} has {total:,} documents", "error"
         most = int(MESSAGE_BYTES // self.source().average_bytes)
         if self.batch_size > most:
             message = f"{self.batch_size} documents of this data set do not fit a message of 48 MB; at most {most}"
@@ -91,17 +130,21 @@ class InsertPhase(PhaseKeys):
 
     def raw_bytes(self) -> int:
         """BSON bytes of the data set, and what its secondary indexes take."""
-        return int(self.documents * (self.source().average_bytes + self.secondary_indexes * INDEX_BYTES))
+        return int((self._known() or 0) * (self._each() + self.secondary_indexes * INDEX_BYTES))
+
+    def _each(self) -> float:
+        """BSON bytes of a document; 1,000 of a file that is read only when it is loaded."""
+        return 1_000.0 if self.dataset == "dump" else self.source().average_bytes
 
     def adds(self) -> int:
-        """Documents of the data set."""
-        return self.documents
+        """Documents of the data set; 0 of a file, which is read only when it is loaded."""
+        return self._known() or 0
 
     def seconds(self, expected: Expected) -> float:
         """By the rate of one core of a 2020s server, client included, mongod 6.0.5."""
         # An index entry costs about half of what a small document does, a kilobyte about as much as one.
-        work = 1 + self.secondary_indexes / 2 + self.source().average_bytes / 1024
-        return self.documents * expected.copies * work / (LOAD_DOCUMENTS_PER_SECOND * max(expected.cores, 1))
+        work = 1 + self.secondary_indexes / 2 + self._each() / 1024
+        return self.adds() * expected.copies * work / (LOAD_DOCUMENTS_PER_SECOND * max(expected.cores, 1))
 
     def data(self) -> Any:
         """The data set's name, options, seed and size."""
@@ -113,11 +156,11 @@ class InsertEngine(Engine):
     """Parameters (all needed; counts are integers):
 
     dataset        a module of microshard.engines.datasets
-    padding        bytes, of the data set purchases
+    padding, file  options of data sets (purchases, dump)
     secondary_indexes  how many of the data set's are made before the first document
     window_seconds     length of the windows of the rate
     namespace      "database.collection", must be empty
-    documents      how many
+    documents      how many; null for all
     seed           of the data set; content does not depend on any other parameter
     batch_size     documents an insert command
     processes      worker processes, each with one batch on its way
@@ -130,12 +173,21 @@ class InsertEngine(Engine):
         super().__init__(phase, context)
         given = Parameters(phase)
         self.dataset_name = given.choice("dataset", tuple(datasets.names()))
-        self.options = {"padding": given.at_least("padding", 0)}
-        self.dataset = datasets.make(self.dataset_name, self.options)
+        self.options: dict[str, Any] = {
+            "padding": given.at_least("padding", 0),
+            "file": given.optional("file", str),
+        }
         self.secondary_indexes = given.at_least("secondary_indexes", 0)
         self.windows = Windows(given.take("window_seconds", float))
         self.database, self.collection = given.namespace()
-        self.documents = given.at_least("documents", 1)
+        # None until prepare has counted what there is.
+        every = phase.parameters.get("documents", 0) is None
+        self.documents = (given.optional("documents", int) or 0) if every else given.at_least("documents", 1)
+        self.options["documents"] = self.documents or None
+        try:
+            self.dataset = datasets.make(self.dataset_name, self.options)
+        except datasets.DataError as error:
+            raise JobError(f"phase {phase.name}: {error}") from None
         self.seed = given.at_least("seed", 0)
         self.batch_size = given.at_least("batch_size", 1)
         self.processes = given.at_least("processes", 1)
@@ -160,6 +212,7 @@ class InsertEngine(Engine):
     def prepare(self) -> None:
         """Start the workers, see that the collection is empty, make its indexes."""
         namespace = f"{self.database}.{self.collection}"
+        self._count()
         layout = self.context.job.point.collection(namespace)
         streams = assign(self.documents, self.key_ranges, self.processes, layout.chunks if layout else ())
         target = {
@@ -190,6 +243,19 @@ class InsertEngine(Engine):
         self.before = servers.counters(self.context.job.point.processes)
         for _ in self.workers.messages():
             pass  # each says it is ready
+
+    def _count(self) -> None:
+        """See that the data is there and as large as wanted. Raises PhaseError."""
+        if self.dataset.own_ids and self.key_ranges:
+            raise PhaseError("OwnIds", f"{self.dataset_name} has `_id`s of its own, which fit no key ranges")
+        try:
+            there = self.dataset.count()
+        except datasets.DataError as error:
+            raise PhaseError("NoData", str(error)) from None
+        self.documents = self.documents or there or 0
+        if not self.documents or (there is not None and self.documents > there):
+            has = "no end" if there is None else f"{there:,} documents"
+            raise PhaseError("NoData", f"{self.documents or 'all':,} documents of {self.dataset_name}, which has {has}")
 
     def run(self) -> None:
         """Load, then count and measure. `started` and `ended` enclose the load alone."""

@@ -102,6 +102,7 @@ def stop_mongod(mongod: Mongod) -> None:
 LOAD: dict[str, Any] = {
     "dataset": "mot",
     "padding": 256,
+    "file": None,
     "secondary_indexes": 0,
     "window_seconds": 10.0,
     "namespace": "vosa.mot_results",

@@ -17,6 +17,7 @@ from microshard.engines.registry import find, names
 INSERT: dict[str, Any] = {
     "dataset": "mot",
     "padding": 256,
+    "file": None,
     "secondary_indexes": 0,
     "window_seconds": 10.0,
     "namespace": "vosa.mot_results",
@@ -88,7 +89,7 @@ def test_every_parameter_is_needed(engine: str, name: str) -> None:
         ("insert", "documents", True, "documents must be int"),
         ("insert", "batch_size", 100_001, "batch_size must be at most 100000"),
         ("insert", "key_ranges", 2**31 + 1, "key_ranges must be at most"),
-        ("insert", "dataset", "flights", "dataset must be one of mot"),
+        ("insert", "dataset", "fights", "dataset must be one of .*mot"),
         ("insert", "namespace", "vosa", "namespace must be DATABASE.COLLECTION"),
         ("insert", "write_concern", {"w": 0}, "w 0 is not acknowledged"),
         ("insert", "colour", "red", "does not know the parameter colour"),

@@ -7,10 +7,14 @@ import pkgutil
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from microshard.engines.datasets.error import DataError
+
 if TYPE_CHECKING:
     from microshard.engines.datasets.base import Dataset
 
-_NOT_DATA = {"base", "words"}
+__all__ = ["DataError", "find", "make", "names"]
+
+_NOT_DATA = {"base", "error", "words"}
 
 
 def names() -> list[str]:

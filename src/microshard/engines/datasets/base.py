@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from microshard.engines.datasets.error import DataError
+
+__all__ = ["DataError", "Dataset", "Encoded", "Index", "Ints", "fixed", "joined"]
+
 Ints = NDArray[np.int64]
 Encoded = tuple[bytes, Ints]  # documents behind one another, and where each begins (one entry more: the end)
 Index = dict[str, int]  # field → 1 or -1, in the order of the index
-
-
-class DataError(Exception):
-    """The data cannot be had: a package is not installed, a file is not there or is malformed. Names both."""
 
 
 class Dataset(ABC):
@@ -38,6 +38,10 @@ class Dataset(ABC):
     def total(self) -> int | None:
         """How many documents there are; None when there is no end, or when only `count` can tell."""
         return None
+
+    def available(self) -> None:
+        """Raises DataError when what the data set needs is not installed; reads nothing. For planning."""
+        return
 
     def count(self) -> int | None:
         """As total, but may read the data. Raises DataError when it is missing or malformed."""
