@@ -78,6 +78,10 @@ options:
     description: C(policy), C(nodes) and C(reserved_cores) of this host, as C(infrastructure.*.numa) of an experiment.
     type: dict
     default: {}
+  security:
+    description: C(authorization) and C(tls) as C(topology.security); the files are in C(secrets/) of the run's folder.
+    type: dict
+    default: {}
 attributes:
   check_mode:
     support: full

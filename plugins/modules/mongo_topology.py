@@ -21,6 +21,10 @@ options:
     description: Seconds after which the topology has failed.
     type: float
     default: 90
+  run_folder:
+    description: Folder of the run on this machine, whose C(secrets/) is read where the point has C(security).
+    type: path
+    default: ""
 attributes:
   check_mode:
     support: full

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ansible.module_utils.microshard import daemon, logs, numa, observed, ports, proc, systemd, wire
+from ansible.module_utils.microshard.access import OPEN, Access
 from ansible.module_utils.microshard.refused import Refused
 from ansible.module_utils.microshard.run_folder import require_below, write_atomically
 
@@ -49,6 +50,7 @@ class Manner:
     user: str = ""  # systemd: the user they run as
     group_id: int = -1
     user_id: int = -1
+    access: Access = OPEN
     limits: dict[str, Any] = field(default_factory=dict)  # systemd: those of the unit, verified after a start
 
 
@@ -221,7 +223,7 @@ class MongoProcess:
         return running.pid if running else None
 
     def _await_hello(self, deadline: float, child: Handle) -> None:
-        while not wire.answers(self.address, self.port):
+        while not wire.answers(self.address, self.port, self.manner.access):
             code = child.poll()
             if code is not None:
                 raise ProcessProblem(self.obituary(code))
@@ -253,7 +255,8 @@ class MongoProcess:
 
     def _parsed_options(self) -> dict[str, Any]:
         try:
-            answer = wire.command(self.address, self.port, {"getCmdLineOpts": 1, "$db": "admin"}, timeout=10.0)
+            question = {"getCmdLineOpts": 1, "$db": "admin"}
+            answer = wire.command(self.address, self.port, question, timeout=10.0, access=self.manner.access)
         except (OSError, ValueError) as error:
             raise ProcessProblem(f"{self.label} does not say with which options it runs: {error}") from None
         if answer.get("ok") != 1:
@@ -306,8 +309,8 @@ class MongoProcess:
         """What keeps it from serving; "" when nothing does."""
         try:
             if self.role == "mongos":
-                return wire.refusal(self.address, self.port, _ROUTED)
-            answer = wire.hello(self.address, self.port)
+                return wire.refusal(self.address, self.port, _ROUTED, access=self.manner.access)
+            answer = wire.hello(self.address, self.port, access=self.manner.access)
         except (OSError, ValueError) as error:
             return str(error) or type(error).__name__
         if self.replica_set and not answer.get("isWritablePrimary") and not answer.get("primary"):

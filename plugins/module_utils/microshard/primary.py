@@ -40,13 +40,14 @@ def settle(members: Sequence[MongoProcess], deadline: float) -> None:
 
 def _leads(member: MongoProcess) -> bool:
     try:
-        return bool(wire.hello(member.address, member.port).get("isWritablePrimary"))
+        return bool(wire.hello(member.address, member.port, access=member.manner.access).get("isWritablePrimary"))
     except (OSError, ValueError):
         return False
 
 
 def _ask_to_stand(member: MongoProcess) -> None:
     try:
-        wire.command(member.address, member.port, {"replSetStepUp": 1, "$db": "admin"}, timeout=5.0)
+        step_up = {"replSetStepUp": 1, "$db": "admin"}
+        wire.command(member.address, member.port, step_up, timeout=5.0, access=member.manner.access)
     except (OSError, ValueError):
         return  # it will be asked again

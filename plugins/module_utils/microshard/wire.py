@@ -5,9 +5,14 @@ Database hosts have no driver. BSON types beyond those a `hello` or a short curs
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
+from collections.abc import Iterator
 from typing import Any
+
+from ansible.module_utils.microshard import scram
+from ansible.module_utils.microshard.access import OPEN, Access
 
 _OP_MSG = 2013
 _HEADER = struct.Struct("<iiii")
@@ -15,35 +20,86 @@ _HEADER = struct.Struct("<iiii")
 _FIXED = {0x06: 0, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x11: 8, 0x13: 16, 0xFF: 0, 0x7F: 0}
 
 
-def command(address: str, port: int, document: dict[str, Any], timeout: float) -> dict[str, Any]:
-    """Send a command (with its `$db`) and return the answer; OSError when none comes within `timeout` seconds."""
+def command(address: str, port: int, document: dict[str, Any], timeout: float, access: Access = OPEN) -> dict[str, Any]:
+    """Send a command (with its `$db`) and return the answer; OSError when none comes within `timeout` seconds.
+
+    Where the access has a key the connection authenticates first; OSError with the server's words when it may not.
+    """
+    with _connection(address, port, timeout, access) as connection:
+        if access.key:
+            _authenticate(connection, access.key)
+        return _exchange(connection, document)
+
+
+def hello(address: str, port: int, timeout: float = 1.0, access: Access = OPEN) -> dict[str, Any]:
+    """The server's answer to `hello`, which needs no authentication."""
+    with _connection(address, port, timeout, access) as connection:
+        return _exchange(connection, {"hello": 1, "$db": "admin"})
+
+
+@contextlib.contextmanager
+def _connection(address: str, port: int, timeout: float, access: Access) -> Iterator[socket.socket]:
+    with socket.create_connection((address, port), timeout) as plain:
+        context = access.tls()
+        if context is None:
+            yield plain
+        else:
+            with context.wrap_socket(plain, server_hostname=address) as secured:
+                yield secured
+
+
+def _exchange(connection: socket.socket, document: dict[str, Any]) -> dict[str, Any]:
     body = encode(document)
-    with socket.create_connection((address, port), timeout) as connection:
-        connection.sendall(_HEADER.pack(16 + 5 + len(body), 1, 0, _OP_MSG) + b"\0\0\0\0\0" + body)
-        length, _, _, opcode = _HEADER.unpack(_read(connection, 16))
-        payload = _read(connection, length - 16)
+    connection.sendall(_HEADER.pack(16 + 5 + len(body), 1, 0, _OP_MSG) + b"\0\0\0\0\0" + body)
+    length, _, _, opcode = _HEADER.unpack(_read(connection, 16))
+    payload = _read(connection, length - 16)
     if opcode != _OP_MSG:
-        raise OSError(f"{address}:{port} does not speak MongoDB's wire protocol (opcode {opcode})")
+        raise OSError(f"the server does not speak MongoDB's wire protocol (opcode {opcode})")
     return decode(payload[5:])
 
 
-def hello(address: str, port: int, timeout: float = 1.0) -> dict[str, Any]:
-    """The server's answer to `hello`."""
-    return command(address, port, {"hello": 1, "$db": "admin"}, timeout)
+def _authenticate(connection: socket.socket, key: str) -> None:
+    """As the servers' own user, whose password is the key of the key file."""
+    conversation = scram.Conversation(scram.SYSTEM_USER, key)
+    start = {"saslStart": 1, "mechanism": scram.MECHANISM, "payload": conversation.first, "$db": scram.SYSTEM_DATABASE}
+    try:
+        answer = _granted(_exchange(connection, start))
+        payload = conversation.final(answer["payload"])
+        answer = _granted(_exchange(connection, _continued(answer, payload)))
+        conversation.verify(answer["payload"])
+        if not answer.get("done"):
+            _granted(_exchange(connection, _continued(answer, b"")))
+    except scram.ScramError as error:
+        raise OSError(f"authentication failed: {error}") from None
 
 
-def answers(address: str, port: int) -> bool:
+def _continued(answer: dict[str, Any], payload: bytes) -> dict[str, Any]:
+    return {
+        "saslContinue": 1,
+        "conversationId": answer["conversationId"],
+        "payload": payload,
+        "$db": scram.SYSTEM_DATABASE,
+    }
+
+
+def _granted(answer: dict[str, Any]) -> dict[str, Any]:
+    if answer.get("ok") != 1:
+        raise OSError(f"authentication failed: {answer.get('errmsg')}")
+    return answer
+
+
+def answers(address: str, port: int, access: Access = OPEN) -> bool:
     """Whether a server answers `hello` here."""
     try:
-        hello(address, port)
+        hello(address, port, access=access)
     except (OSError, ValueError):
         return False
     return True
 
 
-def refusal(address: str, port: int, document: dict[str, Any], timeout: float = 5.0) -> str:
+def refusal(address: str, port: int, document: dict[str, Any], timeout: float = 5.0, access: Access = OPEN) -> str:
     """The server's error message for this command; "" when it succeeds."""
-    answer = command(address, port, document, timeout)
+    answer = command(address, port, document, timeout, access)
     return "" if answer.get("ok") == 1 else str(answer.get("errmsg") or answer)
 
 
@@ -58,7 +114,7 @@ def _read(connection: socket.socket, count: int) -> bytes:
 
 
 def encode(document: dict[str, Any]) -> bytes:
-    """BSON of a document of strings, 32-bit integers, booleans, lists and documents."""
+    """BSON of a document of strings, bytes, 32-bit integers, booleans, lists and documents."""
     elements = b"".join(_element(key, value) for key, value in document.items())
     return struct.pack("<i", len(elements) + 5) + elements + b"\0"
 
@@ -72,6 +128,8 @@ def _element(key: str, value: Any) -> bytes:
     if isinstance(value, str):
         raw = value.encode() + b"\0"
         return b"\x02" + name + struct.pack("<i", len(raw)) + raw
+    if isinstance(value, bytes):
+        return b"\x05" + name + struct.pack("<iB", len(value), 0) + value
     if isinstance(value, dict):
         return b"\x03" + name + encode(value)
     if isinstance(value, list):
@@ -113,5 +171,5 @@ def _sized_value(kind: int, data: bytes, at: int) -> tuple[Any, int]:
     if kind == 0x04:
         return list(decode(data[at : at + length]).values()), at + length
     if kind == 0x05:
-        return None, at + 5 + length
+        return data[at + 5 : at + 5 + length], at + 5 + length
     raise ValueError(f"BSON type {kind:#04x} is unknown")

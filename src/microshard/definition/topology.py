@@ -245,6 +245,15 @@ class Collection(Model):
         return self
 
 
+class Security(Model):
+    """Who may speak to the servers, and how. Keys, certificates, users and passwords are made anew for every run."""
+
+    authorization: bool | None = None
+    """Whether clients log in and members know each other by a key file; null: on hosts and EC2, not on this machine."""
+    tls: bool | None = None
+    """Whether every connection is encrypted; null: on hosts and EC2, not on this machine."""
+
+
 class Topology(Model):
     """What is deployed at a point."""
 
@@ -266,6 +275,8 @@ class Topology(Model):
     """kind sharded: the balancer."""
     network: Network = Network()
     """Ports and compression."""
+    security: Security = Security()
+    """Logins and encryption."""
     mongod: dict[str, Any] = Field(default={})
     """Any option of mongod's configuration file for the data-bearing processes, merged last, shown in the plan."""
     collections: Annotated[list[Collection], Field(max_length=1000)] = Field(default=[])

@@ -45,6 +45,16 @@ def hello(request: Request) -> Document:
     return {**answer, "ok": 1.0}
 
 
+async def hello_with_mechanisms(request: Request) -> Document:
+    """The same, with the mechanisms a user may log in with where the client asks for them."""
+    answer, user = hello(request), request.document.get("saslSupportedMechs")
+    if user is not None and request.cluster.config.access.key:
+        told = await request.cluster.config.call("admin", {"hello": 1, "saslSupportedMechs": user})
+        if "saslSupportedMechs" in told:
+            answer["saslSupportedMechs"] = told["saslSupportedMechs"]
+    return answer
+
+
 async def hello_stream(request: Request) -> AsyncIterator[tuple[Document, bool]]:
     """The answers to a hello: at once, or after the time a monitoring driver waits for a change (there is none).
 
@@ -52,7 +62,7 @@ async def hello_stream(request: Request) -> AsyncIterator[tuple[Document, bool]]
     """
     wait = request.document.get("maxAwaitTimeMS")
     if wait is None or "topologyVersion" not in request.document:
-        yield hello(request), False
+        yield await hello_with_mechanisms(request), False
         return
     if not isinstance(wait, int) or wait < 0:
         raise CommandError(BAD_VALUE, "maxAwaitTimeMS must be a non-negative integer")
@@ -90,9 +100,10 @@ async def _whatsmyuri(request: Request) -> Reply:
 
 @command("connectionStatus")
 async def _connection_status(request: Request) -> Reply:
-    info: Document = {"authenticatedUsers": [], "authenticatedUserRoles": []}
+    told = request.connection.auth_info
+    info: Document = {name: told.get(name, []) for name in ("authenticatedUsers", "authenticatedUserRoles")}
     if request.document.get("showPrivileges"):
-        info["authenticatedUserPrivileges"] = []
+        info["authenticatedUserPrivileges"] = told.get("authenticatedUserPrivileges", [])
     return {"authInfo": info}
 
 

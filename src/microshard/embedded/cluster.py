@@ -83,7 +83,7 @@ class Cluster:
         for name, host in found.items():
             known = self._shards.get(name)
             if known is None or known.connection_string != host:
-                self._shards[name] = ReplicaSet(host)
+                self._shards[name] = ReplicaSet(host, self.config.access)
         for name in self._shards.keys() - found.keys():
             self._shards.pop(name).close()
         return dict(self._shards)

@@ -4,14 +4,25 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 # Each of these declares its commands when it is imported.
-from microshard.embedded import about, catalog, explain, limits, operations, registry, sharding, statistics, wire
+from microshard.embedded import (
+    about,
+    catalog,
+    explain,
+    limits,
+    logins,
+    operations,
+    registry,
+    sharding,
+    statistics,
+    wire,
+)
 from microshard.embedded.errors import UNSUPPORTED_OP_QUERY, CommandError
 from microshard.embedded.registry import Request
 
 if TYPE_CHECKING:
     from microshard.embedded.server import ClientConnection
 
-FAMILIES = (about, catalog, explain, limits, operations, sharding, statistics)
+FAMILIES = (about, catalog, explain, limits, logins, operations, sharding, statistics)
 
 
 def _encode(reply: registry.Reply) -> bytes:
@@ -36,7 +47,7 @@ async def dispatch(connection: "ClientConnection", message: wire.Message) -> Asy
     yield _encode(await registry.run(request)), False
 
 
-def legacy_handshake(connection: "ClientConnection", message: bytes) -> bytes:
+async def legacy_handshake(connection: "ClientConnection", message: bytes) -> bytes:
     """The reply to an OP_QUERY: only the handshake may still come in that form. ProtocolError."""
     namespace, body = wire.parse_legacy_query(message)
     document = wire.decode_raw(body)
@@ -45,7 +56,7 @@ def legacy_handshake(connection: "ClientConnection", message: bytes) -> bytes:
     name = next(iter(document), "")
     request = Request(connection, connection.front, name, namespace.partition(".")[0], document)
     if namespace.endswith(".$cmd") and name in about.HELLO:
-        reply = about.hello(request)
+        reply = await about.hello_with_mechanisms(request)
     else:
         reply = CommandError(UNSUPPORTED_OP_QUERY, f"Unsupported OP_QUERY command: {name}. "
                              "The client driver may require an upgrade.").document()  # fmt: skip

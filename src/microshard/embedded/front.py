@@ -50,7 +50,11 @@ class Front:
         """Accept clients. OSError when the port is taken."""
         for host in self.options.hosts:
             listener = await self.loop.create_server(
-                lambda: ClientConnection(self), host, self.options.port, backlog=self.options.backlog
+                lambda: ClientConnection(self),
+                host,
+                self.options.port,
+                backlog=self.options.backlog,
+                ssl=self.cluster.config.access.downstream,
             )
             self._listeners.append(listener)
 

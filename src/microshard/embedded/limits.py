@@ -8,10 +8,8 @@ refuse("it has no sessions.", "startSession", "endSessions", "refreshSessions", 
        code=ILLEGAL_OPERATION)  # fmt: skip
 refuse("it has no transactions.", "commitTransaction", "abortTransaction", "coordinateCommitTransaction",
        "prepareTransaction", code=NOT_SUPPORTED_IN_TRANSACTION)  # fmt: skip
-refuse("it serves one machine without authentication.", "saslStart", "saslContinue", "authenticate", "getnonce",
-       "createUser", "updateUser", "dropUser", "dropAllUsersFromDatabase", "grantRolesToUser", "revokeRolesFromUser",
-       "createRole", "updateRole", "dropRole", "dropAllRolesFromDatabase", "grantPrivilegesToRole",
-       "revokePrivilegesFromRole", "grantRolesToRole", "revokeRolesFromRole", "rotateCertificates")  # fmt: skip
+refuse("clients log in with SCRAM only.", "authenticate", "getnonce")
+refuse("it lives as long as its certificate.", "rotateCertificates")
 refuse("the router mongod has no cluster form of it; an aggregation with $group, $out or $merge does the same.",
        "mapReduce", "mapreduce")  # fmt: skip
 refuse("a mongos is no replica set member; ask a shard.", "replSetGetStatus", "replSetGetConfig", "replSetInitiate",

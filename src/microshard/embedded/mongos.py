@@ -14,7 +14,7 @@ from typing import Any
 import uvloop
 
 from microshard import __version__
-from microshard.embedded import about, binary, options
+from microshard.embedded import about, access, binary, options
 from microshard.embedded.cluster import Cluster
 from microshard.embedded.errors import CommandError
 from microshard.embedded.front import Front
@@ -109,11 +109,19 @@ def _serve(chosen: Options, mongod: Path, ready: _Fork | None) -> int:
     if chosen.compressors is not None and (other := set(chosen.compressors.split(",")) - {"zlib"}):
         log.alert("NETWORK", "These compressors are used towards the shards; clients are offered zlib only",
                  compressors=sorted(other))  # fmt: skip
-    log.startup_warning("This is the embedded mongos of microshard: no authentication, one machine, no sessions")
+    try:
+        known_by = access.of_options(chosen)
+    except OSError as error:
+        log.fail("CONTROL", "A key or certificate cannot be used", error=str(error))
+        print(f"mongos: a key or certificate cannot be used: {error}", file=sys.stderr)
+        return EXIT_ABRUPT
+    logins = "who has logged in may do everything" if known_by.key else "no authentication"
+    log.startup_warning(f"This is the embedded mongos of microshard: {logins}, one machine, no sessions")
     clean_up(base, log)
     how = RouterOptions(
         mongod=mongod, base=base, front_port=chosen.port, set_parameters=chosen.set_parameters,
         arguments=chosen.router_arguments, compressors=chosen.compressors, verbosity=chosen.verbosity,
+        access=known_by,
     )  # fmt: skip
     router = RouterMongod(how, log)
     code = EXIT_ABRUPT
@@ -122,7 +130,7 @@ def _serve(chosen: Options, mongod: Path, ready: _Fork | None) -> int:
     try:
         # Before the event loop: the mongod's start is the longest part, and the loop's own start can overlap it.
         router.spawn()
-        code = uvloop.run(_run(chosen, log, router, ready))
+        code = uvloop.run(_run(chosen, log, router, ready, known_by))
     except RouterStartError as error:
         log.fail("CONTROL", "The router mongod does not start", error=str(error))
         print(f"mongos: {error}", file=sys.stderr)
@@ -138,8 +146,10 @@ def _serve(chosen: Options, mongod: Path, ready: _Fork | None) -> int:
     return code
 
 
-async def _run(chosen: Options, log: ServerLog, router: RouterMongod, ready: _Fork | None) -> int:
-    cluster = Cluster(ReplicaSet(chosen.config_servers), router)
+async def _run(
+    chosen: Options, log: ServerLog, router: RouterMongod, ready: _Fork | None, known_by: access.Access
+) -> int:
+    cluster = Cluster(ReplicaSet(chosen.config_servers, known_by), router)
     front = Front(chosen, log, router, cluster)
     for number in _ENDING:
         front.loop.add_signal_handler(number, front.stop.set)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol, cast
 
 from microshard.embedded import wire
+from microshard.embedded.access import OPEN, Access, Waiter, authenticate
 from microshard.embedded.errors import HOST_UNREACHABLE, NO_PRIMARY, NOT_PRIMARY, CommandError
 
 MAX_IDLE_LINKS = 256  # an idle connection costs the mongod a thread (1 MiB of stack): keep a burst's worth, not all
@@ -34,6 +35,7 @@ class Link(wire.Framed):
         super().__init__()
         self._pool = pool
         self.sink: Sink | None = None
+        self.private = False  # used by one, and not given back to the pool
         self.transport = cast(asyncio.Transport, None)  # set by connection_made, before anything else can happen
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -44,7 +46,8 @@ class Link(wire.Framed):
         """Give the link back before the sink runs, so that its next request finds it."""
         sink = self.sink
         self.sink = None
-        self._pool.release(self)
+        if not self.private:
+            self._pool.release(self)
         if sink is not None:
             sink.upstream_reply(message)
 
@@ -64,8 +67,9 @@ class Link(wire.Framed):
 class Pool:
     """All links to one mongod. As many as there are requests at the same time; the last used is taken first."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
+    def __init__(self, address: tuple[str, int], known_by: Access = OPEN) -> None:
         self.address = address
+        self.access = known_by
         self.idle: list[Link] = []
         self._links: set[Link] = set()
 
@@ -80,7 +84,22 @@ class Pool:
             link = self.idle.pop()
             if not link.transport.is_closing():
                 return link
-        _, link = await asyncio.get_running_loop().create_connection(lambda: Link(self), *self.address)
+        link = await self.dedicated()
+        if self.access.key:
+            try:
+                await authenticate(link, self.access.key)
+            except (ConnectionError, CommandError) as error:
+                link.transport.abort()
+                raise OSError(str(error)) from error
+        link.private = False
+        return link
+
+    async def dedicated(self) -> Link:
+        """A new link that nobody else uses and that is not logged in. OSError when the mongod does not accept."""
+        context = self.access.upstream
+        secured: dict[str, Any] = {"ssl": context, "server_hostname": self.address[0]} if context else {}
+        _, link = await asyncio.get_running_loop().create_connection(lambda: Link(self), *self.address, **secured)
+        link.private = True
         self._links.add(link)
         return link
 
@@ -108,7 +127,7 @@ class Pool:
             link = await self.acquire()
         except OSError as error:
             raise NotSentError(HOST_UNREACHABLE, self._unreachable(error)) from error
-        waiter = _Waiter()
+        waiter = Waiter()
         link.sink = waiter
         link.transport.write(message)
         try:
@@ -136,23 +155,6 @@ class Pool:
         return f"{host}:{port} cannot be reached: {why}"
 
 
-class _Waiter:
-    """A sink for code that can wait."""
-
-    def __init__(self) -> None:
-        self.future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-
-    def upstream_reply(self, message: bytes) -> None:
-        """Wake the waiting code."""
-        if not self.future.done():
-            self.future.set_result(message)
-
-    def upstream_lost(self) -> None:
-        """Wake the waiting code with an error."""
-        if not self.future.done():
-            self.future.set_exception(ConnectionError("connection closed by peer"))
-
-
 def parse_address(text: str) -> tuple[str, int]:
     """`host:port` as a pair. ValueError when it is none."""
     host, _, port = text.rpartition(":")
@@ -164,13 +166,14 @@ def parse_address(text: str) -> tuple[str, int]:
 class ReplicaSet:
     """A replica set by its connection string `name/host:port,…`; knows which member is primary."""
 
-    def __init__(self, connection_string: str) -> None:
+    def __init__(self, connection_string: str, known_by: Access = OPEN) -> None:
         name, slash, hosts = connection_string.partition("/")
         if not slash or not name or not hosts:
             raise ValueError(f"{connection_string!r} is not replicaSet/host:port[,host:port…]")
         self.name = name
         self.connection_string = connection_string
-        self._pools = {address: Pool(address) for address in map(parse_address, hosts.split(","))}
+        self.access = known_by
+        self._pools = {address: Pool(address, known_by) for address in map(parse_address, hosts.split(","))}
         self._primary: Pool | None = None
 
     async def primary(self, deadline: float = PRIMARY_DEADLINE, poll: float = 0.02) -> Pool:
@@ -197,7 +200,7 @@ class ReplicaSet:
             return False
         for host in hello.get("hosts", ()):
             address = parse_address(host)
-            self._pools.setdefault(address, Pool(address))
+            self._pools.setdefault(address, Pool(address, self.access))
         return hello.get("isWritablePrimary") is True and hello.get("setName") == self.name
 
     async def call(self, database: str, command: Mapping[str, Any]) -> Document:

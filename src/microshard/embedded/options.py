@@ -59,7 +59,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("", "net.unixDomainSocket.enabled", _F),
     Option("", "net.wireObjectCheck", _F, no_effect="the router mongod always checks"),
     Option("", "net.tls.mode", _T),
-    Option("tlsMode", "", _T, "disabled; anything else is refused"),
+    Option("tlsMode", "", _T, "disabled or requireTLS"),
     Option("config", "", _T, "File with options in YAML"),
     Option("logpath", "systemLog.path", _T, "File to log to, else standard output"),
     Option("logappend", "systemLog.logAppend", _F, "Append to the log file"),
@@ -77,11 +77,13 @@ OPTIONS: tuple[Option, ...] = (
            no_effect="every member is on this machine, none is nearer"),
     Option("slowms", "operationProfiling.slowOpThresholdMs", _I, "No effect",
            no_effect="the embedded mongos logs no slow operations; the shards do"),
-    Option("keyFile", "security.keyFile", _T, "Refused", refused=_ONE_MACHINE),
+    Option("keyFile", "security.keyFile", _T, "Clients log in, the mongods know this mongos by its key"),
     Option("clusterAuthMode", "security.clusterAuthMode", _T, "Refused", refused=_ONE_MACHINE),
     Option("", "security.authorization", _T, refused="mongos has no such option; it belongs to mongod"),
-    Option("tlsCertificateKeyFile", "net.tls.certificateKeyFile", _T, "Refused", refused=_ONE_MACHINE),
-    Option("tlsCAFile", "net.tls.CAFile", _T, "Refused", refused=_ONE_MACHINE),
+    Option("tlsCertificateKeyFile", "net.tls.certificateKeyFile", _T, "Key and certificate towards clients"),
+    Option("tlsCAFile", "net.tls.CAFile", _T, "Whom the mongods' certificates must be from"),
+    Option("tlsAllowConnectionsWithoutCertificates", "net.tls.allowConnectionsWithoutCertificates", _F,
+           "Clients need no certificate of their own; they never do here"),
     Option("transitionToAuth", "security.transitionToAuth", _F, "Refused", refused=_ONE_MACHINE),
     Option("noscripting", "", _F, "Handed to the router mongod"),
     Option("", "security.javascriptEnabled", _F),
@@ -113,6 +115,9 @@ class Options:
     pid_file: Path | None = None
     router_path: Path | None = None
     mongod: Path | None = None
+    key_file: Path | None = None
+    certificate: Path | None = None
+    ca_file: Path | None = None
     router_arguments: tuple[str, ...] = ()
     set_parameters: dict[str, str] = field(default_factory=dict)
     without_effect: list[tuple[str, str]] = field(default_factory=list)
@@ -279,9 +284,26 @@ def _apply_network(values: dict[str, Any], options: Options) -> None:
     options.compressors = values.get("networkMessageCompressors")
     if values.get("net.unixDomainSocket.enabled"):
         options.without_effect.append(("net.unixDomainSocket.enabled", _NO_SOCKET))
-    for name in ("tlsMode", "net.tls.mode"):
-        if values.get(name, "disabled") != "disabled":
-            raise UsageError(f"{name}: {_ONE_MACHINE}")
+    _apply_security(values, options)
+
+
+def _apply_security(values: dict[str, Any], options: Options) -> None:
+    mode = values.get("tlsMode", values.get("net.tls.mode", "disabled"))
+    if mode not in {"disabled", "requireTLS"}:
+        raise UsageError(f"tlsMode: the embedded mongos knows disabled and requireTLS, not {mode}")
+    if "keyFile" in values:
+        options.key_file = Path(values["keyFile"]).absolute()
+        options.router_arguments += ("--keyFile", str(options.key_file))
+    if mode == "requireTLS":
+        missing = [name for name in ("tlsCertificateKeyFile", "tlsCAFile") if name not in values]
+        if missing:
+            raise UsageError(f"tlsMode requireTLS needs --{missing[0]}")
+        options.certificate = Path(values["tlsCertificateKeyFile"]).absolute()
+        options.ca_file = Path(values["tlsCAFile"]).absolute()
+        options.router_arguments += (
+            *("--tlsMode", "requireTLS", "--tlsAllowConnectionsWithoutCertificates"),
+            *("--tlsCertificateKeyFile", str(options.certificate), "--tlsCAFile", str(options.ca_file)),
+        )
 
 
 def _apply_process(values: dict[str, Any], options: Options) -> None:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from microshard.embedded.access import OPEN, Access
 from microshard.embedded.errors import CommandError
 from microshard.embedded.log import ServerLog
 from microshard.embedded.nodes import Pool
@@ -52,6 +53,7 @@ class RouterOptions:
     arguments: tuple[str, ...] = ()
     compressors: str | None = None
     verbosity: int = 0
+    access: Access = OPEN
 
 
 def die_with_parent() -> None:
@@ -184,7 +186,7 @@ class RouterMongod:
         RouterStartError when it ends instead.
         """
         for attempt in range(START_ATTEMPTS):
-            pool = Pool(("127.0.0.1", self._port))
+            pool = Pool(("127.0.0.1", self._port), self._options.access)
             if await self._wait_for_listener(pool):
                 break
             if self.exit_code != ADDRESS_IN_USE or attempt == START_ATTEMPTS - 1:

@@ -9,9 +9,9 @@ import asyncio
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from microshard.embedded import commands, wire
+from microshard.embedded import commands, logins, wire
 from microshard.embedded.errors import (
     CHANGE_STREAM_UNSUPPORTED,
     HOST_UNREACHABLE,
@@ -19,6 +19,7 @@ from microshard.embedded.errors import (
     NOT_SUPPORTED_IN_TRANSACTION,
     STALE_ROUTING,
     TOO_LARGE,
+    UNAUTHORIZED,
     CommandError,
 )
 from microshard.embedded.nodes import Backoff, Link
@@ -104,6 +105,9 @@ class ClientConnection(wire.Framed):
         self._command: Forwarded | None = None
         self._backoff: Backoff | None = None
         self._task: asyncio.Task[None] | None = None
+        self.logged_in = not front.cluster.config.access.key
+        self.auth_info: Mapping[str, Any] = {}  # of connectionStatus, as the config server told it
+        self.login: Link | None = None  # the conversation with the config server while it lasts
         self._router = front.router
         self._forwarded = front.forwarded
 
@@ -127,6 +131,8 @@ class ClientConnection(wire.Framed):
         if self._link is not None:
             self._link.sink = None
             self._link.transport.abort()
+        if self.login is not None:
+            self.login.transport.abort()
         if self._task is not None:
             self._task.cancel()
 
@@ -161,7 +167,7 @@ class ClientConnection(wire.Framed):
 
     def _begin(self, message: bytes) -> None:
         self._busy = True
-        if message[12:_BODY] == _PLAIN:
+        if self.logged_in and message[12:_BODY] == _PLAIN:
             name_end = message.find(0, _NAME)
             command = self._forwarded.get(message[_NAME:name_end])
             if command is not None:
@@ -288,7 +294,7 @@ class ClientConnection(wire.Framed):
                 message = wire.decompress(message)
                 self.compressing = True
             if wire.opcode_of(message) == wire.OP_QUERY:
-                self.reply(commands.legacy_handshake(self, message))
+                self.reply(await commands.legacy_handshake(self, message))
                 return
             request = wire.parse(message)
             self._silent = bool(request.flags & wire.MORE_TO_COME)
@@ -298,6 +304,7 @@ class ClientConnection(wire.Framed):
             return
         self._request = message
         try:
+            self._refuse_strangers(names)
             self._refuse_sessions(names)
             if self._forward_normalised(request):
                 return
@@ -320,6 +327,10 @@ class ClientConnection(wire.Framed):
                 self.transport.write(wire.compress(message) if self.compressing else message)
             else:
                 self.reply(message)
+
+    def _refuse_strangers(self, names: list[str]) -> None:
+        if not self.logged_in and not (names and names[0] in logins.BEFORE):
+            raise CommandError(UNAUTHORIZED, f"command {names[0] if names else ''} requires authentication")
 
     @staticmethod
     def _refuse_sessions(names: list[str]) -> None:

@@ -6,9 +6,13 @@ and must not pay for importing it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
+
+from microshard.engines.access import with_access
 
 Value = TypeVar("Value")
 
@@ -55,6 +59,7 @@ class ProcessInfo:
     pid_path: str
     host: str
     replica_set: str | None = None
+    uri: str = ""  # of this process alone, with what a login needs; never to be written anywhere
 
     @property
     def bears_data(self) -> bool:
@@ -178,7 +183,7 @@ class Parameters:
             raise JobError(f"phase {self._phase.name}: {self._phase.engine} does not know the parameter {names}")
 
 
-def _process(data: Mapping[str, Any]) -> ProcessInfo:
+def _process(data: Mapping[str, Any], reach: Callable[[str], str]) -> ProcessInfo:
     return ProcessInfo(
         name=data["name"],
         role=data["role"],
@@ -187,6 +192,7 @@ def _process(data: Mapping[str, Any]) -> ProcessInfo:
         pid_path=data["pid_path"],
         host=data["host"],
         replica_set=data.get("replica_set"),
+        uri=reach(f"mongodb://{data['endpoint']}/"),
     )
 
 
@@ -201,19 +207,28 @@ def _collection(data: Mapping[str, Any]) -> Collection:
     return Collection(data["namespace"], tuple(Chunk(c["shard"], c["lower"], c["upper"]) for c in data["chunks"]))
 
 
+def _with_access(uri: str, secrets: str | None, security: Mapping[str, bool]) -> str:
+    authorization, tls = bool(security.get("authorization")), bool(security.get("tls"))
+    try:
+        return with_access(uri, Path(secrets) if secrets else None, authorization=authorization, tls=tls)
+    except OSError as error:
+        raise JobError(f"the secrets of the run cannot be read: {error}") from None
+
+
 def read_job(data: Any) -> Job:
     """A job from its JSON form. Raises JobError naming what is missing."""
     try:
         point = data["point"]
         step = data.get("step") or {}
+        reach = partial(_with_access, secrets=data.get("secrets"), security=point.get("security") or {})
         return Job(
-            connection_string=data["connection_string"],
+            connection_string=reach(data["connection_string"]),
             point=JobPoint(
                 id=point["id"],
                 shards=point["shards"],
                 topology=point["topology"],
                 cores=point["cores"],
-                processes=tuple(_process(p) for p in point["processes"]),
+                processes=tuple(_process(p, reach) for p in point["processes"]),
                 collections=tuple(_collection(c) for c in point["collections"]),
                 axes=dict(point.get("axes") or {}),
                 replica_sets=tuple(_replica_set(rs) for rs in point.get("replica_sets") or ()),

@@ -19,7 +19,7 @@ CHECKPOINT_MS = 600_000  # a checkpoint writes the whole cache: minutes on a slo
 
 def direct(process: ProcessInfo, **options: Any) -> Client:
     """A client of this process alone; options as in connect."""
-    return connect(f"mongodb://{process.endpoint}/", directConnection=True, **options)
+    return connect(process.uri or f"mongodb://{process.endpoint}/", directConnection=True, **options)
 
 
 def on_all(processes: Sequence[ProcessInfo], act: Callable[[ProcessInfo], None]) -> None:

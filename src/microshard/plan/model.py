@@ -196,6 +196,7 @@ class Point:
     load_seconds: float
     measure_seconds: float  # of one repetition
     zones: tuple[Zone, ...] = ()
+    security: dict[str, bool] = field(default_factory=dict)  # authorization, tls
     numa: dict[str, dict[str, Any]] = field(default_factory=dict)  # host → policy, nodes, reserved_cores, if any
     caches: tuple[CacheBudget, ...] = ()  # one a host that bears data
     needs: dict[str, HostNeeds] = field(default_factory=dict)  # host → its part of disk_bytes and memory_mib

@@ -80,7 +80,7 @@ def clean(folder: RunFolder) -> list[str]:
             time.sleep(0.02)
     left = [f"process {p.pid}: {p.command[:160]}" for p in running(folder)]
     left += emulated.absent(folder.path)[1]
-    for name in ("deployments", "tmp"):
+    for name in ("deployments", "tmp", "secrets"):
         path = folder / name
         if path.exists():
             shutil.rmtree(path, ignore_errors=True)

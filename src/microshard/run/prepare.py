@@ -26,7 +26,7 @@ from microshard.plan.backend import unsupported
 from microshard.plan.model import Plan, Point, Step
 from microshard.plan.placement import Places, places, shortages
 from microshard.plan.topology import ports_needed
-from microshard.run import place
+from microshard.run import place, secrets
 from microshard.run.backend import Backend, Local
 from microshard.run.binaries import Binaries
 from microshard.run.folder import RunFolder, write_atomic, write_json
@@ -165,6 +165,8 @@ def write_run(folder: RunFolder, prepared: Prepared, found: Mapping[str, Binarie
     write_json(folder / "lock.json", lock)
     write_experiment_lock(folder, experiment, lock, prepared.path)
     write_json(folder / "plan.json", dataclasses.asdict(prepared.plan))
+    if any(any(point.security.values()) for point in prepared.plan.points):
+        secrets.make(folder / "secrets", sorted({host.address for host in prepared.plan.hosts}))
     for point in prepared.plan.points:
         write_variables(folder, point, found[point.id], step=None, backend=prepared.backend)
     prepared.backend.record(folder)

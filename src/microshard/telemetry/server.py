@@ -26,6 +26,8 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
+from microshard.engines.access import SYSTEM, with_access
+
 TIMEOUT_MS = 1500  # for connecting, selecting and answering alike
 ROUND_TRIP_EVERY = 10  # samples
 HEARTBEAT_MS = 60_000  # the driver's own monitoring is of no use here
@@ -138,12 +140,12 @@ def shortest_way(endpoint: str) -> float | None:
 class Watch:
     """One mongod and the counters of its last answer."""
 
-    def __init__(self, process: str, endpoint: str, *, door: bool = False) -> None:
+    def __init__(self, process: str, endpoint: str, *, door: bool = False, uri: str = "") -> None:
         self.process = process
         self._endpoint = endpoint
         self._door = door
         self._client: MongoClient[Any] = MongoClient(
-            f"mongodb://{endpoint}/",
+            uri or f"mongodb://{endpoint}/",
             directConnection=True,
             appname="microshard telemetry",
             connectTimeoutMS=TIMEOUT_MS,
@@ -209,6 +211,16 @@ def processes(job: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
     ]
 
 
+def _reached(endpoint: str, job: Mapping[str, Any]) -> str:
+    """The process's URI with what a login of the run needs."""
+    point = job.get("point") or job["microshard_point"]
+    wanted, secrets = point.get("security") or {}, job.get("secrets")
+    authorization, tls = bool(wanted.get("authorization")), bool(wanted.get("tls"))
+    # The servers' own user: arbiters and members that are not there yet know no other.
+    folder = Path(secrets) if secrets else None
+    return with_access(f"mongodb://{endpoint}/", folder, authorization=authorization, tls=tls, user=SYSTEM)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """The command; returns the exit code (2: the job cannot be read)."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
@@ -219,7 +231,9 @@ def main(arguments: list[str] | None = None) -> int:
     if given.interval <= 0:
         parser.error("--interval must be above 0")
     try:
-        targets = processes(json.loads(given.job.read_text(encoding="utf-8")))
+        job = json.loads(given.job.read_text(encoding="utf-8"))
+        targets = processes(job)
+        uris = {endpoint: _reached(endpoint, job) for _, endpoint, _ in targets}
         out = os.open(given.out, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     except (OSError, ValueError, KeyError, TypeError) as error:
         print(f"microshard.telemetry.server: {given.job}: {type(error).__name__}: {error}", file=sys.stderr)
@@ -228,7 +242,7 @@ def main(arguments: list[str] | None = None) -> int:
     ends = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     for name, endpoint, door in targets:
-        target = Watch(name, endpoint, door=door)
+        target = Watch(name, endpoint, door=door, uri=uris[endpoint])
         threading.Thread(target=watch, args=(target, out, given.interval), daemon=True).start()
     signal.sigwait(ends)
     sys.stdout.flush()

@@ -64,7 +64,7 @@ class Layout:
 def point(layout: Layout, run_folder: Path) -> Point:
     """The point, with paths below the run's folder."""
     if layout.definition is not None:
-        return _planned(layout.definition, layout.first_port, run_folder)
+        return _planned(layout.definition, layout.first_port, run_folder, layout.phases)
     first = layout.first_port or free_ports(len(layout.slots()))
     processes = tuple(
         _process(layout, run_folder / "deployments" / "p01" / name, role, replica_set, first + offset)
@@ -94,7 +94,7 @@ def point(layout: Layout, run_folder: Path) -> Point:
     )
 
 
-def _planned(topology: dict[str, Any], first_port: int, run_folder: Path) -> Point:
+def _planned(topology: dict[str, Any], first_port: int, run_folder: Path, phases: tuple[Phase, ...]) -> Point:
     """The point an experiment with this topology has."""
     storage = {"cache": {"policy": "per_process_mb", "value": 64}} | topology.get("storage", {})
     experiment = Experiment.model_validate({
@@ -107,7 +107,7 @@ def _planned(topology: dict[str, Any], first_port: int, run_folder: Path) -> Poi
     inputs = Inputs(cores=2, base_port=first_port or free_ports(ports_needed(experiment.topology, there)))
     (planned,) = build(experiment, [PointDefinition({}, experiment)], inputs).points
     moved = tuple(_moved(process, Path(f"deployments/{planned.id}"), run_folder) for process in planned.processes)
-    return dataclasses.replace(planned, id="p01", hosts=(LOCAL,), processes=moved)
+    return dataclasses.replace(planned, id="p01", hosts=(LOCAL,), processes=moved, phases=phases)
 
 
 def _moved(process: Process, here: Path, run_folder: Path) -> Process:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ansible.module_utils.microshard import numa, systemd
+from ansible.module_utils.microshard.access import OPEN, of_run
 from ansible.module_utils.microshard.fleet import Fleet
 from ansible.module_utils.microshard.mongo_process import Manner, MongoProcess, Outcome
 from ansible.module_utils.microshard.refused import Refused
@@ -29,6 +30,7 @@ ARGUMENTS = {
     "limits": {"type": "dict", "default": {}},
     "unit": {"type": "str", "default": ""},
     "numa": {"type": "dict", "default": {}},
+    "security": {"type": "dict", "default": {}},
 }
 
 
@@ -79,15 +81,16 @@ def _bring(wanted: dict[str, Any], run_folder: str, *, check: bool) -> list[Outc
 
 
 def _manner(wanted: dict[str, Any]) -> Manner:
+    access = OPEN if wanted["state"] in {"stopped", "absent"} else of_run(wanted["run_folder"], wanted["security"])
     if wanted["process_manager"] == "direct":
-        return Manner()
+        return Manner(access=access)
     if os.geteuid() != 0:
         raise Refused("process_manager: systemd needs root on the host (become)")
     try:
         entry = pwd.getpwnam(wanted["user"])
     except KeyError:
         raise Refused(f"there is no user {wanted['user']} on this host; playbooks/prepare.yml makes it") from None
-    return Manner("systemd", wanted["user"], entry.pw_gid, entry.pw_uid, dict(wanted["limits"] or {}))
+    return Manner("systemd", wanted["user"], entry.pw_gid, entry.pw_uid, access, dict(wanted["limits"] or {}))
 
 
 def _bindings(wanted: dict[str, Any]) -> dict[str, numa.Binding]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible.module_utils.microshard.access import of_run
 from ansible.module_utils.microshard.refused import Refused
 
 try:
+    from ansible.module_utils.microshard.topology import users
     from ansible.module_utils.microshard.topology.build import build
     from ansible.module_utils.microshard.topology.server import Deadline
     from pymongo.errors import PyMongoError
@@ -17,6 +19,7 @@ else:
 
 ARGUMENTS = {
     "point": {"type": "dict", "required": True},
+    "run_folder": {"type": "path", "default": ""},
     "timeout": {"type": "float", "default": 90},
 }
 
@@ -26,7 +29,9 @@ def act(wanted: dict[str, Any], *, check: bool) -> dict[str, Any]:
     if _MISSING:
         raise Refused(f"the controller's Python lacks pymongo: {_MISSING}")
     try:
-        changes = build(wanted["point"], Deadline(wanted["timeout"]), check=check)
+        access = of_run(wanted["run_folder"], wanted["point"].get("security"))
+        changes = build(wanted["point"], Deadline(wanted["timeout"], access), check=check)
+        changes += users.create(wanted["point"], wanted["run_folder"], Deadline(wanted["timeout"], access), check=check)
     except PyMongoError as problem:
         raise Refused(str(problem)) from None
     return {

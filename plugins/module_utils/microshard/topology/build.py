@@ -34,7 +34,7 @@ def _config_first(replica_sets: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _await_standalone(process: dict[str, Any], deadline: Deadline) -> None:
-    while hello(_endpoint(process)) is None:
+    while hello(_endpoint(process), deadline) is None:
         deadline.pause(f"{process['name']} ({_endpoint(process)}) does not answer")
 
 
@@ -44,7 +44,7 @@ def _endpoint(process: dict[str, Any]) -> str:
 
 def _sharded(point: dict[str, Any], deadline: Deadline, *, check: bool) -> list[str]:
     doors = [process for process in point["processes"] if process["role"] == "mongos"]
-    if check and any(hello(_endpoint(door)) is None for door in doors):
+    if check and any(hello(_endpoint(door), deadline) is None for door in doors):
         return [
             *(f"shard {name} added" for name in _shards(point)),
             *(f"{collection['namespace']} sharded" for collection in point["collections"]),

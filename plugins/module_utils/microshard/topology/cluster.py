@@ -14,7 +14,7 @@ Client = MongoClient[dict[str, Any]]
 def await_mongos(endpoint: str, deadline: Deadline) -> None:
     """Wait until the mongos answers as one."""
     while True:
-        answer = hello(endpoint)
+        answer = hello(endpoint, deadline)
         if answer and answer.get("msg") == "isdbgrid":
             return
         deadline.pause(f"mongos {endpoint} {'does not answer' if answer is None else 'is not a mongos'}")

@@ -18,7 +18,7 @@ def initiate(planned: dict[str, Any], deadline: Deadline, *, check: bool) -> lis
     endpoints = [member["endpoint"] for member in planned["members"] if member.get("initial", True)]
     change = f"replica set {name} initiated"
     if check:
-        answers = [hello(endpoint) for endpoint in endpoints]
+        answers = [hello(endpoint, deadline) for endpoint in endpoints]
         return [] if any(answer and answer.get("setName") == name for answer in answers) else [change]
     done = []
     if _set_name(endpoints[0], deadline) is None:
@@ -38,7 +38,7 @@ def _set_name(endpoint: str, deadline: Deadline) -> str | None:
 
 def _answering(endpoint: str, deadline: Deadline) -> dict[str, Any]:
     while True:
-        answer = hello(endpoint)
+        answer = hello(endpoint, deadline)
         if answer is not None:
             return answer
         deadline.pause(f"{endpoint} does not answer")
@@ -108,7 +108,7 @@ def _await_members(name: str, endpoints: list[str], deadline: Deadline, *, hurry
     """
     polls = 0
     while True:
-        states = {endpoint: _state(hello(endpoint)) for endpoint in endpoints}
+        states = {endpoint: _state(hello(endpoint, deadline)) for endpoint in endpoints}
         leaders = [endpoint for endpoint, state in states.items() if state == "primary"]
         if len(leaders) == 1 and set(states.values()) <= {"primary", "secondary", "arbiter"}:
             apart = _out_of_reach(leaders[0], endpoints, deadline) if len(endpoints) > 1 else ""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ansible.module_utils.microshard import wire
+from ansible.module_utils.microshard import scram, wire
+from ansible.module_utils.microshard.access import OPEN, Access
 from ansible.module_utils.microshard.refused import Refused
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure
@@ -18,10 +19,11 @@ class TopologyProblem(Refused):
 
 
 class Deadline:
-    """The moment after which waiting has failed."""
+    """The moment after which waiting has failed, and the access to whom is waited for."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, access: Access = OPEN) -> None:
         self.seconds = seconds
+        self.access = access
         self._end = time.monotonic() + seconds
 
     def left_ms(self) -> int:
@@ -37,8 +39,14 @@ class Deadline:
 
 def connect(endpoint: str, deadline: Deadline) -> MongoClient[dict[str, Any]]:
     """A client of exactly this server."""
+    access = deadline.access
+    secured: dict[str, Any] = {"tls": True, "tlsCAFile": access.ca_file} if access.ca_file else {}
+    if access.key:
+        secured.update(username=scram.SYSTEM_USER, password=access.key, authSource=scram.SYSTEM_DATABASE)
+        secured.update(authMechanism=scram.MECHANISM)
     return MongoClient(
         f"mongodb://{endpoint}/",
+        **secured,
         directConnection=True,
         appname="microshard topology",
         serverSelectionTimeoutMS=10_000,
@@ -47,14 +55,14 @@ def connect(endpoint: str, deadline: Deadline) -> MongoClient[dict[str, Any]]:
     )
 
 
-def hello(endpoint: str) -> dict[str, Any] | None:
+def hello(endpoint: str, deadline: Deadline) -> dict[str, Any] | None:
     """The answer to `hello`, None from a server that does not answer.
 
     Not through a client: after a refused connection that would look again only after half a second.
     """
     address, _, port = endpoint.rpartition(":")
     try:
-        return wire.hello(address.strip("[]"), int(port))
+        return wire.hello(address.strip("[]"), int(port), access=deadline.access)
     except (OSError, ValueError):
         return None
 

@@ -1,0 +1,1 @@
+../../../src/microshard/embedded/scram.py
