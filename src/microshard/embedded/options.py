@@ -40,7 +40,7 @@ class Option:
     refused: str = ""
 
 
-_ONE_MACHINE = "the embedded mongos serves one machine over loopback, without authentication or encryption"
+_ONE_MACHINE = "the embedded mongos serves one machine over loopback"
 _NO_SOCKET = "the embedded mongos never listens on a unix socket"
 _F, _I, _T = Kind.FLAG, Kind.INTEGER, Kind.TEXT
 
@@ -294,6 +294,9 @@ def _apply_security(values: dict[str, Any], options: Options) -> None:
     if "keyFile" in values:
         options.key_file = Path(values["keyFile"]).absolute()
         options.router_arguments += ("--keyFile", str(options.key_file))
+    given = [name for name in values if name.startswith("tls") and name != "tlsMode"]
+    if mode == "disabled" and given:
+        raise UsageError(f"{given[0]} goes with tlsMode requireTLS")
     if mode == "requireTLS":
         missing = [name for name in ("tlsCertificateKeyFile", "tlsCAFile") if name not in values]
         if missing:

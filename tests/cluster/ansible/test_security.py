@@ -102,8 +102,8 @@ def test_clients_of_the_embedded_mongos_log_in_at_the_config_servers(lab: MakeLa
         assert len(used.admin.command("listShards")["shards"]) == 2
 
     ca = str(made.folder / "secrets" / "ca.pem")
-    for options in ({}, {"username": "microshard-workload", "password": "guessed"}):
-        refuses_everything(made.point.connection_string, {"tls": True, "tlsCAFile": ca, **options})
+    for guess in ({}, {"username": "microshard-workload", "password": "guessed"}):
+        refuses_everything(made.point.connection_string, {"tls": True, "tlsCAFile": ca, **guess})
     endpoint = next(p.endpoint for p in made.point.processes if p.name == "shard01")
     plain: MongoClient[dict[str, Any]] = MongoClient(f"mongodb://{endpoint}/", serverSelectionTimeoutMS=300)
     with plain, pytest.raises(ServerSelectionTimeoutError):
@@ -112,7 +112,8 @@ def test_clients_of_the_embedded_mongos_log_in_at_the_config_servers(lab: MakeLa
     account = {"username": "later", "password": "chosen"}
     with client(made, "admin") as used:  # a user of one's own, of whom a driver asks which mechanisms there are
         used.admin.command("createUser", account["username"], pwd=account["password"], roles=["read"])
-    later: MongoClient[dict[str, Any]] = MongoClient(made.point.connection_string, tls=True, tlsCAFile=ca, **account)
+    options: dict[str, Any] = {"tls": True, "tlsCAFile": ca, **account}
+    later: MongoClient[dict[str, Any]] = MongoClient(made.point.connection_string, **options)
     with later:
         assert later.admin.command("connectionStatus")["authInfo"]["authenticatedUsers"][0]["user"] == "later"
     assert made.succeed("deploy").changed == 0

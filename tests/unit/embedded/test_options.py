@@ -70,8 +70,10 @@ security: {javascriptEnabled: false}
         (["--bind_ip", "0.0.0.0"], "loopback"),  # noqa: S104 - to be refused
         (["--bind_ip", "192.0.2.1"], "loopback"),
         (["--bind_ip_all"], "loopback"),
-        (["--keyFile", "/key"], "without authentication"),
-        (["--tlsMode", "requireTLS"], "without authentication"),
+        (["--tlsMode", "preferTLS"], "knows disabled and requireTLS, not preferTLS"),
+        (["--tlsMode", "requireTLS", "--tlsCAFile", "/ca"], "needs --tlsCertificateKeyFile"),
+        (["--tlsCAFile", "/ca"], "goes with tlsMode requireTLS"),
+        (["--clusterAuthMode", "x509"], "one machine"),
         (["--syslog"], "logs to a file"),
         (["--setParameter", "x"], "name=value"),
         (["--logRotate", "sometimes"], "unknown value"),
@@ -93,7 +95,7 @@ def test_what_is_no_option_is_refused(arguments: list[str], says: str) -> None:
         ("net: {port: true}", "invalid"),
         ("net: [", "Error parsing YAML config file"),
         ("text", "holds no options"),
-        ("security: {keyFile: /x}", "without authentication"),
+        ("security: {authorization: enabled}", "belongs to mongod"),
         ("storage: {dbPath: /x}", r"Unrecognized option: storage\.dbPath"),
         ("systemLog: {destination: syslog}", "logs to a file"),
         ("systemLog: {destination: file}", "needs systemLog.path"),
@@ -102,6 +104,14 @@ def test_what_is_no_option_is_refused(arguments: list[str], says: str) -> None:
 def test_what_is_no_option_of_the_file_is_refused(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         options.parse([*CONFIG, *_file(tmp_path, text)])
+
+
+def test_key_and_certificate_are_given_to_the_router_mongod_too(tmp_path: Path) -> None:
+    text = "security: {keyFile: /k}\nnet: {tls: {mode: requireTLS, certificateKeyFile: /c, CAFile: /a}}"
+    chosen = options.parse([*CONFIG, *_file(tmp_path, text)])
+    assert (chosen.key_file, chosen.certificate, chosen.ca_file) == (Path("/k"), Path("/c"), Path("/a"))
+    assert chosen.router_arguments[:2] == ("--keyFile", "/k")
+    assert {"requireTLS", "/c", "/a"} <= set(chosen.router_arguments)
 
 
 def test_a_config_server_is_needed() -> None:

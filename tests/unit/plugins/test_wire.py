@@ -9,7 +9,14 @@ from ansible.module_utils.microshard import wire
 
 
 def test_what_is_sent_is_what_the_driver_would_send() -> None:
-    document = {"aggregate": "shards", "pipeline": [{"$match": {"x": True}}], "cursor": {}, "n": 3, "$db": "config"}
+    document = {
+        "payload": b"a\0b",
+        "aggregate": "shards",
+        "pipeline": [{"$match": {"x": True}}],
+        "cursor": {},
+        "n": 3,
+        "$db": "config",
+    }
     assert wire.encode(document) == bson.encode(document)
 
 
@@ -23,11 +30,11 @@ def test_what_is_received_is_read_and_rare_types_are_stepped_over() -> None:
         "no": False,
         "nothing": None,
         "list": [1, {"a": "b"}],
+        "bytes": b"xyz",
         "rare": [
             bson.ObjectId(),
             bson.Timestamp(1, 2),
             datetime.datetime.now(datetime.UTC),
-            bson.Binary(b"xyz", 4),
             bson.Regex("a+", re.IGNORECASE),
             bson.MinKey(),
             bson.MaxKey(),
@@ -35,7 +42,7 @@ def test_what_is_received_is_read_and_rare_types_are_stepped_over() -> None:
         ],
         "last": "still in step",
     }
-    assert wire.decode(bson.encode(answer)) == answer | {"rare": [None] * 8}
+    assert wire.decode(bson.encode(answer)) == answer | {"rare": [None] * 7}
 
 
 def test_a_type_no_server_sends_is_not_guessed_at() -> None:
