@@ -248,10 +248,10 @@ class Collection(Model):
 class Security(Model):
     """Who may speak to the servers, and how. Keys, certificates, users and passwords are made anew for every run."""
 
-    authorization: bool | None = None
-    """Whether clients log in and members know each other by a key file; null: on hosts and EC2, not on this machine."""
-    tls: bool | None = None
-    """Whether every connection is encrypted; null: on hosts and EC2, not on this machine."""
+    authorization: bool = False
+    """Whether clients log in and members know each other by a key file."""
+    tls: bool = False
+    """Whether every connection is encrypted."""
 
 
 class Topology(Model):

@@ -73,6 +73,14 @@ def _everywhere(experiment: Experiment) -> Iterator[tuple[str, str]]:
     )
 
 
+def _secured_elsewhere(experiment: Experiment) -> Iterator[tuple[str, str]]:
+    """Key and certificates are given to servers of this machine alone."""
+    wished = experiment.topology.security
+    for key in ("authorization", "tls"):
+        if getattr(wished, key):
+            yield f"topology.security.{key}", f"{_NOT_YET}: secrets stay on this machine"
+
+
 def _hosts(experiment: Experiment) -> Iterator[tuple[str, str]]:
     """Hosts of one's own, reached by SSH: everything on them is as their owner made it."""
     for key in ec2_keys(experiment):
@@ -92,6 +100,7 @@ def _hosts(experiment: Experiment) -> Iterator[tuple[str, str]]:
             "budget.max_cost_usd": (experiment.budget.max_cost_usd is not None, "hosts of your own cost nothing here"),
         }
     )
+    yield from _secured_elsewhere(experiment)
     yield from _everywhere(experiment)
 
 
@@ -119,6 +128,7 @@ def _local_hosts(here: str, group: HostGroup) -> Iterator[tuple[str, str]]:
 
 
 def _ec2(experiment: Experiment) -> Iterator[tuple[str, str]]:
+    yield from _secured_elsewhere(experiment)
     for name in _GROUPS:
         group: HostGroup | None = getattr(experiment.infrastructure, name)
         if group is None:

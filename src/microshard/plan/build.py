@@ -19,7 +19,6 @@ from microshard.plan.numa import by_host
 from microshard.plan.numa import refusals as unbindable
 from microshard.plan.order import steps
 from microshard.plan.placement import GROUPS, Places, places, remarks, shortages, uneven
-from microshard.plan.security import security
 from microshard.plan.topology import deploy, ports_needed
 from microshard.plan.volumes import emulated, too_small
 
@@ -207,7 +206,7 @@ def _point(name: str, definition: PointDefinition, there: Places, first_port: in
         zones=deployment.zones,
         volumes=emulated(experiment, name),
         gates=_gates(experiment, deployment.replica_sets),
-        security=security(topology, inputs.backend),
+        security=topology.security.model_dump(),
         numa=by_host(experiment.infrastructure, there),
     )
 
