@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ class Host:
     private_address: str  # for the cluster
     public_address: str | None  # for SSH, where there is one
     user: str
+    client_python: str | None
     volumes: tuple[HostVolume, ...]
 
     @property
@@ -113,20 +114,20 @@ def provision(api: Api, spec: FleetSpec, book: Ledger, key_folder: Path, say: Sa
     )
 
 
-def lost_hosts(api: Api, fleet: Fleet) -> dict[str, str]:
-    """Hosts that do not run any more, by name, with AWS's reason: a spot interruption, or somebody ended them.
+def lost_hosts(api: Api, hosts: Mapping[str, str]) -> dict[str, str]:
+    """Hosts (name → instance) that do not run any more, with AWS's reason: an interruption, or somebody ended them.
 
     To be asked when a host does not answer during a measurement. Raises CloudError.
     """
-    seen = {str(i["InstanceId"]): i for i in describe(api, [h.instance_id for h in fleet.hosts])}
+    seen = {str(i["InstanceId"]): i for i in describe(api, list(hosts.values()))}
     lost = {}
-    for host in fleet.hosts:
-        instance = seen.get(host.instance_id)
+    for name, identity in hosts.items():
+        instance = seen.get(identity)
         if instance is None:
-            lost[host.name] = "EC2 does not know it any more"
+            lost[name] = "EC2 does not know it any more"
         elif instance["State"]["Name"] != "running":
             reason = instance.get("StateReason", {})
-            lost[host.name] = str(reason.get("Code") or reason.get("Message") or instance["State"]["Name"])
+            lost[name] = str(reason.get("Code") or reason.get("Message") or instance["State"]["Name"])
     return lost
 
 
@@ -221,6 +222,7 @@ def _hosts(
                     private_address=str(instance["PrivateIpAddress"]),
                     public_address=instance.get("PublicIpAddress") or None,
                     user=_image(group, instance, chosen, types).user,
+                    client_python=_image(group, instance, chosen, types).client_python,
                     volumes=attached[identity],
                 )
             )

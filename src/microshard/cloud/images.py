@@ -20,6 +20,8 @@ DISTRIBUTIONS = tuple(_PARAMETERS)
 _OWNERS = ("amazon", "099720109477", "136693071363", "self")
 # Login users, by a part of the image's name.
 _USERS = (("ubuntu", "ubuntu"), ("debian", "admin"), ("al2023", "ec2-user"), ("amzn", "ec2-user"))
+# Parts of the names of images whose python3 is 3.9 or 3.10 (and which have a package python3.11).
+_OLD_PYTHON = ("al2023", "ubuntu-jammy-22.04")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,11 @@ class Image:
     architecture: str  # x86_64 or arm64
     root_device: str
     user: str  # to log in as
+
+    @property
+    def client_python(self) -> str | None:
+        """A Python of 3.11 or newer where the image's own python3 is older; None where it is not."""
+        return "/usr/bin/python3.11" if any(part in self.name for part in _OLD_PYTHON) else None
 
 
 def resolve(api: Api, wish: str, architecture: str) -> Image:

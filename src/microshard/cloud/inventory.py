@@ -31,8 +31,14 @@ def _variables(fleet: Fleet, host: Host) -> dict[str, Any]:
         "StrictHostKeyChecking": "yes",
         "HostKeyAlgorithms": "ssh-ed25519",
         "IdentitiesOnly": "yes",
+        "ConnectTimeout": "10",
+        # A host that is taken away says no good-bye: after a minute of silence it is gone.
+        "ServerAliveInterval": "15",
+        "ServerAliveCountMax": "4",
     }
+    python = {"microshard_client_python": host.client_python} if host.client_python else {}
     return {
+        **python,
         "ansible_host": host.ssh_address,
         "ansible_user": host.user,
         "ansible_become": True,

@@ -1,4 +1,4 @@
-"""An experiment on EC2: planned for hosts that are not there yet."""
+"""An experiment on EC2: planned for hosts that are not there yet, and again for those that are."""
 
 from __future__ import annotations
 
@@ -9,33 +9,45 @@ from pathlib import Path
 from typing import Any
 
 from microshard.cloud import api, ask, instances
-from microshard.cloud.outlook import DEFAULT_REGION, Outlook, outlook
-from microshard.cloud.plan import Broken
+from microshard.cloud.outlook import DEFAULT_REGION, FleetOutlook, Outlook, outlook
+from microshard.cloud.plan import Broken, share_hosts
 from microshard.definition.check import Checker
 from microshard.definition.errors import DefinitionError
-from microshard.definition.infrastructure import HostGroup
+from microshard.definition.infrastructure import Infrastructure
 from microshard.definition.load import Loaded, load
 from microshard.definition.matrix import PointDefinition, expand
 from microshard.plan import Inputs
+from microshard.plan.build import point_names
+from microshard.plan.merge import merged
 from microshard.plan.model import Host, Plan
-from microshard.plan.order import host_by_host
 from microshard.plan.placement import GROUPS
 from microshard.run.prepare import key_path, made_plan, pipelines
 
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """A definition, the plan made of it for EC2, and what that makes and costs."""
+    """A definition, the plans made of it for EC2, and what they make and cost."""
 
+    path: Path
     loaded: Loaded
-    plan: Plan
+    definitions: Mapping[str, PointDefinition]  # by the point's id
+    plans: tuple[Plan, ...]  # one a fleet
     view: Outlook
+
+    @property
+    def plan(self) -> Plan:
+        """All fleets' plans as one; the time is that of the fleets from their first host to none."""
+        return dataclasses.replace(merged(self.plans), estimate_seconds=self.view.seconds)
 
     def refuse_broken(self) -> None:
         """Raises DefinitionError, with the places in the file, when EC2 or the budget would refuse it."""
         errors = [b for b in self.view.limits if b.severity == "error"]
         if errors:
             raise DefinitionError([self._problem(b) for b in errors])
+
+    def planned(self, fleet: FleetOutlook, inputs: Inputs) -> Plan:
+        """The plan of a fleet's points for hosts that are there. Raises DefinitionError."""
+        return _planned(self.path, self.loaded, self.definitions, fleet.points, inputs)
 
     def _problem(self, broken: Broken) -> Any:
         at = Checker(self.loaded.source, self.loaded.data, self.loaded.source.spot)
@@ -49,50 +61,53 @@ def foresee(path: Path, *, scale: str | None = None, overrides: Mapping[str, Any
     """
     loaded = load(path, scale=scale, overrides=overrides or {})
     points = expand(loaded)
-    plan = made_plan(loaded, points, _inputs(points, path))
-    infrastructures = [(p.id, d.experiment.infrastructure) for p, d in zip(plan.points, points, strict=True)]
+    definitions = dict(zip(point_names(len(points)), points, strict=True))
+    wishes = [(name, point.experiment.infrastructure) for name, point in definitions.items()]
+    plans = tuple(
+        _planned(path, loaded, definitions, shared.points, Inputs(hosts=tuple(_hosts(shared.infrastructure))))
+        for shared in share_hosts(wishes)
+    )
     region = api.default_region() or DEFAULT_REGION
-    asked = ask.account((i for _, i in infrastructures), region)
+    asked = ask.account((wish for _, wish in wishes), region)
     view = outlook(
-        plan,
-        infrastructures,
+        merged(plans),
+        wishes,
         loaded.experiment.budget,
         region=region,
         quotas=asked.quotas,
         quota=asked.quota,
         images=asked.images,
     )
-    order = host_by_host(plan.steps, [fleet.points for fleet in view.fleets])
-    return Foreseen(loaded, dataclasses.replace(plan, steps=order, estimate_seconds=view.seconds), view)
+    return Foreseen(path, loaded, definitions, plans, view)
 
 
-def _inputs(points: Sequence[PointDefinition], path: Path) -> Inputs:
-    """The hosts as they will be named, with the smallest type's cores and RAM from the dated table.
-
-    They have no address yet: their names stand for it. Of a type the table does not know too little is assumed.
-    """
-    groups: dict[str, list[HostGroup]] = {}
-    for point in points:
-        for name in GROUPS:
-            group: HostGroup | None = getattr(point.experiment.infrastructure, name)
-            if group is not None:
-                groups.setdefault(name, []).append(group)
-    return Inputs(
-        hosts=tuple(host for name, wishes in groups.items() for host in _hosts(name, wishes)),
+def _planned(
+    path: Path, loaded: Loaded, definitions: Mapping[str, PointDefinition], names: Sequence[str], inputs: Inputs
+) -> Plan:
+    inputs = dataclasses.replace(
+        inputs,
+        names=tuple(names),
         pipelines=pipelines(path),
+        folder=path.absolute().parent,
         backend="ec2",
         where="EC2",
     )
+    return made_plan(loaded, [definitions[name] for name in names], inputs)
 
 
-def _hosts(name: str, wishes: Sequence[HostGroup]) -> Iterator[Host]:
-    found = [instances.find(wish.instance_type) for wish in wishes if wish.instance_type]
-    known = [facts for facts in found if facts is not None]
-    for number in range(1, max(wish.count for wish in wishes) + 1):
-        yield Host(
-            name=f"{name}-{number}",
-            address=f"{name}-{number}",
-            groups=(name,),
-            cores=min((f.vcpus for f in known), default=1),
-            ram_mib=min((f.memory_mib for f in known), default=None),
-        )
+def _hosts(infrastructure: Infrastructure) -> Iterator[Host]:
+    """The hosts as they will be named, with their type's cores and RAM from the dated table.
+
+    They have no address yet: their names stand for it. Of a type the table does not know too little is assumed.
+    """
+    for name in GROUPS:
+        group = getattr(infrastructure, name)
+        facts = instances.find(group.instance_type) if group is not None and group.instance_type else None
+        for number in range(1, group.count + 1 if group is not None else 1):
+            yield Host(
+                name=f"{name}-{number}",
+                address=f"{name}-{number}",
+                groups=(name,),
+                cores=facts.vcpus if facts else 1,
+                ram_mib=facts.memory_mib if facts else None,
+            )

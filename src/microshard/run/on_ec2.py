@@ -1,0 +1,155 @@
+"""A whole run on EC2: fleet by fleet, hosts made, the same steps as elsewhere, hosts removed, and a look for leftovers."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from microshard.cloud import address
+from microshard.cloud.api import Api
+from microshard.cloud.outlook import GRACE_SECONDS, FleetOutlook
+from microshard.cloud.show import show
+from microshard.cloud.spec import fleet_spec, to_mapping
+from microshard.definition.errors import DefinitionError
+from microshard.errors import MicroshardError, PlaceError
+from microshard.plan.merge import merged
+from microshard.plan.model import Plan
+from microshard.run import ec2_hosts, place
+from microshard.run.ansible import Playbooks
+from microshard.run.answers import AnswerBook
+from microshard.run.budget import Meter
+from microshard.run.ec2 import Foreseen, foresee
+from microshard.run.ec2_hosts import Ec2
+from microshard.run.execute import announce, report
+from microshard.run.folder import RunFolder, write_json
+from microshard.run.prepare import Prepared, write_run
+from microshard.run.progress import Progress
+from microshard.run.runner import Outcome, Runner, Stopped, signals
+
+
+def execute_on_ec2(
+    file: Path, scale: str | None, overrides: Mapping[str, Any], runs: Path, console: Console
+) -> int:
+    """Plan, make, run and remove. Returns the exit code.
+
+    Raises MicroshardError for what keeps the run from starting at all; nothing is made then.
+    """
+    seen = foresee(file, scale=scale, overrides=overrides)
+    seen.refuse_broken()
+    for region in dict.fromkeys(fleet.region for fleet in seen.view.fleets):
+        Api(region).account()  # without a login nothing will work, and it is known before a folder is made
+    cidrs = {fleet.name: address.controller_cidrs(fleet.infrastructure.ec2) for fleet in seen.view.fleets}
+    folder = RunFolder.create(runs, seen.plan.name)
+    shutil.copyfile(file, folder / "experiment.yml")
+    write_json(folder / "plan.json", dataclasses.asdict(seen.plan))
+    announce(seen.plan, seen.loaded.warnings, folder, console)
+    show(seen.view, console)
+    with Progress(folder, seen.plan, console) as progress:
+        run = _Run(seen, folder, progress, cidrs)
+        run.run()
+    report(folder, run.outcome, console)
+    return run.outcome.exit_code
+
+
+class _Run:
+    """The fleets of a run, one after the other."""
+
+    def __init__(
+        self, seen: Foreseen, folder: RunFolder, progress: Progress, cidrs: Mapping[str, tuple[str, ...]]
+    ) -> None:
+        self.seen = seen
+        self.folder = folder
+        self.progress = progress
+        self.cidrs = cidrs
+        self.outcome = Outcome()
+        self.answers = AnswerBook()
+        self.plans: list[Plan] = list(seen.plans)
+        self.playbooks = Playbooks(folder, progress.event)
+        budget = seen.view.budget
+        self.meter = Meter(budget.max_hours, budget.max_cost_usd)
+        self.expires_at = int(time.time() + (budget.max_hours or 0) * 3600 + GRACE_SECONDS)
+
+    def run(self) -> None:
+        """Take every fleet; whatever happens, its hosts are removed unless they are to stay."""
+        started = time.monotonic()
+        with signals():
+            try:
+                for number, fleet in enumerate(self.seen.view.fleets):
+                    self.meter.reprice(fleet.cost.hourly_usd)
+                    self._fleet(number, fleet)
+                    self.meter.reprice(0.0)
+                    if self.outcome.stopped_by is not None or self.outcome.over_budget or self.outcome.left:
+                        break
+            except Stopped as stopped:
+                self.outcome.stopped_by = stopped.number
+                self.folder.journal.append(event="stopped", signal=stopped.number)
+                self.playbooks.stop()
+            finally:
+                self._nothing_stays()
+        self.outcome.seconds = time.monotonic() - started
+        self.folder.journal.append(event="hosts ended", hours=round(self.meter.hours, 3), usd=self.meter.usd)
+
+    def _fleet(self, number: int, fleet: FleetOutlook) -> None:
+        try:
+            backend = self._made(fleet)
+            inputs = backend.inputs(self.folder.path.parent)
+            ports = max(len(point.processes) for point in self.plans[number].points) * len(fleet.points)
+            with backend.ports(ports) as base:
+                plan = self.seen.planned(fleet, dataclasses.replace(inputs, base_port=base))
+            backend.check_room(plan)
+            found = backend.binaries(plan)
+            write_run(self.folder, Prepared(self.seen.loaded, plan, self.seen.path, backend), found)
+            self.plans[number] = plan
+            write_json(self.folder / "plan.json", dataclasses.asdict(merged(self.plans)))
+            runner = Runner(
+                self.folder, plan, found, self.progress, backend=backend, meter=self.meter, answers=self.answers
+            )
+            runner.first_index = sum(len(earlier.steps) for earlier in self.plans[:number])
+            self.outcome.add(runner.run())
+        except (MicroshardError, DefinitionError) as error:
+            self.outcome.failed |= dict.fromkeys(fleet.points, str(error))
+            self.outcome.unprepared = str(error)
+            self.folder.journal.append(event="fleet failed", fleet=fleet.name, message=str(error))
+
+    def _made(self, fleet: FleetOutlook) -> Ec2:
+        """The hosts of a fleet, made and answering. Raises PlaceError."""
+        spec = fleet_spec(
+            fleet.infrastructure,
+            run=self.folder.run_id,
+            owner=place.user(),
+            experiment=self.seen.plan.name,
+            expires_at=self.expires_at,
+            controller_cidrs=self.cidrs[fleet.name],
+        )
+        wish = {key: value for key, value in to_mapping(spec).items() if key != "run"}
+        variables = {
+            "microshard_run": {"id": self.folder.run_id, "folder": str(self.folder.path)},
+            "ec2_fleet_region": fleet.region,
+            "ec2_fleet_spec": wish,
+        }
+        self.progress.stage(None, "hosts")
+        self.playbooks = Playbooks(self.folder, self.progress.event)
+        ec2_hosts.made(self.folder, variables, self.playbooks)
+        backend = Ec2.of(self.folder, fleet.region)
+        self.playbooks = backend.playbooks(self.folder, self.progress.event, backend.names)
+        try:
+            self.playbooks.run("reach", None)
+        except MicroshardError as error:
+            raise PlaceError(f"hosts on EC2 do not answer: {error}") from None
+        return backend
+
+    def _nothing_stays(self) -> None:
+        """The hosts are removed where the runner did not come to it."""
+        region = ec2_hosts.region_of(self.folder)
+        if region is None or self.outcome.kept or ec2_hosts.is_gone(self.folder):
+            return
+        if self.outcome.left:
+            return  # looked at already, and told
+        self.progress.stage(None, "hosts away")
+        self.outcome.left = ec2_hosts.removed(self.folder, region, self.progress.event)
