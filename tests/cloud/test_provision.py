@@ -149,9 +149,10 @@ def test_a_host_that_was_lost_is_replaced_and_the_others_stay(lab: Lab) -> None:
 
 def test_an_interrupted_host_is_named_with_the_reason(lab: Lab) -> None:
     fleet = lab.provision()
-    assert lost_hosts(lab.api(), {h.name: h.instance_id for h in fleet.hosts}) == {}
+    hosts = {h.name: h.instance_id for h in fleet.hosts}
+    assert lost_hosts(lab.api(), hosts) == {}
     lab.simulation.end_instance(fleet.hosts[1].instance_id, "Server.SpotInstanceTermination")
-    assert lost_hosts(lab.api(), {h.name: h.instance_id for h in fleet.hosts}) == {"shard_hosts-2": "Server.SpotInstanceTermination"}
+    assert lost_hosts(lab.api(), hosts) == {"shard_hosts-2": "Server.SpotInstanceTermination"}
 
 
 def test_every_creation_is_in_the_ledger_before_its_call(lab: Lab) -> None:

@@ -25,5 +25,9 @@ def command(file: Path, scale: str | None, overrides: dict[str, Any], runs: Path
 
     if keep:
         overrides = {**overrides, "teardown": "keep"}
+    if on == "ec2":
+        from microshard.run.on_ec2 import execute_on_ec2
+
+        return execute_on_ec2(file, scale, overrides, runs, Console())
     with prepared(file, scale=scale, overrides=overrides, runs=runs, backend=chosen(on)) as ready:
         return execute(ready, runs, Console())

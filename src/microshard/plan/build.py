@@ -54,6 +54,7 @@ class Inputs:
     where: str = "this machine"  # how messages call the place: an inventory, for example
     hosts: tuple[Host, ...] = ()
     folder: Path | None = None  # of the experiment file, for the files it names
+    names: tuple[str, ...] = ()  # of the points, where they are some of an experiment's; else p01, p02 …
     no_volumes: str | None = None  # why no volume can be emulated here; None when it can
 
     @property
@@ -152,17 +153,22 @@ def _redeploy(experiment: Experiment, points: Sequence[PointDefinition]) -> tupl
     return wish, None
 
 
+def point_names(count: int) -> tuple[str, ...]:
+    """Ids of so many points: p01, p02 …"""
+    width = max(2, len(str(count)))
+    return tuple(f"p{number:0{width}d}" for number in range(1, count + 1))
+
+
 def _points(points: Sequence[PointDefinition], inputs: Inputs, *, one_range: bool) -> tuple[Point, ...]:
-    width = max(2, len(str(len(points))))
     result = []
     offset = 0
-    for number, definition in enumerate(points, start=1):
+    for name, definition in zip(inputs.names or point_names(len(points)), points, strict=True):
         topology = definition.experiment.topology
         base = topology.network.base_port
         first = (inputs.base_port if base == "auto" else base) + (0 if one_range else offset)
         there = places(definition.experiment.infrastructure, inputs.all_hosts)
         offset += ports_needed(topology, there)
-        result.append(_point(f"p{number:0{width}d}", definition, there, first, inputs))
+        result.append(_point(name, definition, there, first, inputs))
     if max(p.port for point in result for p in point.processes) > 65535:
         raise PlanError([("topology.network.base_port", "the ports of all processes do not fit below 65536")])
     return tuple(result)

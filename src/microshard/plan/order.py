@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from collections.abc import Sequence
 
@@ -39,18 +38,6 @@ def steps(
         )
         seen.add(point)
     return tuple(result)
-
-
-def host_by_host(steps_: Sequence[Step], sharing: Sequence[Sequence[str]]) -> tuple[Step, ...]:
-    """The steps in the order in which hosts are made: all of the points that share some, then those of the next.
-
-    Within each the order stays. Points of different hosts cannot be interleaved without paying for all hosts at once.
-    """
-    turn = {point: number for number, points in enumerate(sharing) for point in points}
-    return tuple(
-        dataclasses.replace(step, index=index)
-        for index, step in enumerate(sorted(steps_, key=lambda step: turn[step.point]))
-    )
 
 
 def _pairs(points: list[str], repetitions: int, policy: str, rng: random.Random) -> list[tuple[str, int]]:

@@ -81,6 +81,10 @@ class Backend(ABC):
     def missing(self, folder: RunFolder, point: Point, playbooks: Playbooks) -> list[str]:
         """A sentence for every planned process or host that is gone, for the message of a failed point."""
 
+    def lost(self, folder: RunFolder) -> Mapping[str, str]:  # noqa: ARG002 - for those who can lose some
+        """Hosts that are gone for good, with the reason. Raises MicroshardError when it is not known."""
+        return {}
+
     @abstractmethod
     def clean(self, folder: RunFolder, playbooks: Playbooks) -> list[str]:
         """Stop and remove whatever of the run is left; returns what could not be removed."""
@@ -185,16 +189,21 @@ def chosen(on: str) -> Backend:
     if on == "local":
         return Local()
     if on == "ec2":
-        raise PlaceError("--on ec2 runs nothing: not supported by this backend yet; microshard plan --on ec2 shows it")
+        raise PlaceError(
+            "--on ec2: hosts are made and removed by one command, microshard run; to work with them by hand let it "
+            "keep them: microshard run FILE --on ec2 --keep"
+        )
     return Hosts.at(Path(on))
 
 
 def of_run(folder: RunFolder) -> Backend:
     """The backend a run was made with. Raises PlaceError when its place is gone."""
+    from microshard.run.ec2_hosts import Ec2  # noqa: PLC0415 - it derives from Backend
     from microshard.run.hosts import Hosts  # noqa: PLC0415 - it derives from Backend
 
     try:
         known = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return Local()  # a run from before there were others
-    return Local() if known["backend"] == "local" else Hosts.recorded_as(known)
+    kinds = {"hosts": Hosts, "ec2": Ec2}
+    return kinds[known["backend"]].recorded_as(known) if known["backend"] in kinds else Local()

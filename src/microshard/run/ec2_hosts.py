@@ -21,7 +21,7 @@ from microshard.run.folder import RunFolder, write_json
 from microshard.run.hosts import Hosts, listing_of
 
 INVENTORY = "inventory.yml"  # in the run's folder; written by the role from what it has made
-FLEET = "fleet.json"  # in the run's folder: the variables of playbooks/provision.yml and deprovision.yml
+FLEET = "hosts/fleet.json"  # in the run's folder: the variables of playbooks/provision.yml and deprovision.yml
 
 # Words of EC2's state reasons for what happened.
 _INTERRUPTED = "Server.SpotInstanceTermination"
@@ -35,7 +35,7 @@ class Ec2(Hosts):
     region: str = DEFAULT_REGION
 
     @property
-    def where(self) -> str:
+    def where(self) -> str:  # type: ignore[override]  # an attribute where it never changes
         """As messages call it."""
         return f"EC2 {self.region}"
 

@@ -12,6 +12,7 @@ from microshard.definition.errors import Problem
 from microshard.plan.model import Plan
 from microshard.report import build, write
 from microshard.report.table import final
+from microshard.run.budget import Meter
 from microshard.run.folder import RunFolder
 from microshard.run.prepare import Prepared, write_run
 from microshard.run.progress import Progress, duration
@@ -28,16 +29,17 @@ def execute(ready: Prepared, runs: Path, console: Console) -> int:
     found = ready.backend.binaries(plan)
     folder = RunFolder.create(runs, plan.name)
     write_run(folder, ready, found)
-    _announce(plan, ready.loaded.warnings, folder, console)
+    announce(plan, ready.loaded.warnings, folder, console)
     with Progress(folder, plan, console) as progress:
         hours = ready.loaded.experiment.budget.max_hours
-        runner = Runner(folder, plan, found, progress, backend=ready.backend, max_hours=hours)
+        runner = Runner(folder, plan, found, progress, backend=ready.backend, meter=Meter(hours))
         outcome = runner.run()
-    _report(folder, outcome, console)
+    report(folder, outcome, console)
     return outcome.exit_code
 
 
-def _announce(plan: Plan, warnings: Sequence[Problem], folder: RunFolder, console: Console) -> None:
+def announce(plan: Plan, warnings: Sequence[Problem], folder: RunFolder, console: Console) -> None:
+    """What will be done, what is doubtful about it, and what differs from the experiment's lock."""
     console.print(f"[bold]{plan.title}[/bold]")
     console.print(
         f"{len(plan.points)} points × {plan.repetitions} repetitions, about {duration(plan.estimate_seconds)}, "
@@ -47,11 +49,14 @@ def _announce(plan: Plan, warnings: Sequence[Problem], folder: RunFolder, consol
     )
     for warning in (*map(str, warnings), *plan.warnings):
         console.print(f"[yellow]note:[/yellow] {warning}", highlight=False)
+    if not (folder / "lock.json").exists():
+        return  # hosts that are still to be made
     for change in json.loads((folder / "lock.json").read_text(encoding="utf-8")).get("differs_from_lock", []):
         console.print(f"[yellow]not as in the lock:[/yellow] {change}", highlight=False, soft_wrap=True)
 
 
-def _report(folder: RunFolder, outcome: Outcome, console: Console) -> None:
+def report(folder: RunFolder, outcome: Outcome, console: Console) -> None:
+    """Write the report and print how the run ended."""
     if outcome.done:
         console.print(final(build(folder.path), width=console.width))
         console.print(f"Report: {write(folder.path)}", soft_wrap=True, highlight=False)
@@ -59,7 +64,7 @@ def _report(folder: RunFolder, outcome: Outcome, console: Console) -> None:
     if outcome.unprepared:
         console.print(f"[red]not prepared:[/red] {outcome.unprepared}", highlight=False, soft_wrap=True)
     if outcome.over_budget:
-        console.print("[yellow]budget.max_hours was reached[/yellow]: the rest of the measurements was not taken")
+        console.print(f"[yellow]{outcome.over_budget}[/yellow]: the rest of the measurements was not taken")
     if outcome.stopped_by is not None:
         console.print(f"Stopped by signal {outcome.stopped_by}; everything that was started is stopped.")
     for point, connection in outcome.kept.items():

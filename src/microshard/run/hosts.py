@@ -70,7 +70,7 @@ class Hosts(Backend):
         """The hosts of an inventory, a file or a folder. Raises PlaceError."""
         if not path.exists():
             raise PlaceError(f"--on {path}: there is no such inventory; it is local, ec2 or the path of an inventory")
-        made = cls(path.absolute(), _listing(path.absolute()))
+        made = cls(path.absolute(), listing_of(path.absolute()))
         if not any(made.group(group) for group in GROUPS):
             raise PlaceError(
                 f"{path}: none of the groups {', '.join(GROUPS)} has a host; inventories/hosts.example shows one"
@@ -310,7 +310,8 @@ class Hosts(Backend):
         return list(json.loads((folder / RECORD).read_text(encoding="utf-8"))["used"])
 
 
-def _listing(path: Path) -> dict[str, Any]:
+def listing_of(path: Path) -> dict[str, Any]:
+    """An inventory as ansible-inventory lists it. Raises PlaceError."""
     root = project_root()
     done = subprocess.run(
         [str(Path(sys.executable).with_name("ansible-inventory")), "--inventory", str(path), "--list"],

@@ -30,7 +30,9 @@ def running(folder: RunFolder) -> list[Running]:
     The run's folder has a random name, and no other mongod's command line carries it: this is the identity
     check, and no signal is ever sent without it. The own process and its ancestors are left out.
     """
-    marks = tuple(f"{folder.path}/{name}/" for name in ("deployments", "points", "results", "telemetry", "tmp"))
+    marks = tuple(
+        f"{folder.path}/{name}/" for name in ("deployments", "points", "results", "telemetry", "tmp", "hosts")
+    )
     spared = _ancestors()
     found = []
     for entry in Path("/proc").iterdir():

@@ -1,4 +1,4 @@
-"""A whole run on EC2: fleet by fleet, hosts made, the same steps as elsewhere, hosts removed, and a look for leftovers."""
+"""A whole run on EC2: fleet by fleet, hosts made, the same steps as elsewhere, hosts removed, and a look back."""
 
 from __future__ import annotations
 
@@ -33,9 +33,7 @@ from microshard.run.progress import Progress
 from microshard.run.runner import Outcome, Runner, Stopped, signals
 
 
-def execute_on_ec2(
-    file: Path, scale: str | None, overrides: Mapping[str, Any], runs: Path, console: Console
-) -> int:
+def execute_on_ec2(file: Path, scale: str | None, overrides: Mapping[str, Any], runs: Path, console: Console) -> int:
     """Plan, make, run and remove. Returns the exit code.
 
     Raises MicroshardError for what keeps the run from starting at all; nothing is made then.
@@ -81,6 +79,9 @@ class _Run:
         with signals():
             try:
                 for number, fleet in enumerate(self.seen.view.fleets):
+                    self.outcome.over_budget = self.meter.spent()
+                    if self.outcome.over_budget:
+                        break
                     self.meter.reprice(fleet.cost.hourly_usd)
                     self._fleet(number, fleet)
                     self.meter.reprice(0.0)

@@ -29,6 +29,7 @@ from microshard.run.ansible import PlaybookError
 from microshard.run.answers import AnswerBook
 from microshard.run.backend import Backend, Local
 from microshard.run.binaries import Binaries
+from microshard.run.budget import Meter
 from microshard.run.folder import RunFolder, write_json
 from microshard.run.prepare import write_variables
 from microshard.telemetry import summary
@@ -69,12 +70,27 @@ class Outcome:
     kept: dict[str, str] = field(default_factory=dict)  # point → connection string; left running as asked
     left: list[str] = field(default_factory=list)  # what could not be removed
     stopped_by: int | None = None  # number of the signal
-    over_budget: bool = False
+    over_budget: str = ""  # which limit ended the run before its last step
     unprepared: str = ""  # why the hosts could not be prepared
     stages: dict[str, float] = field(default_factory=dict)  # seconds by stage
     seconds: float = 0.0  # of the whole run
     loading: float = 0.0  # seconds of it in load phases, their counting and checkpoint included
     measuring: float = 0.0  # seconds of it in warm_up and measure phases, warm-up queries included
+
+    def add(self, other: Outcome) -> None:
+        """Take over how a part of the run ended."""
+        self.done += other.done
+        self.failed |= other.failed
+        self.wrong |= other.wrong
+        self.kept |= other.kept
+        self.left += other.left
+        self.stopped_by = self.stopped_by if self.stopped_by is not None else other.stopped_by
+        self.over_budget = self.over_budget or other.over_budget
+        self.unprepared = self.unprepared or other.unprepared
+        for stage, seconds in other.stages.items():
+            self.stages[stage] = self.stages.get(stage, 0.0) + seconds
+        self.loading += other.loading
+        self.measuring += other.measuring
 
     @property
     def orchestration(self) -> float:
@@ -121,7 +137,8 @@ class Runner:
         listener: Listener,
         *,
         backend: Backend | None = None,
-        max_hours: float | None = None,
+        meter: Meter | None = None,
+        answers: AnswerBook | None = None,
     ) -> None:
         self.folder = folder
         self.plan = plan
@@ -130,12 +147,14 @@ class Runner:
         self.backend = backend or Local()
         self.playbooks = self.backend.playbooks(folder, listener.event, self.backend.limit(plan))
         self.outcome = Outcome()
-        self.answers = AnswerBook()
+        self.answers = answers or AnswerBook()
         self.environments = EnvironmentBook()
         self.documents: dict[str, dict[str, float]] = {}  # point → documents by shard, of its last load
         self.values: dict[tuple[str, str], list[float]] = {}  # point and phase → values of valid measurements
         self.deployed: set[str] = set()
-        self.deadline = None if max_hours is None else time.monotonic() + max_hours * 3600
+        self.meter = meter or Meter()
+        self.longest = 0.0  # seconds of the longest step so far
+        self.first_index = 0  # of the plan's first step among all steps of the run
 
     def run(self) -> Outcome:
         """Take every step, then tear down as the plan says. Never raises for what a point does wrong."""
@@ -149,9 +168,7 @@ class Runner:
                         self._skip(step)
                         continue
                     self._step(step)
-                    if self.deadline is not None and time.monotonic() > self.deadline:
-                        self.outcome.over_budget = True
-                        self.folder.journal.append(event="budget reached", step=step.index)
+                    if self._over_budget(step):
                         break
             except MicroshardError as error:
                 # Nothing can be measured on hosts that could not be prepared.
@@ -176,7 +193,21 @@ class Runner:
         )
         return self.outcome
 
+    def _over_budget(self, step: Step) -> bool:
+        """Whether the run ends here although there are more steps."""
+        self.outcome.over_budget = self.meter.spent(self.longest) if step is not self.plan.steps[-1] else ""
+        if self.outcome.over_budget:
+            self.folder.journal.append(event="budget reached", step=step.index, message=self.outcome.over_budget)
+        return bool(self.outcome.over_budget)
+
     def _step(self, step: Step) -> None:
+        began = time.monotonic()
+        try:
+            self._take(step)
+        finally:
+            self.longest = max(self.longest, time.monotonic() - began)
+
+    def _take(self, step: Step) -> None:
         point = self.plan.point(step.point)
         try:
             while True:
@@ -274,7 +305,7 @@ class Runner:
         result["step"] = step.name
         result["purpose"] = step.purpose
         result["repetition"], result["attempt"] = step.repetition, step.attempt
-        result["order"] = step.index
+        result["order"] = self.first_index + step.index
         result.setdefault("valid", True)
         for phase in result["phases"]:
             if phase["kind"] == "load":
@@ -321,9 +352,24 @@ class Runner:
         self.outcome.failed[point.id] = message
         self.folder.journal.append(event="point failed", step=step.index, point=point.id, message=message)
         self.listener.point_failed(point, message)
+        self._fail_with_lost_hosts(step)
         if self.plan.teardown == "always" and point.id in self.deployed:
             with contextlib.suppress(MicroshardError):
                 self.undeploy(point, step)
+
+    def _fail_with_lost_hosts(self, step: Step) -> None:
+        """Other points that need a host which is gone for good have failed as well; nobody waits for it again."""
+        try:
+            lost = self.backend.lost(self.folder)
+        except MicroshardError:
+            return
+        for other in self.plan.points:
+            gone = [f"{host.name}: {lost[host.name]}" for host in other.hosts if host.name in lost]
+            if gone and other.id not in self.outcome.failed:
+                message = "\n".join(gone)
+                self.outcome.failed[other.id] = message
+                self.folder.journal.append(event="point failed", step=step.index, point=other.id, message=message)
+                self.listener.point_failed(other, message)
 
     def _why(self, point: Point, error: MicroshardError) -> str:
         """What failed, and which processes and hosts of the point are gone."""

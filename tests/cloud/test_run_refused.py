@@ -1,0 +1,132 @@
+"""`microshard run --on ec2` where AWS says no: the reason by name, the right exit code, and nothing left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cloud.test_outlook import FILE
+
+from .command import Said, microshard
+from .fleets import Lab
+from .strict import Fault
+
+Run = Callable[..., Said]
+SIMPLE = FILE.replace("topology:\n", "topology:\n  kind: standalone\n").replace(
+    "  collections: [{namespace: vosa.mot_results, shard_key: {_id: hashed}}]\n", ""
+)
+SIMPLE = SIMPLE.replace("matrix: {topology.shards.count: [1, 4]}\n", "")
+SIMPLE = SIMPLE[: SIMPLE.index("    volumes:")] + SIMPLE[SIMPLE.index("  client_hosts:") :]
+
+
+@pytest.fixture
+def run(lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Run]:
+    def at(text: str = SIMPLE) -> Said:
+        (tmp_path / "x.yml").write_text(text)
+        return microshard(capsys, "run", tmp_path / "x.yml", "--on", "ec2", "--runs-dir", tmp_path / "runs")
+
+    yield at
+    assert lab.simulation.everything() == {}
+
+
+def test_without_credentials_nothing_is_begun(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    said = run()
+    assert (said.code, "NoCredentials" in said.err, "AWS_PROFILE" in said.err) == (4, True, True)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [("ExpiredToken", "log in again"), ("InvalidClientTokenId", "unknown or disabled")],
+)
+def test_credentials_that_are_refused(run: Run, lab: Lab, tmp_path: Path, code: str, words: str) -> None:
+    lab.simulation.inject(Fault("*", code, times=None))
+    said = run()
+    assert (said.code, words in said.err) == (4, True), said.err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_region_that_is_not_there(run: Run, tmp_path: Path) -> None:
+    said = run(SIMPLE.replace("us-east-1", "us-east-9"))
+    assert said.code == 4
+    assert "no region is named us-east-9; did you mean us-east-" in said.err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_quota_is_known_before_anything_is_made(run: Run, lab: Lab, tmp_path: Path) -> None:
+    lab.simulation.quota = 8
+    said = run()
+    assert said.code == 2
+    assert "24 vCPUs of Standard on demand instances are needed; the account's quota is 8" in said.err
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "fault", "words"),
+    [
+        (SIMPLE.replace("c5.2xlarge", "c5.9xlarg"), None, "InvalidInstanceType"),
+        (SIMPLE.replace("c5.2xlarge}", "c5.2xlarge, image: ami-0123456789abcdef0}"), None, "InvalidAMIID.NotFound"),
+        (SIMPLE, Fault("RunInstances", "InsufficientInstanceCapacity", times=None), "no capacity for shard_hosts"),
+        (SIMPLE, Fault("RunInstances", "VcpuLimitExceeded", skip=1, times=None), "Service Quotas"),
+    ],
+)
+def test_what_ec2_refuses_when_hosts_are_made_is_told_and_nothing_stays(
+    run: Run, lab: Lab, tmp_path: Path, text: str, fault: Fault | None, words: str
+) -> None:
+    if fault is not None:
+        lab.simulation.inject(fault)
+    said = run(text)
+    assert said.code == 4, said.out + said.err
+    assert words in said.out
+    assert "not prepared: no hosts on EC2" in said.out
+    (folder,) = (tmp_path / "runs").iterdir()
+    ledger = folder / "ledger.jsonl"
+    assert not ledger.exists() or '"state": "gone"' in ledger.read_text()
+
+
+def test_what_cannot_be_removed_is_an_exit_code_and_gc_removes_it(
+    lab: Lab, capsys: pytest.CaptureFixture[str], run: Run, tmp_path: Path
+) -> None:
+    lab.simulation.inject(Fault("RunInstances", "VcpuLimitExceeded", skip=1))
+    stubborn = lab.simulation.inject(Fault("DeleteVpc", "UnauthorizedOperation", times=None))
+    said = run()
+    assert said.code == 5
+    assert "left behind: EC2 us-east-1: vpc vpc-" in said.out
+    stubborn.times = 0
+    (folder,) = (tmp_path / "runs").iterdir()
+    marker = (folder / "run.json").read_text().replace(str(os.getpid()), "999999999")  # the run's process is gone
+    (folder / "run.json").write_text(marker)
+    assert (
+        f"{folder.name} (ec2 us-east-1): removed vpc" in microshard(capsys, "gc", "--runs-dir", tmp_path / "runs").out
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_controller_that_is_ended_while_hosts_are_made(
+    run: Run, lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path, number: signal.Signals
+) -> None:
+    slow = lab.simulation.inject(Fault("DescribeVolumes", delay=2.0, times=None))
+    (tmp_path / "x.yml").write_text(SIMPLE)
+    words = [str(Path(sys.executable).with_name("microshard")), "run", "x.yml", "--on", "ec2"]
+    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        deadline = time.monotonic() + 60
+        while "DescribeVolumes" not in lab.simulation.actions() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(number)
+        assert process.stdout is not None
+        said = process.stdout.read() if number == signal.SIGTERM else ""
+    slow.times = 0
+    if number == signal.SIGTERM:
+        assert process.returncode == 143, said
+    else:
+        assert lab.simulation.everything()
+        assert microshard(capsys, "gc", "--on", "ec2", "--runs-dir", tmp_path / "runs").code == 0
