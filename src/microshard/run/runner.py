@@ -82,6 +82,7 @@ class Outcome:
         self.done += other.done
         self.failed |= other.failed
         self.wrong |= other.wrong
+        self.invalid |= other.invalid
         self.kept |= other.kept
         self.left += other.left
         self.stopped_by = self.stopped_by if self.stopped_by is not None else other.stopped_by
@@ -246,7 +247,7 @@ class Runner:
         """Whether an invalid measurement is worth another attempt: every reason is a gate that may hold next time."""
         if point.id in self.outcome.wrong or step.attempt > int(point.gates.get("max_repeats", 0)):
             return False
-        if self.deadline is not None and time.monotonic() > self.deadline:
+        if self.meter.spent(self.longest):
             return False
         broken = [check for check in result.get("gates", []) if not check["held"]]
         return bool(broken) and all(check["repeatable"] for check in broken)

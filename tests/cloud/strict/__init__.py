@@ -11,6 +11,6 @@ os.environ.setdefault("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
 
 from .faults import Fault
 from .server import Simulation
-from .world import Timing
+from .world import Boots, Timing
 
-__all__ = ["Fault", "Simulation", "Timing"]
+__all__ = ["Boots", "Fault", "Simulation", "Timing"]

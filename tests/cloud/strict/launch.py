@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import secrets
@@ -98,6 +99,14 @@ def _complete(call: Call, region: Region, instance: Any) -> None:
             "ThreadsPerCore": int(call.get("CpuOptions.ThreadsPerCore")),
         }
     made = [instance.id]
+    boots = region.boots
+    address = boots.addresses.pop(0) if boots.addresses else ""
+    for interface in instance.nics.values() if address else ():
+        interface.private_ip_address = interface.public_ip = address
+        interface.private_ip_addresses[0]["PrivateIpAddress"] = address
+    if address:
+        key = region.backend.key_pairs[call.get("KeyName")].public_key
+        boots.boot(address, key, base64.b64decode(call.get("UserData")).decode())
     for interface in instance.nics.values():
         interface.delete_on_termination = True
         instance.security_groups = list({g.id: g for g in interface.group_set}.values())

@@ -22,7 +22,7 @@ from .launch import run_instances
 from .rules import refuse_deletion, zone_of
 from .visibility import note_made, refuse_hidden, without_hidden
 from .wire import Answer, ApiError, Call, error
-from .world import Timing, World
+from .world import Boots, Timing, World
 
 StartResponse = Callable[[str, list[tuple[str, str]]], Any]
 
@@ -34,6 +34,7 @@ class Simulation:
     timing: Timing = field(default_factory=Timing)
     quota: int | None = None  # vCPUs
     policy: set[str] | None = None  # permissions the caller has; None is all
+    boots: Boots = field(default_factory=Boots)
     faults: Faults = field(default_factory=Faults)
     calls: list[Call] = field(default_factory=list)  # as they came in, the refused ones too
     permissions: set[str] = field(default_factory=set)  # every permission a call has needed
@@ -43,13 +44,15 @@ class Simulation:
     _server: BaseWSGIServer | None = None
 
     def __post_init__(self) -> None:
-        self.world = World(self.timing)
+        self.world = World(self.timing, self.boots)
 
     @contextlib.contextmanager
-    def serving(self, port: int = 0) -> Iterator[Simulation]:
-        """Serve on loopback while the context is open."""
+    def serving(self, port: int = 0, listening: socket.socket | None = None) -> Iterator[Simulation]:
+        """Serve on loopback, or on a socket that listens already, while the context is open."""
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
-        self._server = make_server("127.0.0.1", port, self, threaded=True)
+        fd = None if listening is None else listening.fileno()
+        port = port if listening is None else int(listening.getsockname()[1])
+        self._server = make_server("127.0.0.1", port, self, threaded=True, fd=fd)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()

@@ -85,10 +85,23 @@ class Launch:
     reservation: str
 
 
+@dataclass(slots=True)
+class Boots:
+    """What becomes of an instance beside its entry in the account: machines that stand for it.
+
+    An instance gets the next of `addresses`, when there is one, and `boot` is told of it.
+    """
+
+    addresses: list[str] = field(default_factory=list)
+    boot: Callable[[str, str, str], None] = lambda _address, _key, _user_data: None
+    end: Callable[[str], None] = lambda _address: None
+
+
 class Region:
     """One region of the account."""
 
-    def __init__(self, name: str, timing: Timing) -> None:
+    def __init__(self, name: str, timing: Timing, boots: Boots) -> None:
+        self.boots = boots
         self.name = name
         self.timing = timing
         self.backend: Any = ec2_backends[ACCOUNT][name]
@@ -130,6 +143,7 @@ class Region:
     def _enter(self, instance: Instance, state: str) -> None:
         if state == "terminated":
             if instance.state != "terminated":
+                self.boots.end(str(instance.private_ip))
                 instance.terminate()
             for request in self.spot.values():
                 if request.instance == instance.id and request.state in {"open", "active"}:
@@ -176,6 +190,7 @@ class World:
     """All regions that have been spoken to."""
 
     timing: Timing = field(default_factory=Timing)
+    boots: Boots = field(default_factory=Boots)
     regions: dict[str, Region] = field(default_factory=dict)
 
     def region(self, name: str) -> Region:
@@ -183,7 +198,7 @@ class World:
         if name not in self.regions:
             if name not in ec2_backends[ACCOUNT].regions:
                 raise ApiError("AuthFailure", "AWS was not able to validate the provided access credentials", 401)
-            self.regions[name] = Region(name, self.timing)
+            self.regions[name] = Region(name, self.timing, self.boots)
         return self.regions[name]
 
     def reset(self) -> None:
