@@ -38,7 +38,7 @@ infrastructure:
   client_hosts: {instance_type: c5.large, image: debian-12}
 topology:
   kind: standalone
-  mongodb: {source: path, path: /opt/microshard-lab}
+  mongodb: {source: path, path: /opt/microshard-lab, version: "6.0"}
   storage: {cache: {policy: per_process_mb, value: 256}}
 workload:
   - load: {engine: insert, documents: 20000}

@@ -41,7 +41,6 @@ def _variables(fleet: Fleet, host: Host) -> dict[str, Any]:
         **python,
         "ansible_host": host.ssh_address,
         "ansible_user": host.user,
-        "ansible_become": True,
         "ansible_python_interpreter": "/usr/bin/python3",
         "ansible_ssh_private_key_file": fleet.key_file,
         "ansible_ssh_common_args": " ".join(f"-o {shlex.quote(f'{k}={v}')}" for k, v in options.items()),

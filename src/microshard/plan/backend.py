@@ -149,6 +149,17 @@ def _ec2(experiment: Experiment) -> Iterator[tuple[str, str]]:
             "topology.mongodb.source",
             "ec2 has no embedded mongos; take packages, tarball or path (a folder on the hosts)",
         )
+    if experiment.topology.mongodb.source == "path" and experiment.topology.mongodb.version is None:
+        yield "topology.mongodb.version", "ec2 needs it beside a path: the hosts cannot be asked before they are made"
+    yield from _everywhere(experiment)
+
+
+def not_on_hosts_yet(experiment: Experiment) -> Iterator[tuple[str, str]]:
+    """What no role does yet on hosts reached by SSH, and so on none that is made on EC2: it may be planned, not run."""
+    for here, group in _groups(experiment):
+        yield from _given_hosts(here, group)
+    several = experiment.infrastructure.client_hosts.count
+    yield from _named({"infrastructure.client_hosts.count": (several != 1, f"one host runs the client, not {several}")})
 
 
 def _local_volumes(here: str, group: HostGroup) -> Iterator[tuple[str, str]]:

@@ -17,6 +17,7 @@ from microshard.definition.infrastructure import Infrastructure
 from microshard.definition.load import Loaded, load
 from microshard.definition.matrix import PointDefinition, expand
 from microshard.plan import Inputs
+from microshard.plan.backend import not_on_hosts_yet
 from microshard.plan.build import point_names
 from microshard.plan.merge import merged
 from microshard.plan.model import Host, Plan
@@ -44,6 +45,13 @@ class Foreseen:
         errors = [b for b in self.view.limits if b.severity == "error"]
         if errors:
             raise DefinitionError([self._problem(b) for b in errors])
+
+    def refuse_not_yet(self) -> None:
+        """Raises DefinitionError for what can be planned and made, but is not used by any role on the hosts yet."""
+        problems = dict.fromkeys(p for d in self.definitions.values() for p in not_on_hosts_yet(d.experiment))
+        if problems:
+            at = Checker(self.loaded.source, self.loaded.data, self.loaded.source.spot)
+            raise DefinitionError([at.at_value(key_path(key), reason) for key, reason in problems])
 
     def planned(self, fleet: FleetOutlook, inputs: Inputs) -> Plan:
         """The plan of a fleet's points for hosts that are there. Raises DefinitionError."""

@@ -40,6 +40,7 @@ def execute_on_ec2(file: Path, scale: str | None, overrides: Mapping[str, Any], 
     """
     seen = foresee(file, scale=scale, overrides=overrides)
     seen.refuse_broken()
+    seen.refuse_not_yet()
     for region in dict.fromkeys(fleet.region for fleet in seen.view.fleets):
         Api(region).account()  # without a login nothing will work, and it is known before a folder is made
     cidrs = {fleet.name: address.controller_cidrs(fleet.infrastructure.ec2) for fleet in seen.view.fleets}

@@ -53,7 +53,7 @@ class Simulation:
         fd = None if listening is None else listening.fileno()
         port = port if listening is None else int(listening.getsockname()[1])
         self._server = make_server("127.0.0.1", port, self, threaded=True, fd=fd)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self.url = f"http://127.0.0.1:{port or self._server.server_port}"
         thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()
         try:
