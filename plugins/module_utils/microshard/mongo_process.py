@@ -313,6 +313,8 @@ class MongoProcess:
             answer = wire.hello(self.address, self.port, access=self.manner.access)
         except (OSError, ValueError) as error:
             return str(error) or type(error).__name__
+        if answer.get("isreplicaset"):
+            return ""  # no member of any set yet: a phase adds it later
         if self.replica_set and not answer.get("isWritablePrimary") and not answer.get("primary"):
             return f"replica set {self.replica_set} has no primary"
         return ""

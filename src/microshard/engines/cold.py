@@ -94,11 +94,11 @@ def _is_below(part: str, folder: Path) -> bool:
     return path == str(folder) or path.startswith(f"{folder}/")
 
 
-def stop(processes: Sequence[Running]) -> None:
-    """SIGTERM to all, then wait until all are gone. Raises PhaseError naming one that stays."""
+def stop(processes: Sequence[Running], number: signal.Signals = signal.SIGTERM) -> None:
+    """Signal all (SIGTERM), then wait until all are gone. Raises PhaseError naming one that stays."""
     for process in processes:
         if _start_ticks(process.pid) == process.started:
-            os.kill(process.pid, signal.SIGTERM)
+            os.kill(process.pid, number)
     deadline = time.monotonic() + STOP_SECONDS
     for process in processes:
         while _start_ticks(process.pid) == process.started:
@@ -114,23 +114,29 @@ def start(processes: Sequence[Running]) -> None:
 
     Raises PhaseError with the name of one that ends or is not ready in START_SECONDS.
     """
-    children: list[tuple[Running, subprocess.Popen[bytes]]] = []
-    for process in processes:
-        # A session of its own: it must outlive this engine and not hear the terminal's Ctrl-C.
-        child = subprocess.Popen(
-            [*_same_group(process), *process.command],
-            cwd=process.folder,
-            env=process.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        children.append((process, child))
+    children = [(process, _spawn(process)) for process in processes]
     deadline = time.monotonic() + START_SECONDS
     for process, child in children:
         _wait_ready(process, child, deadline)
-        _record_pid(process, child)
+        record_pid(process, child)
+
+
+def launch(process: Running) -> None:
+    """Start it again with its own command line, recorded in its pid file; whether it is ready is not waited for."""
+    record_pid(process, _spawn(process))
+
+
+def _spawn(process: Running) -> subprocess.Popen[bytes]:
+    # A session of its own: it must outlive this engine and not hear the terminal's Ctrl-C.
+    return subprocess.Popen(
+        [*_same_group(process), *process.command],
+        cwd=process.folder,
+        env=process.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 def _wait_ready(process: Running, child: subprocess.Popen[bytes], deadline: float) -> None:
@@ -158,7 +164,7 @@ def _takes_part(info: ProcessInfo) -> bool:
     return bool(hello["isWritablePrimary"] or hello.get("secondary"))
 
 
-def _record_pid(process: Running, child: subprocess.Popen[bytes]) -> None:
+def record_pid(process: Running, child: subprocess.Popen[bytes]) -> None:
     """The pid file must name the new process: whoever stops the point reads it. mongod may have written it itself."""
     path = Path(process.info.pid_path)
     try:

@@ -75,7 +75,7 @@ class ReplicaSetInfo:
     role: str
     endpoints: tuple[str, ...]  # of the members that belong to it from the start
     initial: bool  # False: a shard that a phase adds
-    later: tuple[str, ...] = ()  # endpoints of the members that a phase adds
+    later: tuple[Mapping[str, Any], ...] = ()  # members that a phase adds, as the plan describes them
 
     @property
     def connection(self) -> str:
@@ -197,9 +197,8 @@ def _process(data: Mapping[str, Any], reach: Callable[[str], str]) -> ProcessInf
 
 
 def _replica_set(data: Mapping[str, Any]) -> ReplicaSetInfo:
-    first, later = (
-        tuple(m["endpoint"] for m in data["members"] if m.get("initial", True) == initial) for initial in (True, False)
-    )
+    first = tuple(m["endpoint"] for m in data["members"] if m.get("initial", True))
+    later = tuple(m for m in data["members"] if not m.get("initial", True))
     return ReplicaSetInfo(data["name"], data["role"], first, data.get("initial", True), later)
 
 

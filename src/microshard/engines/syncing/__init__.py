@@ -1,0 +1,1 @@
+"""What the engine `initial_sync` reads from the syncing member, and how it interrupts it."""
