@@ -101,15 +101,22 @@ def _hosts(experiment: Experiment) -> Iterator[tuple[str, str]]:
         }
     )
     yield from _secured_elsewhere(experiment)
+    for number, step in enumerate(experiment.workload):
+        if getattr(step.phase, "cache", None) == "cold":
+            yield (
+                f"workload.{number}.{step.kind}.cache",
+                f"{_NOT_YET}: the client host cannot empty the caches of other hosts",
+            )
+    if topology.mongodb.source not in {"embedded", "path"}:
+        yield "topology.mongodb.source", f"{_NOT_YET}: hosts take embedded or path, not {topology.mongodb.source}"
     yield from _everywhere(experiment)
 
 
 def _given_hosts(here: str, group: HostGroup) -> Iterator[tuple[str, str]]:
-    for volume in ("data", "journal", "log"):
-        if getattr(group.volumes, volume) is not None:
-            yield f"{here}.volumes.{volume}", f"{_NOT_YET}: everything is kept below microshard_folder of the host"
-    for setting in ("readahead_sectors", "transparent_huge_pages", "swappiness"):
-        if getattr(group.kernel, setting) is not None:
+    for volume, _ in group.volumes.named():
+        yield f"{here}.volumes.{volume}", f"{_NOT_YET}: everything is kept below microshard_folder of the host"
+    for setting, field in Kernel.model_fields.items():
+        if getattr(group.kernel, setting) != field.get_default(call_default_factory=True):
             yield f"{here}.kernel.{setting}", f"{_NOT_YET}: the kernel stays as it is"
 
 

@@ -140,4 +140,5 @@ def _sentence(name: str, event: Event) -> str:
     host, message = str(event.get("host", "local")), str(event.get("message", ""))
     if event["status"] == "unreachable":
         return unreachable(host, message)
-    return f"{event.get('task', name)} ({host}): {lacking(message)}"
+    meaning = lacking(message)
+    return f"{host}: {meaning}" if meaning != message else f"{event.get('task', name)} ({host}): {message}"

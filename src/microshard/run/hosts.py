@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -278,6 +279,18 @@ class Hosts(Backend):
         except PlaybookError as error:
             told += str(error).splitlines()
         return seen
+
+    def ssh(self, host: str, *, terminal: bool) -> list[str]:
+        """The ssh command Ansible would use for a host, from the inventory's variables."""
+        words = ["ssh", *(["-t"] if terminal else ["-o", "BatchMode=yes"])]
+        key, port = self.variable(host, "ansible_ssh_private_key_file"), self.variable(host, "ansible_port")
+        user = self.variable(host, "ansible_user")
+        for name in ("ansible_ssh_common_args", "ansible_ssh_extra_args"):
+            words += shlex.split(str(self.variable(host, name) or ""))
+        words += ["-i", str(Path(key).expanduser())] if key else []
+        words += ["-p", str(port)] if port else []
+        address = str(self.variable(host, "ansible_host") or host)
+        return [*words, f"{user}@{address}" if user else address]
 
     def _run_variables(self, folder: RunFolder) -> Path:
         path = folder / "tmp" / "run.json"

@@ -39,7 +39,8 @@ _SSH = (
 )
 _TASK = (
     (
-        r"(?:/\S*python\S*|python3?): (?:No such file|not found|command not found)|No python interpreters found",
+        r"(?:/\S*python\S*|python3?): (?:No such file|not found|command not found)|No python interpreters found"
+        r"|module interpreter '\S+' was not found",
         "Python is missing on it: install python3 (3.9 or newer), or set ansible_python_interpreter",
     ),
     (

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ansible.module_utils.microshard.refused import Refused
 from ansible.module_utils.microshard.run_folder import require_below, require_run_folder, write_atomically
+
+_LOOK_EVERY = 2.0  # s between two looks at the hosts of the point
+_VANISHED = 15.0  # s without any answer; ssh gives up on a connection after the same time (ansible.cfg)
 
 ARGUMENTS = {
     "run_folder": {"type": "path", "required": True},
@@ -61,11 +67,52 @@ def _run(wanted: dict[str, Any]) -> tuple[int, str]:
     try:
         if wanted["pid_path"]:
             write_atomically(wanted["pid_path"], f"{engine.pid}\n")
-        words, _ = engine.communicate()
+        words = _await(engine, wanted["job"]["point"]["processes"])
     finally:
         if wanted["pid_path"] and os.path.exists(wanted["pid_path"]):
             os.unlink(wanted["pid_path"])
     return engine.returncode, words
+
+
+def _await(engine: subprocess.Popen[str], processes: list[dict[str, Any]]) -> str:
+    """What the engine said; Refused by host when one vanishes meanwhile.
+
+    A host that is cut off answers nothing, not even that a connection is gone: a query would wait for ever.
+    A process that died is another matter: its host refuses the connection.
+    """
+    doors: dict[str, tuple[str, int]] = {}
+    for process in processes:
+        if not str(process["address"]).startswith(("127.", "::1")):
+            doors.setdefault(str(process.get("host", "")), (process["address"], process["port"]))
+    answered = dict.fromkeys(doors, time.monotonic())
+    while True:
+        try:
+            return engine.communicate(timeout=_LOOK_EVERY)[0]
+        except subprocess.TimeoutExpired:
+            with ThreadPoolExecutor(len(doors) or 1) as pool:
+                there = dict(zip(doors, pool.map(_is_there, doors.values())))
+        now = time.monotonic()
+        answered.update({host: now for host, is_there in there.items() if is_there})
+        for host, last in answered.items():
+            if now - last > _VANISHED:
+                engine.terminate()
+                try:
+                    engine.communicate(timeout=5)
+                except subprocess.TimeoutExpired:
+                    engine.kill()
+                    engine.communicate()
+                raise Refused(f"{host} ({doors[host][0]}) has vanished: it answers nothing for {now - last:.0f} s")
+
+
+def _is_there(door: tuple[str, int]) -> bool:
+    """Whether a host answers at all; a refused connection is an answer."""
+    try:
+        socket.create_connection(door, timeout=2).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def _phases(path: str) -> list[dict[str, Any]]:

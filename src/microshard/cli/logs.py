@@ -1,0 +1,25 @@
+"""`microshard logs`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from microshard.cli.options import runs_option
+
+
+@click.command("logs")
+@click.argument("name")
+@click.option("-f", "--follow", is_flag=True, help="Go on showing what is added.")
+@click.option("-n", "--lines", default=20, show_default=True, help="How many of the last lines.")
+@click.option("--run", metavar="RUN", help="Which run; the newest that is up when left out.")
+@click.option("--point", metavar="POINT", help="Which of its deployed points, by id or label.")
+@runs_option
+def command(name: str, follow: bool, lines: int, run: str | None, point: str | None, runs: Path) -> None:
+    """Show the log of a process of a run, wherever it runs."""
+    from microshard.run.reachable import found, log
+
+    line = log(found(runs, run, point), name, follow=follow, lines=lines)
+    os.execvp(line[0], line)  # noqa: S606 - the terminal is handed over
