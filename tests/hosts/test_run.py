@@ -20,12 +20,12 @@ MICROSHARD = Path(sys.executable).with_name("microshard")
 
 
 def small(**changes: Any) -> dict[str, Any]:
-    base = definition(
-        infrastructure={"shard_hosts": {"count": 3}},
-        matrix={"topology.shards.count": [3]},
-        repetitions=1,
-        **changes,
-    )
+    given: dict[str, Any] = {
+        "infrastructure": {"shard_hosts": {"count": 3}},
+        "matrix": {"topology.shards.count": [3]},
+        "repetitions": 1,
+    }
+    base = definition(**{**given, **changes})
     base["topology"]["shards"] = {"members": 2}
     base["topology"]["storage"]["cache"]["value"] = 128
     return base
