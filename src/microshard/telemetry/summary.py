@@ -363,8 +363,17 @@ def read_folder(folder: Path) -> Telemetry:
     return found
 
 
+def _rung(hosts: Mapping[str, Sequence[Record]], started: float, ended: float) -> dict[str, Any]:
+    """CPU of all hosts (shares) and of every process on them (cores) during a rung."""
+    over = _over_hosts({name: host_summary(records, started, ended) for name, records in hosts.items()})
+    return {
+        "cpu": over["cpu"],
+        "processes": {name: process["cpu_mean"] for name, process in over["processes"].items()},
+    }
+
+
 def attach(result: dict[str, Any], telemetry: Telemetry) -> None:
-    """Put `telemetry` beside each phase of a result.
+    """Put `telemetry` beside each phase of a result, and CPU beside each rung of a ladder.
 
     `environment` of the result is what each host said of its kernel and settings, `versions` what the mongods said;
     `telemetry.problems` of a phase tells what was wrong with the files. Without any record the result stays as it is.
@@ -391,3 +400,6 @@ def attach(result: dict[str, Any], telemetry: Telemetry) -> None:
         ]
         summary["problems"] = [*telemetry.problems, *missed]
         phase["telemetry"] = summary
+        for rung in phase.get("rungs", []):
+            if rung.get("started") and rung.get("ended"):
+                rung["telemetry"] = _rounded(_rung(telemetry.hosts, float(rung["started"]), float(rung["ended"])))

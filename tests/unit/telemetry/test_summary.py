@@ -170,6 +170,16 @@ def test_telemetry_is_put_beside_each_phase(tmp_path: Path) -> None:
     assert "telemetry" not in broken
 
 
+def test_the_cpu_of_each_process_is_put_beside_each_rung(tmp_path: Path) -> None:
+    write(tmp_path / "host-local.jsonl", *(host_record(float(t)) for t in range(100, 121)))
+    rungs: list[dict[str, Any]] = [{"threads": 1, "started": 101.0, "ended": 104.0}, {"threads": 2}]
+    result = {"phases": [{"name": "measure", "started": 100.0, "ended": 110.0, "rungs": rungs}]}
+    summary.attach(result, summary.read_folder(tmp_path))
+    assert rungs[0]["telemetry"]["processes"]["shard01"] == 0.8
+    assert rungs[0]["telemetry"]["cpu"]["user"] == 0.5
+    assert "telemetry" not in rungs[1]
+
+
 def test_a_folder_without_telemetry_leaves_the_result_alone(tmp_path: Path) -> None:
     result: dict[str, Any] = {"phases": [{"name": "load", "started": 1.0, "ended": 2.0}]}
     summary.attach(result, summary.read_folder(tmp_path / "none"))
