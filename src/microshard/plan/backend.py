@@ -126,7 +126,7 @@ def _local_hosts(here: str, group: HostGroup) -> Iterator[tuple[str, str]]:
     yield from _local_volumes(here, group)
     for setting in Kernel.model_fields:
         value = getattr(group.kernel, setting)
-        if (value in {None, False} and setting not in {"time_sync", "smt"}) or value is None:
+        if value is None or (setting == "production_notes" and not value):
             continue
         if setting != "readahead_sectors":
             yield f"{here}.kernel.{setting}", f"{_NOT_YET}: local leaves the kernel as it is"

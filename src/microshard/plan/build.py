@@ -20,7 +20,7 @@ from microshard.plan.numa import refusals as unbindable
 from microshard.plan.order import steps
 from microshard.plan.placement import GROUPS, Places, places, remarks, shortages, uneven
 from microshard.plan.topology import deploy, ports_needed
-from microshard.plan.volumes import emulated, too_small
+from microshard.plan.volumes import emulated, machines, too_small
 
 FIRST_PORT = 27100  # the first port tried for base_port: auto, clear of a MongoDB of the user's own at 27017
 _RESERVED_MEMORY = (
@@ -210,6 +210,7 @@ def _point(name: str, definition: PointDefinition, there: Places, first_port: in
         load_seconds=needs.load_seconds,
         measure_seconds=needs.measure_seconds,
         zones=deployment.zones,
+        machines=machines(experiment) if inputs.backend != "local" else {},
         volumes=emulated(experiment, name),
         gates=_gates(experiment, deployment.replica_sets),
         security=topology.security.model_dump(),

@@ -200,6 +200,8 @@ class Point:
     numa: dict[str, dict[str, Any]] = field(default_factory=dict)  # host → policy, nodes, reserved_cores, if any
     caches: tuple[CacheBudget, ...] = ()  # one a host that bears data
     needs: dict[str, HostNeeds] = field(default_factory=dict)  # host → its part of disk_bytes and memory_mib
+    # Group → volumes and kernel of its hosts, as in the definition; empty on local, where no host is prepared.
+    machines: dict[str, Any] = field(default_factory=dict)
     volumes: tuple[EmulatedVolume, ...] = ()  # none where the files lie on what the machine has
     gates: dict[str, Any] = field(default_factory=dict)  # limits by name, None: not checked; all of "auto" decided
 

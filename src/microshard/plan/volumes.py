@@ -1,9 +1,23 @@
-"""The emulated volumes of a point, on the local backend."""
+"""What the hosts of a point are to be: volumes and kernel, or on one machine emulated volumes."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from microshard.definition.experiment import Experiment
 from microshard.plan.model import EmulatedVolume, Point
+from microshard.plan.placement import GROUPS
+
+
+def machines(experiment: Experiment) -> dict[str, dict[str, Any]]:
+    """Group → volumes and kernel settings of its hosts with every default explicit, for the roles that prepare them."""
+    infrastructure = experiment.infrastructure
+    groups = {name: getattr(infrastructure, name) for name in GROUPS}
+    return {
+        name: {"volumes": group.volumes.model_dump(), "kernel": group.kernel.model_dump()}
+        for name, group in groups.items()
+        if group is not None
+    }
 
 
 def emulated(experiment: Experiment, point: str) -> tuple[EmulatedVolume, ...]:

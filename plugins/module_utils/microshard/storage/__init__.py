@@ -1,0 +1,1 @@
+"""Volumes of a host: devices, filesystems, arrays, mounts, readahead."""

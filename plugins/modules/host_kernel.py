@@ -1,0 +1,75 @@
+#!/usr/bin/python
+"""Brings the kernel settings of a host to a state."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: host_kernel
+short_description: Kernel settings of a database host, set, kept over a reboot, read back, and put back
+description:
+  - Sets sysctls, transparent huge pages, CPU governor, SMT, limits and time service; each value is read back.
+  - Keeps them over a reboot by C(/etc/sysctl.d/90-microshard.conf), the unit C(microshard-kernel.service) and
+    C(/etc/security/limits.d/90-microshard.conf).
+  - With C(production_notes) every setting without a value gets what the MongoDB manual recommends for the version.
+  - Remembers what each setting was before it was changed for the first time; O(state=absent) puts that back.
+  - A setting the host does not have fails the module when the experiment asks for it, before anything is changed; one
+    that is only recommended is passed over.
+options:
+  settings:
+    description: The settings, as in infrastructure.GROUP.kernel of an experiment; null leaves one as it is.
+    type: dict
+    required: true
+  version:
+    description: Version of MongoDB.
+    type: str
+    required: true
+  user:
+    description: The user whose limits are set.
+    type: str
+    default: root
+  state_folder:
+    description: Folder on the host where it is kept what the settings were before.
+    type: path
+    default: /var/lib/microshard
+  state:
+    description: Whether the settings are as asked for, or as they were before.
+    type: str
+    choices: [present, absent]
+    default: present
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: The kernel is as the production notes recommend, swappiness as the experiment says
+  host_kernel:
+    version: 7.0.14
+    settings: {production_notes: true, swappiness: 10}
+"""
+
+RETURN = r"""
+did:
+  description: What was changed, or would be.
+  returned: success
+  type: list
+  elements: str
+kernel:
+  description: C(is) has all settings as read back, C(asked) what was asked for with its source, C(before) what was.
+  returned: state is present
+  type: dict
+"""
+
+from ansible.module_utils.microshard.act import as_module
+from ansible.module_utils.microshard.acts import host_kernel
+
+
+def main() -> None:
+    """Entry point."""
+    as_module(host_kernel)
+
+
+if __name__ == "__main__":
+    main()
