@@ -113,11 +113,14 @@ def _hosts(experiment: Experiment) -> Iterator[tuple[str, str]]:
 
 
 def _given_hosts(here: str, group: HostGroup) -> Iterator[tuple[str, str]]:
-    for volume, _ in group.volumes.named():
-        yield f"{here}.volumes.{volume}", f"{_NOT_YET}: everything is kept below microshard_folder of the host"
-    for setting, field in Kernel.model_fields.items():
-        if getattr(group.kernel, setting) != field.get_default(call_default_factory=True):
-            yield f"{here}.kernel.{setting}", f"{_NOT_YET}: the kernel stays as it is"
+    for name, volume in group.volumes.named():
+        key = f"{here}.volumes.{name}"
+        if name != "data":
+            yield key, f"{_NOT_YET}: the processes keep all their files below microshard_folder, the data volume"
+        elif volume.type not in {"existing", "instance_store"}:
+            yield f"{key}.type", f"hosts you have have volumes of type existing or instance_store, not {volume.type}"
+        elif volume.policy == "per_shard":
+            yield f"{key}.policy", f"{_NOT_YET}: all processes of a host are on one filesystem"
 
 
 def _local_hosts(here: str, group: HostGroup) -> Iterator[tuple[str, str]]:

@@ -5,7 +5,6 @@
 
 Needs nothing but Python's standard library (3.9 or newer) and Linux. FILE of --processes is a JSON list of
 {"name", "pid_path", "db_path"}; it and the pid files are read again when they change, so processes may come later.
-Which disks hold the data, the journals and the logs is found by asking where the files of the processes are.
 Children of a process without db_path (a router in front of its own mongod) are reported as NAME/router. The process
 in --client-pid-file is reported as "client", with all its descendants added. The first record says what the host is
 ("environment"), every fifth how large the dbPaths are, on which devices, and how fast those may be. Ends on SIGTERM;
@@ -297,19 +296,6 @@ class Allowance:
         return nanoseconds or microseconds * 1000
 
 
-def volumes_of(entries: list[dict[str, Any]]) -> dict[str, list[str]]:
-    """The disks that hold data, journals and logs of these processes."""
-    found: dict[str, set[str]] = {}
-    for entry in entries:
-        folder, data = os.path.dirname(entry["pid_path"]), entry.get("db_path")  # noqa: PTH120 - beside os.stat
-        places = {"data": data, "journal": data and f"{data}/journal", "log": data and f"{folder}/mongod.log"}
-        for kind, path in places.items():
-            device = device_of(path) if path else None
-            if device:
-                found.setdefault(kind, set()).add(device[0])
-    return {kind: sorted(disks) for kind, disks in sorted(found.items())}
-
-
 class Listing:
     """The list of processes in a file, read again when the file changes."""
 
@@ -390,7 +376,6 @@ class Sampler:
         if self._records == 0:
             record["environment"] = environment(list(paths.values()))
         if self._records % DB_PATH_EVERY == 0:
-            record["volumes"] = volumes_of(self._listing.entries())
             record["db_path_bytes"] = {name: allocated_bytes(path) for name, path in paths.items()}
             record["devices"] = self._devices(paths)
         self._records += 1

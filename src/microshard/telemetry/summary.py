@@ -141,15 +141,6 @@ def disk_figures(parts: Sequence[Part]) -> dict[str, dict[str, float]]:
     return found
 
 
-def volumes_at(records: Sequence[Record], when: float) -> dict[str, list[str]]:
-    """The disks that hold data, journal and log, in the record nearest to a time (they are in every fifth)."""
-    known = [record for record in records if record.get("volumes")]
-    if not known:
-        return {}
-    nearest = min(known, key=lambda record: abs(float(record["t"]) - when))
-    return {str(kind): [str(disk) for disk in disks] for kind, disks in nearest["volumes"].items()}
-
-
 def _means(parts: Sequence[Part], key: str) -> dict[str, float]:
     """The mean of each number below `key`."""
     means = {name: _mean(parts, key, name) for name in _names(parts, key)}
@@ -195,7 +186,6 @@ def host_summary(records: Sequence[Record], started: float, ended: float, *, who
         "disk": disk_figures(parts),
         "net": net_figures(parts),
         "db_path_bytes": db_path_at(records, ended),
-        "volumes": volumes_at(records, ended),
         "devices": devices(records),
         "stall": _means(parts, "stall"),
         "vm": _means(parts, "vm"),
@@ -285,15 +275,13 @@ def _over_hosts(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     covered = {name: host for name, host in hosts.items() if host["records"]}
     cores = sum(host["cores"] for host in covered.values())
     many = len(covered) > 1
-    names = ("cpu", "processes", "disk", "net", "db_path_bytes", "volumes", "devices")
+    names = ("cpu", "processes", "disk", "net", "db_path_bytes", "devices")
     merged: dict[str, Any] = {name: {} for name in names}
     for name, host in covered.items():
         for kind, share in host["cpu"].items():
             merged["cpu"][kind] = merged["cpu"].get(kind, 0.0) + share * (host["cores"] / cores if cores else 0.0)
         merged["processes"].update(host["processes"])
         merged["db_path_bytes"].update(host["db_path_bytes"])
-        for kind, disks in host["volumes"].items():
-            merged["volumes"].setdefault(kind, []).extend(f"{name}:{disk}" if many else disk for disk in disks)
         for process, places in host["devices"].items():
             merged["devices"][process] = {
                 kind: place | ({"device": f"{name}:{place['device']}"} if many else {})
@@ -312,7 +300,7 @@ def summarise(
     *,
     whole: bool = False,
 ) -> dict[str, Any]:
-    """The telemetry of a window: cpu, processes, disk, net, db_path_bytes, volumes, servers, server_sums and hosts.
+    """The telemetry of a window: cpu, processes, disk, net, db_path_bytes, devices, servers, server_sums and hosts.
 
     `hosts` has per host how many records cover the window; with 0 the window was missed. `whole` takes only the
     records of hosts that lie in the window altogether: levels that nothing before or after it dilutes.

@@ -37,7 +37,9 @@ def test_a_run_reads_from_its_emulated_volume_and_leaves_nothing_of_it(cli):
     data, journal = (volume["device"].removeprefix("/dev/") for volume in volumes)
     assert [v["limits"]["riops"] for v in volumes] == [2000, 2000]
     (measure,) = [p for p in cli.results()["p01/r1"]["phases"] if p["kind"] == "measure"]
-    assert measure["telemetry"]["volumes"] == {"data": [data], "journal": [journal], "log": [data]}
+    shard = measure["telemetry"]["devices"]["shard01"]
+    assert (shard["data"]["device"], shard["journal"]["device"]) == (data, journal)
+    assert shard["data"]["limits"]["r_ios"] == 2000
     assert measure["telemetry"]["disk"][data]["r_ios_mean"] > 0
     made = [record for record in folder.ledger.records() if record["kind"] == "volume"]
     assert [record["name"] for record in made] == ["data", "journal"]
