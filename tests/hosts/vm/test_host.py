@@ -1,0 +1,156 @@
+"""Volumes and kernel of a real machine, before and after a reboot. The tests build on one another, in this order."""
+
+import json
+
+import pytest
+
+from tests.hosts.vm.machine import Disk, lacking, machine
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+
+DISKS = [
+    Disk("data1", "vol0data1", iops=2000),
+    Disk("data2", "vol0data2", iops=2000),
+    Disk("journal", "vol0journal"),
+    Disk("log", "vol0log", gib=1),
+]
+VOLUME = {"type": "existing", "size_gib": 2, "filesystem": "xfs", "lazy_init": False, "policy": "single", "count": 1}
+LOG = {**VOLUME, "size_gib": 1, "filesystem": "ext4"}
+
+
+@pytest.fixture(scope="module")
+def vm(tmp_path_factory):
+    missing = lacking()
+    if missing:
+        pytest.skip(missing)
+    with machine(tmp_path_factory.mktemp("vm"), DISKS) as made:
+        yield made
+
+
+def variables(vm, **log):
+    """Data on RAID 0 over two devices, journal and log on their own; the kernel as the production notes say."""
+    volumes = {"data": {**VOLUME, "policy": "raid0", "count": 2}, "journal": VOLUME, "log": LOG | log}
+    kernel = {"production_notes": True, "readahead_sectors": 32, "swappiness": 10, "dirty_ratio": 30}
+    version = {"version": "6.0.5", "mongod": "/usr/bin/mongod", "mongos": "", "embedded": True}
+    return {
+        "microshard_run": {"id": "x", "folder": str(vm.folder / "run"), "bin": version},
+        "microshard_point": {"id": "p01", "machines": {"shard_hosts": {"volumes": volumes, "kernel": kernel}}},
+        # EBS volumes are known by their ids, with a dash; NVMe devices carry them without.
+        "microshard_volumes": [
+            {"purpose": "data", "serial": "vol-0data1"},
+            {"purpose": "data", "serial": "vol-0data2"},
+            {"purpose": "journal", "serial": "vol0journal"},
+            {"purpose": "log", "device": "/dev/disk/by-id/virtio-vol0log"},
+        ],
+    }
+
+
+def settings(vm):
+    """What the kernel has, by name."""
+    names = "vm.swappiness vm.dirty_ratio vm.max_map_count vm.zone_reclaim_mode net.ipv4.tcp_keepalive_time"
+    found = dict(line.split(" = ") for line in vm.ssh(f"sysctl {names}").splitlines())
+    for name in ("enabled", "defrag"):
+        text = vm.ssh(f"cat /sys/kernel/mm/transparent_hugepage/{name}")
+        found[f"huge pages {name}"] = text[text.index("[") + 1 : text.index("]")]
+    return found
+
+
+def readahead(vm):
+    """Sectors by mount point."""
+    mounts = ("data", "journal", "log")
+    return {m: int(vm.ssh(f"blockdev --getra $(findmnt -no SOURCE /srv/microshard/{m})")) for m in mounts}
+
+
+WANTED = {
+    "vm.swappiness": "10",
+    "vm.dirty_ratio": "30",
+    "vm.max_map_count": "128000",
+    "vm.zone_reclaim_mode": "0",
+    "net.ipv4.tcp_keepalive_time": "120",
+    "huge pages enabled": "never",
+    "huge pages defrag": "never",
+}
+USER = "host_kernel_user=mongod"
+before: dict[str, str] = {}
+
+
+def is_as_wanted(vm):
+    """Volumes, readahead and kernel, as the machine itself shows them."""
+    assert settings(vm) == WANTED
+    assert readahead(vm) == {"data": 32, "journal": 32, "log": 32}
+    mounts = vm.ssh("findmnt -rno TARGET,FSTYPE,OPTIONS,LABEL --real | grep /srv/microshard | sort").splitlines()
+    found = [line.split() for line in mounts]
+    assert [(m[0], m[1], m[3]) for m in found] == [
+        ("/srv/microshard/data", "xfs", "ms-data"),
+        ("/srv/microshard/journal", "xfs", "ms-journal"),
+        ("/srv/microshard/log", "ext4", "ms-log"),
+    ]
+    assert all("noatime" in m[2].split(",") for m in found)
+    assert "raid0" in vm.ssh("cat /proc/mdstat")
+    limits = vm.ssh("su --login mongod --shell /bin/sh --command 'ulimit -n; ulimit -u'").split()
+    assert limits == ["64000", "64000"]
+    assert vm.ssh("systemctl is-active chrony") == "active"
+
+
+def test_it_has_two_numa_nodes_and_its_disks_their_serial_numbers(vm):
+    assert "available: 2 nodes (0-1)" in vm.ssh("numactl --hardware")
+    assert vm.ssh("lsblk --nodeps --noheadings --output SERIAL | sort").split() == [
+        "root",
+        "vol0data1",
+        "vol0data2",
+        "vol0journal",
+        "vol0log",
+    ]
+
+
+def test_a_foreign_filesystem_is_told_and_nothing_is_formatted(vm):
+    vm.ssh("mkfs.ext4 -q -L precious /dev/disk/by-id/virtio-vol0log && systemctl stop chrony")
+    before.update(settings(vm))
+    played = vm.play("prepare", variables(vm), "--tags", "storage")
+    assert played.code != 0
+    assert "vol0log" in played.output
+    assert "carries ext4 'precious', which is not microshard's" in played.output
+    assert "name its serial number in overwrite (vol0log)" in played.output
+    assert vm.ssh("wipefs --no-act --noheadings /dev/disk/by-id/virtio-vol0data1") == ""
+    assert vm.ssh("wipefs --no-act --noheadings --output LABEL /dev/disk/by-id/virtio-vol0log") == "precious"
+
+
+def test_volumes_and_kernel_are_as_asked_for(vm):
+    played = vm.play("prepare", variables(vm, overwrite=["vol0log"]), "--tags", "storage,kernel", "-e", USER)
+    assert played.code == 0, played.output
+    assert played.changed == 4  # volumes, settings, and the record of each
+    is_as_wanted(vm)
+    vm.ssh("echo kept > /srv/microshard/data/file")
+    volumes = json.loads((vm.folder / "run/hosts/vm/storage.json").read_text())
+    assert [(v["name"], v["readahead_sectors"], v["readahead_kib"]) for v in volumes] == [
+        ("data", 32, 16),
+        ("journal", 32, 16),
+        ("log", 32, 16),
+    ]
+    assert volumes[0]["raid"] == {"level": 0, "chunk_kib": 256}
+    kernel = json.loads((vm.folder / "run/hosts/vm/kernel.json").read_text())
+    assert kernel["numa"]
+    assert kernel["is"]["transparent_huge_pages"] == "never"
+    assert kernel["asked"]["swappiness"] == {"value": "10", "source": "asked for by the experiment"}
+    assert kernel["asked"]["zone_reclaim_mode"]["source"].startswith("Production Notes")
+    assert kernel["before"]["swappiness"] == before["vm.swappiness"]
+
+
+def test_all_of_it_holds_after_a_reboot_and_a_second_run_changes_nothing(vm):
+    vm.reboot()
+    is_as_wanted(vm)
+    assert vm.ssh("cat /srv/microshard/data/file") == "kept"
+    played = vm.play("prepare", variables(vm), "--tags", "storage,kernel", "-e", USER, "--diff")
+    assert played.code == 0, played.output
+    assert played.changed == 0, played.output
+
+
+def test_at_the_end_the_machine_is_as_it_was_and_the_data_is_still_there(vm):
+    played = vm.play("restore", variables(vm), "-e", USER)
+    assert played.code == 0, played.output
+    assert settings(vm) == before
+    assert vm.ssh("findmnt -rno TARGET | grep -c /srv/microshard || true") == "0"
+    files = "/etc/sysctl.d/90-microshard.conf /etc/security/limits.d/90-microshard.conf"
+    files += " /etc/systemd/system/microshard-kernel.service /etc/udev/rules.d/99-microshard-readahead.rules"
+    assert vm.ssh(f"ls {files} 2>/dev/null | wc -l; grep -c microshard /etc/fstab || true").split() == ["0", "0"]
+    assert "linux_raid_member" in vm.ssh("wipefs --no-act --noheadings /dev/disk/by-id/virtio-vol0data1")
