@@ -30,7 +30,7 @@ options:
   state_folder:
     description: Folder on the host where it is kept what the settings were before.
     type: path
-    default: /var/lib/microshard
+    default: /etc/microshard
   state:
     description: Whether the settings are as asked for, or as they were before.
     type: str

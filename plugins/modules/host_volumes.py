@@ -25,6 +25,10 @@ options:
     type: list
     elements: dict
     default: []
+  mounts:
+    description: Mount points by volume, where they are not below O(root).
+    type: dict
+    default: {}
   root:
     description: Folder with the mount points.
     type: path
@@ -37,9 +41,9 @@ options:
     type: str
     default: root
   group:
-    description: Group of the mount points.
+    description: Group of the mount points; the owner's own when it is empty.
     type: str
-    default: root
+    default: ""
   mode:
     description: Mode of the mount points, octal.
     type: str
@@ -47,7 +51,7 @@ options:
   state_folder:
     description: Folder on the host where it is kept what the readahead was before.
     type: path
-    default: /var/lib/microshard
+    default: /etc/microshard
   state:
     description: Whether the volumes are there or unmounted.
     type: str

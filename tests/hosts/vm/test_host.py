@@ -15,6 +15,7 @@ DISKS = [
     Disk("log", "vol0log", gib=1),
 ]
 VOLUME = {"type": "existing", "size_gib": 2, "filesystem": "xfs", "lazy_init": False, "policy": "single", "count": 1}
+MOUNTS = {"journal": "/srv/microshard/journal", "log": "/srv/microshard/log", "data": "/var/lib/microshard"}
 LOG = {**VOLUME, "size_gib": 1, "filesystem": "ext4"}
 
 
@@ -57,8 +58,7 @@ def settings(vm):
 
 def readahead(vm):
     """Sectors by mount point."""
-    mounts = ("data", "journal", "log")
-    return {m: int(vm.ssh(f"blockdev --getra $(findmnt -no SOURCE /srv/microshard/{m})")) for m in mounts}
+    return {name: int(vm.ssh(f"blockdev --getra $(findmnt -no SOURCE {mount})")) for name, mount in MOUNTS.items()}
 
 
 WANTED = {
@@ -78,12 +78,12 @@ def is_as_wanted(vm):
     """Volumes, readahead and kernel, as the machine itself shows them."""
     assert settings(vm) == WANTED
     assert readahead(vm) == {"data": 32, "journal": 32, "log": 32}
-    mounts = vm.ssh("findmnt -rno TARGET,FSTYPE,OPTIONS,LABEL --real | grep /srv/microshard | sort").splitlines()
+    mounts = vm.ssh("findmnt -rno TARGET,FSTYPE,OPTIONS,LABEL --real | grep microshard | sort").splitlines()
     found = [line.split() for line in mounts]
     assert [(m[0], m[1], m[3]) for m in found] == [
-        ("/srv/microshard/data", "xfs", "ms-data"),
         ("/srv/microshard/journal", "xfs", "ms-journal"),
         ("/srv/microshard/log", "ext4", "ms-log"),
+        ("/var/lib/microshard", "xfs", "ms-data"),
     ]
     assert all("noatime" in m[2].split(",") for m in found)
     assert "raid0" in vm.ssh("cat /proc/mdstat")
@@ -120,7 +120,7 @@ def test_volumes_and_kernel_are_as_asked_for(vm):
     assert played.code == 0, played.output
     assert played.changed == 4  # volumes, settings, and the record of each
     is_as_wanted(vm)
-    vm.ssh("echo kept > /srv/microshard/data/file")
+    vm.ssh("echo kept > /var/lib/microshard/file")
     volumes = json.loads((vm.folder / "run/hosts/vm/storage.json").read_text())
     assert [(v["name"], v["readahead_sectors"], v["readahead_kib"]) for v in volumes] == [
         ("data", 32, 16),
@@ -139,7 +139,7 @@ def test_volumes_and_kernel_are_as_asked_for(vm):
 def test_all_of_it_holds_after_a_reboot_and_a_second_run_changes_nothing(vm):
     vm.reboot()
     is_as_wanted(vm)
-    assert vm.ssh("cat /srv/microshard/data/file") == "kept"
+    assert vm.ssh("cat /var/lib/microshard/file") == "kept"
     played = vm.play("prepare", variables(vm), "--tags", "storage,kernel", "-e", USER, "--diff")
     assert played.code == 0, played.output
     assert played.changed == 0, played.output
@@ -149,7 +149,7 @@ def test_at_the_end_the_machine_is_as_it_was_and_the_data_is_still_there(vm):
     played = vm.play("restore", variables(vm), "-e", USER)
     assert played.code == 0, played.output
     assert settings(vm) == before
-    assert vm.ssh("findmnt -rno TARGET | grep -c /srv/microshard || true") == "0"
+    assert vm.ssh("findmnt -rno TARGET | grep -c microshard || true") == "0"
     files = "/etc/sysctl.d/90-microshard.conf /etc/security/limits.d/90-microshard.conf"
     files += " /etc/systemd/system/microshard-kernel.service /etc/udev/rules.d/99-microshard-readahead.rules"
     assert vm.ssh(f"ls {files} 2>/dev/null | wc -l; grep -c microshard /etc/fstab || true").split() == ["0", "0"]

@@ -103,6 +103,12 @@ def test_a_member_that_does_not_serve_is_background_work_unless_allowed() -> Non
     assert broken(seen, initial_sync="allow") == []
 
 
+def test_a_restart_that_makes_the_cache_cold_is_no_background_work() -> None:
+    seen = phase(telemetry=telemetry(states=["other", "primary"]))
+    assert broken({**seen, "notes": {"cache": "cold: mongods restarted, page cache dropped"}}) == []
+    assert broken({**seen, "notes": {"cache": "cold: page cache dropped"}}) != []
+
+
 def test_drift_is_against_the_median_of_the_first_point() -> None:
     def drift(value: float) -> list[bool]:
         result = {"phases": [phase(metric={"value": value})]}

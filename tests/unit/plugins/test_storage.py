@@ -123,10 +123,11 @@ def test_volumes_are_made_kept_and_taken_away(loop, tmp_path, monkeypatch):
     wanted = {
         "volumes": {"data": definition(loop), "journal": None},
         "known": [],
+        "mounts": {},
         "root": str(tmp_path / "srv"),
         "readahead_sectors": 32,
         "owner": "root",
-        "group": "root",
+        "group": "",
         "mode": "0750",
         "state_folder": str(tmp_path / "state"),
         "state": "present",

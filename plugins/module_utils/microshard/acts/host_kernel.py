@@ -16,7 +16,7 @@ ARGUMENTS = {
     "settings": {"type": "dict", "required": True},
     "version": {"type": "str", "required": True},
     "user": {"type": "str", "default": "root"},
-    "state_folder": {"type": "path", "default": "/var/lib/microshard"},
+    "state_folder": {"type": "path", "default": "/etc/microshard"},
     "state": {"choices": ["present", "absent"], "default": "present"},
 }
 _ASKED = "asked for by the experiment"

@@ -16,12 +16,13 @@ from ansible.module_utils.microshard.storage.volumes import Volume
 ARGUMENTS = {
     "volumes": {"type": "dict", "required": True},
     "known": {"type": "list", "elements": "dict", "default": []},
+    "mounts": {"type": "dict", "default": {}},
     "root": {"type": "path", "default": "/srv/microshard"},
     "readahead_sectors": {"type": "int"},
     "owner": {"type": "str", "default": "root"},
-    "group": {"type": "str", "default": "root"},
+    "group": {"type": "str", "default": ""},
     "mode": {"type": "str", "default": "0755"},
-    "state_folder": {"type": "path", "default": "/var/lib/microshard"},
+    "state_folder": {"type": "path", "default": "/etc/microshard"},
     "state": {"choices": ["present", "absent"], "default": "present"},
 }
 
@@ -33,7 +34,7 @@ def act(wanted: dict[str, Any], *, check: bool) -> dict[str, Any]:
         for name, volume in wanted["volumes"].items()
         if volume
     }
-    found = volumes.wanted(definitions, wanted["known"], wanted["root"])
+    found = volumes.wanted(definitions, wanted["known"], wanted["root"], wanted["mounts"])
     return (_present if wanted["state"] == "present" else _absent)(found, wanted, check=check)
 
 
@@ -108,7 +109,8 @@ def _at(volume: Volume) -> dict[str, str]:
 
 def _owned(path: str, wanted: dict[str, Any], *, check: bool) -> list[str]:
     try:
-        owner = (pwd.getpwnam(wanted["owner"]).pw_uid, grp.getgrnam(wanted["group"]).gr_gid)
+        user = pwd.getpwnam(wanted["owner"])
+        owner = (user.pw_uid, grp.getgrnam(wanted["group"]).gr_gid if wanted["group"] else user.pw_gid)
     except KeyError:
         raise Refused(f"user {wanted['owner']} or group {wanted['group']} is not on this host") from None
     is_now, mode = os.stat(path), int(wanted["mode"], 8)

@@ -41,10 +41,13 @@ class Volume:
         return len(self.devices) > 1
 
 
-def wanted(definitions: dict[str, Any], known: list[dict[str, Any]], root: str) -> list[Volume]:
+def wanted(
+    definitions: dict[str, Any], known: list[dict[str, Any]], root: str, mounts: dict[str, str] | None = None
+) -> list[Volume]:
     """The volumes of this host with their devices. Refused when one is not there; all problems are told together.
 
     `definitions` are infrastructure.GROUP.volumes of the experiment, `known` the host's own devices from the inventory.
+    A volume is mounted as `mounts` says, else below `root`.
     """
     found, problems = [], []
     for name, definition in definitions.items():
@@ -54,9 +57,14 @@ def wanted(definitions: dict[str, Any], known: list[dict[str, Any]], root: str) 
             named = _named(name, definition, known)
             if definition.get("policy", "single") == "per_shard":
                 for number, device in enumerate(named, 1):
-                    found.append(_volume(f"{name}-{number:02d}", definition, [device], root))
+                    found.append(
+                        _volume(
+                            f"{name}-{number:02d}", definition, [device], os.path.join(root, f"{name}-{number:02d}")
+                        )
+                    )
             else:
-                found.append(_volume(name, definition, named, root))
+                mount = (mounts or {}).get(name) or os.path.join(root, name)
+                found.append(_volume(name, definition, named, mount))
         except Refused as problem:
             problems.append(f"volume {name}: {problem}")
     paths = [device.path for volume in found for device in volume.devices]
@@ -66,7 +74,7 @@ def wanted(definitions: dict[str, Any], known: list[dict[str, Any]], root: str) 
     return found
 
 
-def _volume(name: str, definition: dict[str, Any], named: list[Device], root: str) -> Volume:
+def _volume(name: str, definition: dict[str, Any], named: list[Device], mount: str) -> Volume:
     for device in named:
         least = definition["size_gib"] * 2**30
         if device.bytes < least * _ROOM:
@@ -79,7 +87,7 @@ def _volume(name: str, definition: dict[str, Any], named: list[Device], root: st
         kind=definition["type"],
         filesystem=definition["filesystem"],
         lazy_init=definition["lazy_init"],
-        mount=os.path.join(root, name),
+        mount=mount,
         devices=named,
         readahead_sectors=definition.get("readahead_sectors"),
         overwrite=[devices.normal(serial) for serial in definition.get("overwrite", [])],
