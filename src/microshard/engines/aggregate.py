@@ -41,7 +41,9 @@ class AggregatePhase(PhaseKeys):
 
     @model_validator(mode="after")
     def _no_warm_up_when_cold(self) -> AggregatePhase:
-        if self.cache == "cold" and "warm_up_iterations" in self.model_fields_set and self.warm_up_iterations:
+        # The default is as good as not given: a lock file says every default.
+        default = type(self).model_fields["warm_up_iterations"].default
+        if self.cache == "cold" and self.warm_up_iterations not in {0, default}:
             raise ValueError("warm_up_iterations: a cold measurement has no warm-up; leave it out or set cache: warm")
         return self
 
