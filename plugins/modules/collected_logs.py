@@ -7,6 +7,7 @@ DOCUMENTATION = r"""
 module: collected_logs
 short_description: The logs of processes are kept, compressed
 description:
+  - Keeps C(diagnostic.data) (FTDC) of every process with a C(db_path) as C(FOLDER/NAME.diagnostic.tar.gz).
   - Compresses every log that is there to C(FOLDER/NAME.log.gz). A copy carries the modification time of its log, and a
     log that has not changed since is not read again.
 options:
@@ -19,7 +20,7 @@ options:
     type: path
     required: true
   processes:
-    description: Processes with their C(name) and C(log_path), as in the plan.
+    description: Processes with their C(name), C(log_path) and C(db_path), as in the plan.
     type: list
     elements: dict
     required: true
@@ -40,7 +41,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 logs:
-  description: Names of the processes whose logs were compressed now.
+  description: Names of the processes whose logs or diagnostics were compressed now.
   returned: success
   type: list
   elements: str

@@ -55,7 +55,7 @@ def assemble(raw: RawRun) -> ReportModel:
         by_series.setdefault(point.series, []).append(point)
     series = tuple(by_series)
     compared = {p.id: p for members in by_series.values() for p in _compared(members, axis, cores)}
-    points = [compared[record.id] for record in records]
+    points = [replace(compared[record.id], logs=mapping(raw.logs.get(record.id))) for record in records]
     if reference is not None:
         published = {row.at: row.speed_up for row in reversed(reference.points)}
         points = [replace(p, published_speed_up=published.get(p.x) if p.x is not None else None) for p in points]

@@ -17,6 +17,7 @@ from microshard.stats import CurveDistance, Refused, UslFit
 if TYPE_CHECKING:
     from microshard.report.figures import Picture
 
+_MOST_LOGS = 400  # rows; logs/POINT/summary.json has them all
 _MOST_INVALID = 500  # rows of the list; figures.csv has them all
 _OWN = {
     "net.port",
@@ -73,6 +74,7 @@ def page(model: ReportModel, pictures: list[Picture]) -> str:
         method=list(method(model)),
         options=options,
         processes=processes,
+        logs=list(log_rows(model))[:_MOST_LOGS],
         invalid=[entry for point in model.points for entry in point.invalid][:_MOST_INVALID],
         levels={level: [n for n in model.notices if n.level == level] for level in ("error", "warning", "note")},
     )
@@ -288,6 +290,18 @@ def method(model: ReportModel) -> Iterator[str]:
         "The answers of all measurements that ask the same question are compared; one that differs makes its "
         "measurement invalid, and it is not counted."
     )
+
+
+def log_rows(model: ReportModel) -> Iterator[tuple[PointReport, str, Mapping[str, Any], str]]:
+    """Point, process, its log's counts and its costliest slow operation in words."""
+    for point in model.points:
+        for name, counts in point.logs.items():
+            shape = mapping(next(iter(items(mapping(counts).get("shapes"))), None))
+            words = [text(shape.get(key)) for key in ("operation", "namespace", "shape", "plan")]
+            total = (
+                f": {fmt.count(int(number(shape.get('count')) or 0), 'time')}, longest {text(shape.get('longest'))} ms"
+            )
+            yield point, name, mapping(counts), " ".join(word for word in words if word) + total if shape else fmt.NONE
 
 
 def processes(point: PointReport) -> list[Mapping[str, Any]]:

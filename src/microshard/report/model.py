@@ -184,6 +184,7 @@ class PointReport:
     problems: tuple[str, ...]
     plan: Mapping[str, Any]  # Point of plan.json
     invalid: tuple[Invalid, ...] = ()
+    logs: Mapping[str, Any] = field(default_factory=dict)  # process → judge/logs.py's summary
 
     @property
     def size(self) -> int:

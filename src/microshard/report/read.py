@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ class RawRun:
     results: Mapping[tuple[str, str], Mapping[str, Any]]  # (point, step) → result file
     journal: tuple[Mapping[str, Any], ...]
     unreadable: tuple[str, ...]  # file: reason
+    logs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # point → process → summary of its log
 
 
 def read_run(folder: Path) -> RawRun:
@@ -51,6 +52,7 @@ def read_run(folder: Path) -> RawRun:
         content = load(path)
         if content:
             results[path.parent.name, path.stem] = content
+    logs = {path.parent.name: load(path) for path in sorted((run.path / "logs").glob("*/summary.json"))}
     unreadable += [f"{name}: not there" for name in ("plan.json", "lock.json") if not (run.path / name).exists()]
     journal = tuple(record for record in JsonLines(run.path / "journal.jsonl").records() if isinstance(record, dict))
     return RawRun(
@@ -60,6 +62,7 @@ def read_run(folder: Path) -> RawRun:
         results=results,
         journal=journal,
         unreadable=tuple(unreadable),
+        logs=logs,
     )
 
 

@@ -22,7 +22,7 @@ from microshard.errors import (
     EXIT_PLACE,
     MicroshardError,
 )
-from microshard.judge import gates, verdict
+from microshard.judge import gates, logs, verdict
 from microshard.judge.environment import EnvironmentBook
 from microshard.plan.model import Plan, Point, Step
 from microshard.run.ansible import PlaybookError
@@ -294,6 +294,9 @@ class Runner:
         with self._stage(step, "teardown"):
             self.playbooks.run("teardown", variables)
         self.deployed.discard(point.id)
+        kept = self.folder / "logs" / point.id
+        if kept.is_dir():
+            write_json(kept / logs.SUMMARY, logs.summarise_folder(kept))
         self.folder.ledger.append(kind="deployment", state="removed", point=point.id)
 
     def _result(self, point: Point, step: Step) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import signal
+import tarfile
 import tempfile
 from pathlib import Path
 
@@ -41,9 +42,17 @@ def test_a_sweep_ends_in_a_report_and_leaves_nothing(cli):
     assert len(loads[0]["storage"]["by_shard"]) + len(loads[1]["storage"]["by_shard"]) == 3
     measured = [p for r in results.values() for p in r["phases"] if p["kind"] == "measure"]
     assert all(0 <= p["telemetry"]["cpu"]["user"] <= 1 for p in measured)
+    assert all(p["verdict"]["sentence"] for p in measured)
+    assert all(r["environment"]["local"]["kernel"] and r["versions"] for r in results.values())
     (folder,) = cli.folders
     html = (folder / "report" / "report.html").read_text()
     assert "embedded" in html
+    assert "What the limit was" in html
+    logs = json.loads((folder / "logs" / "p02" / "summary.json").read_text())
+    assert {"shard01", "shard02", "config1"} <= set(logs)
+    assert all(logs[name]["elections"] == 1 and logs[name]["connections"] > 3 for name in ("shard01", "shard02"))
+    with tarfile.open(folder / "logs" / "p02" / "shard01.diagnostic.tar.gz") as archive:
+        assert any("diagnostic.data/metrics." in name for name in archive.getnames())
     assert list((folder / "report").glob("*.png"))
     with (folder / "report" / "figures.csv").open() as file:
         assert len(list(csv.DictReader(file))) >= 4
@@ -51,6 +60,29 @@ def test_a_sweep_ends_in_a_report_and_leaves_nothing(cli):
     assert "left" in output  # the remaining time of the steps
     _nothing_is_left(cli)
     assert not {n for n in _in_tmp() - before if n.startswith(("mongodb-", "ansible", "microshard"))}
+
+
+@pytest.mark.long
+def test_a_measurement_that_breaks_a_gate_is_taken_again_and_then_listed(cli):
+    """No two queries take the same time, so a variation of one in a million cannot be kept."""
+    gates = {"max_variation": 1e-6, "max_repeats": 1}
+    measure = {"measure": {"engine": "aggregate", "pipeline": "mot_greenness", "iterations": 4}}
+    workload = [{"load": {"engine": "insert", "documents": 5000, "seed": 7}}, measure]
+    path = cli.write(gates=gates, workload=workload, matrix={"topology.shards.count": [1]}, repetitions=1)
+    code, output = cli.run("run", path)
+    assert code == 3, output
+    assert "p01 r1-2 stayed invalid" in output
+    results = cli.results()
+    assert {name: result["valid"] for name, result in results.items()} == {"p01/r1": False, "p01/r1-2": False}
+    assert [phase["name"] for phase in results["p01/r1-2"]["phases"]] == ["measure"], "the data is there already"
+    assert [c["gate"] for c in results["p01/r1"]["gates"] if not c["held"]] == ["max_variation"]
+    (folder,) = cli.folders
+    ended = [record for record in folder.journal.records() if record["event"] == "step done"]
+    assert [(record["name"], record["valid"]) for record in ended] == [("r1", False), ("r1-2", False)]
+    (point,) = json.loads((folder / "report" / "summary.json").read_text())["points"]
+    assert (point["state"], point["phases"]["measure"]["values"]) == ("failed", [])
+    assert [entry["outcome"] for entry in point["invalid"]] == ["measured again as r1-2: not valid either", "given up"]
+    _nothing_is_left(cli)
 
 
 def test_up_prints_a_connection_string_that_works_and_down_removes_everything(cli):
