@@ -6,6 +6,8 @@ import contextlib
 import dataclasses
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from tests.cluster.judge.lab import Lab, fill, first_in_line, leave_line, told, 
 
 pytestmark = pytest.mark.cluster
 
+FAR = Path(__file__).with_name("far.py")
 Start = Callable[..., Mongod]
 
 
@@ -142,6 +145,33 @@ def test_a_volume_of_a_hundred_writes_a_second(lab: Lab, start: Start, tmp_path:
     found = verdict(seen)
     assert found.name == "disk IOPS", told(seen)
     assert found.figures["w_ios_limit"] == 100
+
+
+@pytest.mark.long
+def test_servers_that_are_five_milliseconds_away(lab: Lab, tmp_path: Path) -> None:
+    """Point reads over a way that takes 5 ms in each direction."""
+    carrier = subprocess.Popen([sys.executable, str(FAR), "0.005"], stdout=subprocess.PIPE, text=True)
+    assert carrier.stdout is not None
+    near, far = carrier.stdout.readline().split()
+    folder = tmp_path / "shard01"
+    (folder / "data").mkdir(parents=True)
+    command = [str(find_mongod()), "--port", "27017", "--bind_ip", "10.9.0.2", "--nounixsocket"]
+    command += ["--dbpath", str(folder / "data"), "--logpath", str(folder / "mongod.log")]
+    mongod = subprocess.Popen(["nsenter", f"--net=/proc/{far}/ns/net", *command], stdout=subprocess.DEVNULL)
+    try:
+        (folder / "pid").write_text(f"{mongod.pid}\n")
+        server = {"name": "shard01", "role": "standalone", "endpoint": "10.9.0.2:27017", "host": "local"}
+        server |= {"db_path": str(folder / "data"), "pid_path": str(folder / "pid")}
+        address = "mongodb://10.9.0.2:27017/?directConnection=true"
+        seen = lab.run([server], "find", uri=address, connections=2, prefix=["nsenter", f"--net=/proc/{near}/ns/net"])
+    finally:
+        mongod.kill()
+        mongod.wait()
+        carrier.kill()
+        carrier.communicate()
+    found = verdict(seen)
+    assert found.name == "network", told(seen)
+    assert found.figures["way_seconds"] >= 0.0099  # a busy machine carries later, never sooner
 
 
 def test_work_that_has_no_limit(lab: Lab, start: Start) -> None:
