@@ -26,12 +26,13 @@ Start = Callable[..., Mongod]
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Lab:
-    return Lab(tmp_path)
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    yield Lab(tmp_path)
+    leave_line()
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
+def start(tmp_path: Path, lab: Lab) -> Iterator[Start]:
     """Start a mongod of this test."""
     running: list[Mongod] = []
 
@@ -44,7 +45,6 @@ def start(tmp_path: Path) -> Iterator[Start]:
     for mongod in running:
         if (mongod.folder / "pid").exists():  # its volume is still there
             stop_mongod(mongod)
-    leave_line()
 
 
 def uri(mongod: Mongod) -> str:
