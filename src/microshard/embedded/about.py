@@ -214,11 +214,15 @@ async def _server_status(request: Request) -> Reply:
             "bytesIn": Int64(front.bytes_in),
             "bytesOut": Int64(front.bytes_out),
             "numRequests": Int64(sum(short_way.values()) + sum(front.command_counts.values())),
+            # Towards clients; what the router mongod compresses towards the shards stands in its own serverStatus.
+            "compression": {"zlib": {
+                "compressor": {"bytesIn": Int64(front.deflated[0]), "bytesOut": Int64(front.deflated[1])},
+                "decompressor": {"bytesIn": Int64(front.inflated[0]), "bytesOut": Int64(front.inflated[1])}}},
         },
         "opcounters": _opcounters(short_way, front.command_counts),
         "sharding": {"configsvrConnectionString": front.options.config_servers},
         "microshard": {"embeddedMongos": True, "what": WHAT, "routerMongod": {
-            "pid": front.router.pid, "restarts": front.router.restarts,
+            "pid": front.router.pid, "port": front.router.port, "restarts": front.router.restarts,
             "connections": front.router.pool.in_use if front.router.pool else 0}},
     }  # fmt: skip
 

@@ -37,6 +37,8 @@ class Front:
         self.command_counts: dict[str, int] = {}
         self.bytes_in = 0
         self.bytes_out = 0
+        self.deflated = (0, 0)  # bytes of replies before and after zlib
+        self.inflated = (0, 0)  # bytes of requests as they came compressed, and opened
         self.started = time.time()
         self.process_id = ObjectId()
         self.stop = asyncio.Event()

@@ -132,6 +132,11 @@ class RouterMongod:
         self._stopping = False
 
     @property
+    def port(self) -> int:
+        """The port it listens on, loopback."""
+        return self._port
+
+    @property
     def pid(self) -> int:
         """Process id of the mongod; 0 when there is none."""
         return self._process.pid if self._process else 0

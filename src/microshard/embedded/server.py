@@ -265,7 +265,10 @@ class ClientConnection(wire.Framed):
         """Write the reply of the request under way, and begin the next."""
         if not self._silent:
             if self.compressing:
+                plain = len(message)
                 message = wire.compress(message)
+                given, sent = self.front.deflated
+                self.front.deflated = (given + plain, sent + len(message))
             self.front.bytes_out += len(message)
             self.transport.write(message)
         self._busy = self._silent = self.compressing = False
@@ -291,7 +294,10 @@ class ClientConnection(wire.Framed):
     async def _long_way(self, message: bytes) -> None:
         try:
             if wire.opcode_of(message) == wire.OP_COMPRESSED:
+                packed = len(message)
                 message = wire.decompress(message)
+                came, opened = self.front.inflated
+                self.front.inflated = (came + packed, opened + len(message))
                 self.compressing = True
             if wire.opcode_of(message) == wire.OP_QUERY:
                 self.reply(await commands.legacy_handshake(self, message))
