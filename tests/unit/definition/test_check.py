@@ -30,8 +30,8 @@ WRONG = {
         ["x.yml:4:12: topology.shards.zzz: unknown key (allowed here: count, initial, members)"],
     ),
     "missing key in a mapping": (
-        ("{engine: insert, documents: 100}", "{engine: insert}"),
-        ["x.yml:7:5: workload.0.load.documents: missing; needs a whole number from 1 to 10000000000"],
+        ("{engine: insert, documents: 100}", "{engine: aggregate}"),
+        ["x.yml:7:5: workload.0.load.pipeline: missing; needs text or a list"],
     ),
     "missing key in an item of a list": (
         ("[{namespace: vosa.mot_results, shard_key: {_id: 1}}]", "[{namespace: vosa.mot_results}]"),
@@ -67,7 +67,7 @@ WRONG = {
         ("documents: 100", "documents: 1_000"),
         [
             'x.yml:7:39: workload.0.load.documents: found the text "1_000", needs a whole number from 1 to '
-            "10000000000; "
+            "10000000000 or null; "
             "write it without underscores"
         ],
     ),

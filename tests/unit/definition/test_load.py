@@ -91,8 +91,8 @@ def test_an_unknown_scale_of_a_file_without_any(lab: Lab) -> None:
             "not by `load`",
         ),
         (
-            "workload.0.load: {engine: insert}",
-            "x.yml:16:5: workload.0.load.documents: missing; needs a whole number from 1 to 10000000000",
+            "workload.0.load: {engine: aggregate}",
+            "x.yml:16:5: workload.0.load.pipeline: missing; needs text or a list, each a mapping",
         ),
         ("name.first: 1", "x.yml:16:5: name.first: name is a single value and has no `first`"),
         ("scales.other: {}", "x.yml:16:5: scales.other: scales belongs to the file and cannot be changed here"),

@@ -35,7 +35,7 @@ def test_every_link_leads_to_a_heading() -> None:
 
 def test_a_row_shows_type_unit_range_default_and_meaning() -> None:
     assert "| `size_gib` | whole number | GiB | 1 to 65536 | `100` | Size of the volume. |" in TEXT
-    assert "| `documents` | whole number | \N{EN DASH} | 1 to 10000000000 | **required** | Documents in all. |" in TEXT
+    assert "| `processes` | whole number or word | \N{EN DASH} | 1 to 256; `auto` | `auto` | Loader processes;" in TEXT
     assert "| `kind` | word | \N{EN DASH} | `standalone`, `replica_set`, `sharded` | `sharded` | Kind of" in TEXT
 
 
