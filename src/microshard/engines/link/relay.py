@@ -2,8 +2,8 @@
 
 Standard input: one JSON line {"host", "port", "delay_ms", "rate_mbps", "parent"}, later "stop". Standard output:
 {"port"} where it listens on loopback, at the end {"up", "down"}: bytes it has carried to the server and from it. All
-connections share the link. A piece of data leaves when those before it have left at the given rate, and arrives `delay_ms`
-later; each direction has its own rate, as a full-duplex line has. It is no network: no packets, no loss, no congestion.
+connections share the link. A piece of data leaves when those before it have left at the given rate, and arrives
+`delay_ms` later; each direction has its own rate, as a full-duplex line has. It is no network: no packets, no loss.
 """
 
 from __future__ import annotations
