@@ -172,11 +172,18 @@ def _process(
     )
 
 
+def _knows_wire_compression(topology: Topology) -> bool:
+    """Whether this version has the option net.compression at all: 3.4 and later; what is not known is new."""
+    version = topology.mongodb.version
+    return version is None or tuple(int(part) for part in version.split(".")[:2]) >= (3, 4)
+
+
 def _options(slot: _Slot, topology: Topology) -> dict[str, Any]:
     """What the definition says about this process, in the form of MongoDB's configuration file."""
     role, member = slot.role, slot.member
-    compressors = topology.network.compressors
-    options: dict[str, Any] = {"net": {"compression": {"compressors": ",".join(compressors) or "disabled"}}}
+    options: dict[str, Any] = {}
+    if _knows_wire_compression(topology):
+        options["net"] = {"compression": {"compressors": ",".join(topology.network.compressors) or "disabled"}}
     if role == "mongos":
         return options
     if role == "config":

@@ -60,3 +60,21 @@ def test_chunks_lie_on_the_shards_that_are_there_from_the_start(planned: Any) ->
     ]
     assert [rs.initial for rs in point.replica_sets] == [True, True, True, False]
     assert {c.shard for c in cluster({"policy": "key_ranges"}).collections[0].chunks} == {"shard01", "shard02"}
+
+
+def test_options_are_those_the_version_and_the_engine_know(planned: Any) -> None:
+    def options(version: str, engine: str) -> dict[str, Any]:
+        topology = {
+            "kind": "replica_set",
+            "replica_set": {"members": 1},
+            "mongodb": {"source": "path", "path": "/opt/mongodb", "version": version},
+            "network": {"compressors": []},
+            "storage": {"engine": engine, "cache": {"policy": "per_process_mb", "value": 2048}},
+        }
+        (point,) = planned([1], INPUTS, topology=topology).points
+        return dict(point.processes[0].options)
+
+    # net.compression came with 3.4: an older mongod does not start with it.
+    assert "net" not in options("3.0", "wiredTiger")
+    assert options("3.4", "wiredTiger")["net"] == {"compression": {"compressors": "disabled"}}
+    assert options("3.0", "wiredTiger")["storage"]["wiredTiger"]["collectionConfig"] == {"blockCompressor": "snappy"}
