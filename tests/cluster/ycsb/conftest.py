@@ -34,7 +34,6 @@ def phase(kind: str, name: str | None = None, **keys: Any) -> dict[str, Any]:
     small = {
         "records": RECORDS,
         "threads": 2,
-        "start_seconds": 3,
         "java_options": ["-XX:TieredStopAtLevel=1", "-Xmx128m"],
     }
     given = YcsbPhase.model_validate({"engine": "ycsb", **small, **keys})

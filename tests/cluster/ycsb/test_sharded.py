@@ -98,7 +98,7 @@ def test_two_client_hosts_load_their_shares_and_merge_into_one_result(
 ) -> None:
     cluster, second = two_routers
     read: dict[str, Any] = {"read": 1.0}
-    load = phase("load", clients=2, batch_size=50, start_seconds=5)
+    load = phase("load", clients=2, batch_size=50)
     # Both begin at once, since a load of an empty collection is asked for on every host.
     loads = [start(tmp_path, cluster, second, load, part={"index": n, "of": 2}) for n in (0, 1)]
     assert [job.finish(120)[0] for job in loads] == [0, 0]

@@ -42,6 +42,10 @@ class Running:
         """Its standard error so far."""
         return self.prefix.with_name(f"{self.prefix.name}.err").read_text(encoding="utf-8", errors="replace")
 
+    def is_ready(self) -> bool:
+        """Whether it is connected and waits for its start."""
+        return "ycsb-mongodb: ready" in self.words
+
     def first_failure(self) -> str | None:
         """What the binding said about the first failed operation; None when none failed."""
         match = _FAILED.search(self.words)
@@ -53,7 +57,9 @@ class Running:
         if code is None or code == 0 or (self.asked_to_end and code in (STOPPED, -signal.SIGTERM)):
             return None
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        lines = [line for line in self.words.splitlines() if _REFUSED.match(line)] or self.words.splitlines()[-3:]
+        lines = [
+            line for line in self.words.splitlines() if _REFUSED.match(line) and not line.endswith(": ready")
+        ] or self.words.splitlines()[-3:]
         said = " | ".join(line.strip() for line in lines[:3]) or "it said nothing"
         return f"{self.name} (pid {self.process.pid}) {how}: {said[:1000]}"
 

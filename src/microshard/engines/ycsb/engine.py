@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import time
+from pathlib import Path
 from typing import Any
 
 from microshard.engines import storage
@@ -27,7 +27,8 @@ from microshard.engines.ycsb.properties import Client, divide, properties
 
 POLL_SECONDS = 0.25
 LOGGED_SECONDS = 1.3  # after the end of an interval it stands in the log
-JVMS_A_CORE_SECONDS = 1.0  # CPU a JVM takes to start: more clients than cores start one after the other
+READY_POLL_SECONDS = 0.02
+START_SECONDS = 0.3  # from "all are ready" to the common start: every thread has read it by then
 LATE_SECONDS = 0.5  # a client that begins later than that is not measured
 
 
@@ -103,20 +104,25 @@ class YcsbEngine(Engine):
     def run(self) -> None:
         """Start all clients, let them begin together, measure, stop them together, merge."""
         mine = self._mine()
-        start_at = self._start_time(len(mine))
         seconds = self._planned_seconds()
+        given = self.context.job.start_at
+        if given is not None and given <= time.time():
+            raise PhaseError("TooLate", f"the clients were to begin {time.time() - given:.1f} s ago")
+        start_file = self.folder / "start"
+        start_file.unlink(missing_ok=True)
         for client in mine:
-            prefix = str(self.clients.prefix(client))
-            given = properties(
+            made = properties(
                 self.keys,
                 client,
                 load=self.load,
-                start_at=start_at,
-                seconds=seconds + start_at - time.time(),
-                prefix=prefix,
+                now=time.time(),
+                start=f"@{start_file}" if given is None else str(round(given * 1000)),
+                seconds=seconds + self.keys["start_seconds"],
+                prefix=str(self.clients.prefix(client)),
             )
-            started = self.clients.start(client, given, load=self.load)
+            started = self.clients.start(client, made, load=self.load)
             self.observer.watch_client(started.name, started.process.pid)
+        start_at = self._all_ready(start_file) if given is None else given
         self.outcome.started = start_at
         try:
             if self.ladder is not None:
@@ -141,16 +147,25 @@ class YcsbEngine(Engine):
             raise PhaseError("NoClients", f"{self.keys['clients']} clients leave none for host {job.part.index + 1}")
         return mine
 
-    def _start_time(self, clients: int) -> float:
-        """When the clients of this host begin: as the job says, else after the time they need to start."""
-        given = self.context.job.start_at
-        if given is not None:
-            if given <= time.time():
-                raise PhaseError("TooLate", f"the clients were to begin {time.time() - given:.1f} s ago")
-            return given
-        cores = max(1, len(os.sched_getaffinity(0)))
-        queue = max(0, clients - cores) * JVMS_A_CORE_SECONDS / cores
-        return time.time() + float(self.keys["start_seconds"]) + queue
+    def _all_ready(self, start_file: Path) -> float:
+        """Wait until every client is connected, then tell all of them the same start; returns it.
+
+        Raises PhaseError when one dies, or is not ready after `start_seconds`.
+        """
+        deadline = time.monotonic() + self.keys["start_seconds"]
+        while waiting := [client.name for client in self.clients.running if not client.is_ready()]:
+            self.clients.check()
+            if time.monotonic() > deadline:
+                raise PhaseError(
+                    "NotReady",
+                    f"{', '.join(waiting)} not connected after {self.keys['start_seconds']} s (start_seconds)",
+                )
+            time.sleep(READY_POLL_SECONDS)
+        start_at = time.time() + START_SECONDS
+        draft = start_file.with_name("start.part")
+        draft.write_text(str(round(start_at * 1000)), encoding="ascii")
+        draft.replace(start_file)
+        return start_at
 
     def _planned_seconds(self) -> float:
         """From the common start to the end of what is measured; 0 when the work and not the time ends it."""

@@ -158,8 +158,8 @@ class YcsbPhase(PhaseKeys):
     """Measurement: ends after so many operations of all clients, warm-up included, instead of after a time."""
     warm_up_seconds: Annotated[int, Field(ge=0, le=86_400, json_schema_extra={"unit": "s"})] = 5
     """Measurement: time from the start that is left out."""
-    start_seconds: Annotated[int, Field(ge=1, le=3600, json_schema_extra={"unit": "s"})] = 4
-    """Time the clients get to start and connect before they begin together."""
+    start_seconds: Annotated[int, Field(ge=1, le=3600, json_schema_extra={"unit": "s"})] = 60
+    """Longest time the clients may take to start and connect; they begin together as soon as all are ready."""
     java_options: Annotated[list[str], Field(max_length=50)] = Field(default=[])
     """Options of the JVM such as -Xmx2g."""
     properties: Annotated[dict[str, Property], Field(max_length=100)] = Field(default={})

@@ -84,9 +84,10 @@ def divide(
 
 
 def properties(
-    keys: dict[str, Any], client: Client, *, load: bool, start_at: float, seconds: float, prefix: str
+    keys: dict[str, Any], client: Client, *, load: bool, now: float, start: str, seconds: float, prefix: str
 ) -> dict[str, str]:
-    """YCSB's properties of one client. `seconds`: planned time from `start_at`; `prefix`: of the files it writes."""
+    """YCSB's properties of one client. `start`: for the binding's property `mongodb.startat`; `seconds`: planned time
+    from now (epoch seconds) on; `prefix`: of the files it writes."""
     database, _, table = keys["namespace"].partition(".")
     found: dict[str, Any] = {
         "workload": "site.ycsb.workloads.CoreWorkload",
@@ -106,7 +107,7 @@ def properties(
         "mongodb.writeConcern": keys["write_concern"],
         "mongodb.readPreference": keys["read_preference"],
         "mongodb.report": f"{prefix}-report.json",
-        "mongodb.startat": round(start_at * 1000),
+        "mongodb.startat": start,
     }
     if load:
         found |= {
@@ -116,13 +117,13 @@ def properties(
             "mongodb.batchsize": keys["batch_size"],
         }
     else:
-        found |= _run(keys, client, start_at, seconds)
+        found |= _run(keys, client, now, seconds)
     if client.target is not None:
         found["target"] = client.target
     return {name: _text(value) for name, value in (found | keys["properties"]).items()}
 
 
-def _run(keys: dict[str, Any], client: Client, start_at: float, seconds: float) -> dict[str, Any]:
+def _run(keys: dict[str, Any], client: Client, now: float, seconds: float) -> dict[str, Any]:
     mix = keys["proportions"]
     found: dict[str, Any] = {
         "recordcount": keys["records"],
@@ -142,7 +143,7 @@ def _run(keys: dict[str, Any], client: Client, start_at: float, seconds: float) 
     }
     if mix.get("insert", 0) and keys["distribution"] not in {"zipfian", "latest", "exponential"}:
         # YCSB gives new records the numbers from recordcount on, every client the same ones.
-        apart = (client.number - 1) * KEYS_A_CLIENT + max(0, int(start_at) - EPOCH) * KEYS_A_SECOND
+        apart = (client.number - 1) * KEYS_A_CLIENT + max(0, int(now) - EPOCH) * KEYS_A_SECOND
         found["recordcount"] = keys["records"] + apart
     if client.operations is None:
         found["maxexecutiontime"] = round(seconds) + GRACE_SECONDS

@@ -23,7 +23,9 @@ def clients(given: dict[str, Any], rungs: tuple[int, ...] = (), *, index: int = 
 
 
 def made(given: dict[str, Any], client: Client, *, load: bool = False) -> dict[str, str]:
-    return properties(given, client, load=load, start_at=1_800_000_000.5, seconds=65, prefix="/x/client1")
+    return properties(
+        given, client, load=load, now=1_800_000_000.5, start="1800000000500", seconds=65, prefix="/x/client1"
+    )
 
 
 def test_key_ranges_of_a_load_are_divided_without_a_gap() -> None:

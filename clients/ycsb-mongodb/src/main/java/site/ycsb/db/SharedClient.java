@@ -77,7 +77,11 @@ final class SharedClient {
 
   /** Holds a thread until its time has come. Threads are numbered as they arrive here. */
   void awaitStart() {
-    long late = settings.start().await(started.getAndIncrement());
+    int order = started.getAndIncrement();
+    if (order == 0 && !settings.start().startFile().isEmpty()) {
+      System.err.println("ycsb-mongodb: ready");
+    }
+    long late = settings.start().decided().await(order);
     lateMillis.accumulateAndGet(late, Math::max);
   }
 

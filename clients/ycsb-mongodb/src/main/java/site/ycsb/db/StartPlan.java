@@ -1,5 +1,8 @@
 package site.ycsb.db;
 
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Properties;
@@ -12,11 +15,13 @@ import java.util.concurrent.TimeUnit;
  * threads only ever join, needs neither a new JVM nor new connections for each of its rungs.
  *
  * @param startAt epoch milliseconds; 0 begins at once
+ * @param startFile file that will hold startAt once whoever started the client knows that all are ready; empty for none
  * @param rungs threads at work on each rung, in order; empty for all threads at once
  * @param rungMillis time from one rung to the next
  */
-record StartPlan(long startAt, List<Integer> rungs, long rungMillis) {
-  static final StartPlan AT_ONCE = new StartPlan(0, List.of(), 0);
+record StartPlan(long startAt, String startFile, List<Integer> rungs, long rungMillis) {
+  static final StartPlan AT_ONCE = new StartPlan(0, "", List.of(), 0);
+  private static final long POLL_MILLIS = 5;
 
   /**
    * Reads the plan from a run's properties.
@@ -34,9 +39,10 @@ record StartPlan(long startAt, List<Integer> rungs, long rungMillis) {
       throw new StartupException(PropertyNames.RUNGS + " and " + PropertyNames.RUNG_SECONDS + " go together, and with "
           + PropertyNames.START_AT);
     }
-    long startAt = number(PropertyNames.START_AT, at);
+    String file = at.startsWith("@") ? at.substring(1) : "";
+    long startAt = file.isEmpty() ? number(PropertyNames.START_AT, at) : 0;
     if (rungs == null) {
-      return new StartPlan(startAt, List.of(), 0);
+      return new StartPlan(startAt, file, List.of(), 0);
     }
     List<Integer> threads = new ArrayList<>();
     int before = 0;
@@ -53,7 +59,7 @@ record StartPlan(long startAt, List<Integer> rungs, long rungMillis) {
       throw new StartupException(PropertyNames.RUNGS + "=" + rungs + " must end with threadcount="
           + properties.getProperty("threadcount", "1"));
     }
-    return new StartPlan(startAt, List.copyOf(threads), number(PropertyNames.RUNG_SECONDS, seconds) * 1000);
+    return new StartPlan(startAt, file, List.copyOf(threads), number(PropertyNames.RUNG_SECONDS, seconds) * 1000);
   }
 
   /** Epoch milliseconds at which the thread begins that asked as number {@code order}, from 0. */
@@ -63,6 +69,25 @@ record StartPlan(long startAt, List<Integer> rungs, long rungMillis) {
       rung++;
     }
     return startAt + rung * rungMillis;
+  }
+
+  /** Waits until the file with the start is there; this plan itself where there is none. */
+  StartPlan decided() {
+    if (startFile.isEmpty()) {
+      return this;
+    }
+    try {
+      Path path = Path.of(startFile);
+      while (!Files.exists(path)) {
+        TimeUnit.MILLISECONDS.sleep(POLL_MILLIS);
+      }
+      return new StartPlan(number(PropertyNames.START_AT, Files.readString(path)), "", rungs, rungMillis);
+    } catch (IOException e) {
+      throw new StartupException(PropertyNames.START_AT + "=@" + startFile + ": " + e);
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+      return new StartPlan(0, "", rungs, rungMillis);
+    }
   }
 
   /** Waits for a thread's time; returns by how many milliseconds it was missed, 0 when there was time left. */
