@@ -13,6 +13,7 @@ from microshard.errors import EXIT_BUG, EXIT_DEFINITION, MicroshardError
 # Command → its one line of help. Its code is imported only when it is called: a start stays quick.
 _COMMANDS = {
     "run": "Run an experiment and write its report.",
+    "resume": "Go on with a run that was stopped or broke off.",
     "plan": "Show what an experiment would do here, and do nothing.",
     "validate": "Check experiment files.",
     "up": "Start a point of an experiment and leave it running.",

@@ -30,7 +30,7 @@ def execute(ready: Prepared, runs: Path, console: Console) -> int:
     folder = RunFolder.create(runs, plan.name)
     write_run(folder, ready, found)
     announce(plan, ready.loaded.warnings, folder, console)
-    with Progress(folder, plan, console) as progress:
+    with folder.held(), Progress(folder, plan, console) as progress:
         hours = ready.loaded.experiment.budget.max_hours
         runner = Runner(folder, plan, found, progress, backend=ready.backend, meter=Meter(hours))
         outcome = runner.run()

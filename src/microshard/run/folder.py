@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import secrets
@@ -120,6 +122,24 @@ class RunFolder:
         """The name of the run."""
         return self.path.name
 
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Nobody else executes this run while the context is open. Raises RunFolderError naming who does.
+
+        The kernel lets go of the lock when the process ends, however it ends.
+        """
+        with (self.path / "held").open("a+", encoding="ascii") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                file.seek(0)
+                owner = file.read().strip()
+                raise RunFolderError(f"{self.run_id} is being executed by process {owner}") from None
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n")
+            file.flush()
+            yield
+
     def __truediv__(self, name: str) -> Path:
         return self.path / name
 
@@ -131,5 +151,5 @@ class RunFolder:
 
 def find_runs(runs: Path) -> list[RunFolder]:
     """All runs below `runs`, the newest last."""
-    found = [RunFolder(p) for p in runs.iterdir() if (p / MARKER).is_file()] if runs.is_dir() else []
+    found = [RunFolder(p.absolute()) for p in runs.iterdir() if (p / MARKER).is_file()] if runs.is_dir() else []
     return sorted(found, key=lambda f: (f.path / MARKER).stat().st_mtime)

@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
 from ruamel.yaml import YAML
 
 from microshard.definition.experiment import Experiment
 from microshard.definition.lock import Lock
 from microshard.definition.rules import ONLY_SHARDED
+from microshard.definition.workload import WorkloadStep
 from microshard.differences import differences
 from microshard.run.folder import RunFolder, write_atomic
 
@@ -34,6 +36,7 @@ def write_experiment_lock(folder: RunFolder, experiment: Experiment, lock: Mappi
     # nothing to ask of this machine.
     given = experiment.model_dump(mode="json", exclude_none=True, exclude_unset=True)
     definition["infrastructure"] = given.get("infrastructure", {})
+    definition["workload"] = [_step(step) for step in experiment.workload]
     for key in NOT_EVERYWHERE:
         if key in definition["topology"] and key not in given.get("topology", {}):
             del definition["topology"][key]
@@ -52,6 +55,17 @@ def write_experiment_lock(folder: RunFolder, experiment: Experiment, lock: Mappi
                 (folder / "pipelines").mkdir(exist_ok=True)
                 shutil.copyfile(file, folder / "pipelines" / file.name)
                 break
+
+
+def _step(step: WorkloadStep) -> dict[str, Any]:
+    """A step with all its defaults; of a phase that takes its defaults for something else when given, as it was."""
+    phase = step.phase
+    whole = phase.model_dump(mode="json", exclude_none=True)
+    try:
+        type(phase).model_validate(whole)
+    except ValidationError:
+        whole = phase.model_dump(mode="json", exclude_none=True, exclude_unset=True)
+    return {step.kind: whole, **({"name": step.name} if step.name else {})}
 
 
 def _own_pipelines() -> Path:

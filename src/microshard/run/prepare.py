@@ -42,6 +42,8 @@ class Prepared:
     plan: Plan
     path: Path
     backend: Backend = field(default_factory=Local)
+    scale: str | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
 
 
 @contextlib.contextmanager
@@ -52,10 +54,12 @@ def prepared(
     overrides: Mapping[str, Any] | None = None,
     runs: Path,
     backend: Backend | None = None,
+    folder: Path | None = None,
 ) -> Iterator[Prepared]:
     """Load, expand and plan; the ports of the plan stay ours while the context is open.
 
-    Raises DefinitionError, also for what this machine cannot do, and PlaceError.
+    `folder` is where files lie that the experiment names, when it is not the experiment's own. Raises DefinitionError,
+    also for what this machine cannot do, and PlaceError.
     """
     loaded = load(path, scale=scale, overrides=overrides or {})
     points = expand(loaded)
@@ -65,13 +69,14 @@ def prepared(
         pipelines=pipelines(path),
         backend=at.name,
         where=at.where,
-        folder=path.absolute().parent,
+        folder=folder or path.absolute().parent,
         no_volumes=_no_volumes(points) if at.name == "local" else None,
     )
     refuse_shortages(loaded, points, inputs)
     ports = sum(ports_needed(p.experiment.topology, _there(p, inputs)) for p in points)
     with at.ports(ports) as base:
-        yield Prepared(loaded, made_plan(loaded, points, dataclasses.replace(inputs, base_port=base)), path, at)
+        plan = made_plan(loaded, points, dataclasses.replace(inputs, base_port=base))
+        yield Prepared(loaded, plan, path, at, scale, dict(overrides or {}))
 
 
 def refuse_shortages(loaded: Loaded, points: Sequence[PointDefinition], inputs: Inputs) -> None:
@@ -155,6 +160,7 @@ def write_run(folder: RunFolder, prepared: Prepared, found: Mapping[str, Binarie
         "microshard": __version__,
         "definition": experiment.model_dump(mode="json"),
         "definition_sha256": hashlib.sha256(prepared.path.read_bytes()).hexdigest(),
+        "asked": {"file": str(prepared.path.absolute()), "scale": prepared.scale, "overrides": prepared.overrides},
         "backend": prepared.backend.name,
         "binaries": {point: {**item.variables(), "mongod_sha256": item.sha256} for point, item in found.items()},
         "host": place.describe(),

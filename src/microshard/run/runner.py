@@ -127,6 +127,13 @@ def signals() -> Iterator[None]:
             signal.signal(number, previous)
 
 
+def worth_another(point: Point, attempt: int, result: Mapping[str, Any]) -> bool:
+    """Whether an invalid result deserves another attempt: there is one left, and every gate may hold next time."""
+    broken = [check for check in result.get("gates", []) if not check["held"]]
+    within = attempt <= int(point.gates.get("max_repeats", 0))
+    return within and bool(broken) and all(check["repeatable"] for check in broken)
+
+
 class Runner:
     """Executes a plan in a run's folder."""
 
@@ -244,13 +251,24 @@ class Runner:
         return result
 
     def _again(self, point: Point, step: Step, result: Mapping[str, Any]) -> bool:
-        """Whether an invalid measurement is worth another attempt: every reason is a gate that may hold next time."""
-        if point.id in self.outcome.wrong or step.attempt > int(point.gates.get("max_repeats", 0)):
+        """Whether an invalid measurement is taken once more."""
+        if point.id in self.outcome.wrong or self.meter.spent(self.longest):
             return False
-        if self.meter.spent(self.longest):
-            return False
-        broken = [check for check in result.get("gates", []) if not check["held"]]
-        return bool(broken) and all(check["repeatable"] for check in broken)
+        return worth_another(point, step.attempt, result)
+
+    def take_over(self, step: Step, result: dict[str, Any]) -> None:
+        """An attempt of an earlier part of the run: what later ones are compared with, and how the run ends."""
+        point = self.plan.point(step.point)
+        self.answers.differs(point, result)
+        self.environments.differs(result, dataclasses.asdict(point))
+        self.documents[point.id] = gates.documents_by_shard(result) or self.documents.get(point.id, {})
+        self.outcome.done += 1
+        self.outcome.invalid.pop(f"{point.id} {dataclasses.replace(step, attempt=step.attempt - 1).name}", None)
+        if not result["valid"]:
+            self.outcome.invalid[f"{point.id} {step.name}"] = "; ".join(result.get("problems", []))
+        elif step.purpose == "measure":
+            self._remember(point, result)
+        self.listener.step_done(step, result)
 
     def deploy(self, point: Point, step: Step | None = None) -> None:
         """Start a point's processes; every one, and every volume, stands in the ledger before it is made."""
@@ -348,9 +366,12 @@ class Runner:
             result["valid"] = False
             result["problems"] = [*result.get("problems", []), *reasons]
         if result["valid"] and step.purpose == "measure":
-            for phase in result["phases"]:
-                if phase.get("metric"):
-                    self.values.setdefault((point.id, phase["name"]), []).append(float(phase["metric"]["value"]))
+            self._remember(point, result)
+
+    def _remember(self, point: Point, result: Mapping[str, Any]) -> None:
+        for phase in result["phases"]:
+            if phase.get("metric"):
+                self.values.setdefault((point.id, phase["name"]), []).append(float(phase["metric"]["value"]))
 
     def _fail(self, point: Point, step: Step, message: str) -> None:
         self.outcome.failed[point.id] = message
