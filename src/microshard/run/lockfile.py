@@ -15,6 +15,7 @@ from ruamel.yaml import YAML
 from microshard.definition.experiment import Experiment
 from microshard.definition.lock import Lock
 from microshard.definition.rules import ONLY_SHARDED
+from microshard.definition.topology import Topology
 from microshard.definition.workload import WorkloadStep
 from microshard.differences import differences
 from microshard.run.folder import RunFolder, write_atomic
@@ -36,7 +37,7 @@ def write_experiment_lock(folder: RunFolder, experiment: Experiment, lock: Mappi
     # nothing to ask of this machine.
     given = experiment.model_dump(mode="json", exclude_none=True, exclude_unset=True)
     definition["infrastructure"] = given.get("infrastructure", {})
-    definition["workload"] = [_step(step) for step in experiment.workload]
+    definition["workload"] = [_step(step, experiment.topology) for step in experiment.workload]
     for key in NOT_EVERYWHERE:
         if key in definition["topology"] and key not in given.get("topology", {}):
             del definition["topology"][key]
@@ -57,14 +58,18 @@ def write_experiment_lock(folder: RunFolder, experiment: Experiment, lock: Mappi
                 break
 
 
-def _step(step: WorkloadStep) -> dict[str, Any]:
-    """A step with all its defaults; of a phase that takes its defaults for something else when given, as it was."""
+def _step(step: WorkloadStep, topology: Topology) -> dict[str, Any]:
+    """A step with all its defaults, but for those that have no effect in it: given, they would be refused."""
     phase = step.phase
+    given = phase.model_dump(mode="json", exclude_none=True, exclude_unset=True)
     whole = phase.model_dump(mode="json", exclude_none=True)
     try:
+        for path, _, _ in type(phase).model_validate(whole).findings(topology, step.kind):
+            if path[0] not in given:
+                whole.pop(str(path[0]), None)
         type(phase).model_validate(whole)
     except ValidationError:
-        whole = phase.model_dump(mode="json", exclude_none=True, exclude_unset=True)
+        whole = given
     return {step.kind: whole, **({"name": step.name} if step.name else {})}
 
 
