@@ -40,6 +40,7 @@ class Shared:
     documents: int = 0  # since the last report
     total: int = 0  # acknowledged
     taken: int = 0  # handed out to threads
+    under_way: set[int] = field(default_factory=set)  # first numbers of batches not acknowledged yet
     stop: threading.Event = field(default_factory=threading.Event)
     error: BaseException | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -54,14 +55,17 @@ class Shared:
             first = self.next_number
             self.next_number += count * step
             self.taken += count
+            if count:
+                self.under_way.add(first)
             return range(first, first + count * step, step)
 
     def known(self, chance: random.Random) -> int:
         """The number of a document that is surely there; -1 when there is none yet."""
         with self.lock:
             if self.total and (not self.work["known"] or chance.random() < 0.5):
-                # Threads acknowledge out of order: of the newest batches some may still be on their way.
-                sure = self.total - self.work["threads"] * self.work["batch_size"]
+                # Threads acknowledge out of order: only what is below the oldest batch under way is surely there.
+                oldest = min(self.under_way, default=self.next_number)
+                sure = (oldest - self.work["first"]) // self.work["step"]
                 if sure > 0:
                     return int(self.work["first"] + self.work["step"] * chance.randrange(sure))
         known: int = self.work["known"]
@@ -95,14 +99,14 @@ def operate(shared: Shared, number: int) -> None:
                 numbers = shared.take()
                 if not numbers:
                     return
-                _insert(shared, target, [RawBSONDocument(encode(maker.document(n))) for n in numbers])
+                _insert(shared, target, numbers[0], [RawBSONDocument(encode(maker.document(n))) for n in numbers])
     except (PhaseError, PyMongoError) as error:
         with shared.lock:
             shared.error = shared.error or error
         shared.stop.set()
 
 
-def _insert(shared: Shared, target: Any, batch: list[RawBSONDocument]) -> None:
+def _insert(shared: Shared, target: Any, first: int, batch: list[RawBSONDocument]) -> None:
     began = time.perf_counter()
     reply = target.database.command(
         {
@@ -118,6 +122,7 @@ def _insert(shared: Shared, target: Any, batch: list[RawBSONDocument]) -> None:
         shared.inserts.append((time.time(), micros))
         shared.documents += len(batch)
         shared.total += len(batch)
+        shared.under_way.discard(first)
 
 
 def _read(shared: Shared, target: Any, number: int, *, several: bool) -> None:
