@@ -42,6 +42,7 @@ def lacking() -> str:
     tools = {"qemu-system-x86_64": "qemu-system-x86", "mmdebstrap": "mmdebstrap", "ssh": "openssh-client"}
     missing = [package for tool, package in tools.items() if shutil.which(tool) is None]
     return f"not installed: {', '.join(missing)}" if missing else ""
+HOME = "/root"  # of the machine's root
 
 
 class Machine:
@@ -72,13 +73,13 @@ class Machine:
         known = (self.folder / "host.pub").read_text().split()[:2]
         (self.folder / "known_hosts").write_text(f"[127.0.0.1]:{self.port} {' '.join(known)}\n")
         # debugfs writes into the image without mounting it.
-        lines = ["mkdir /root/.ssh", f"write {self.folder}/key.pub /root/.ssh/authorized_keys"]
+        lines = [f"mkdir {HOME}/.ssh", f"write {self.folder}/key.pub {HOME}/.ssh/authorized_keys"]
         for suffix in ("", ".pub"):
             target = f"/etc/ssh/ssh_host_ed25519_key{suffix}"
             lines += [f"rm {target}", f"write {self.folder}/host{suffix} {target}"]
         lines += [
             "set_inode_field /etc/ssh/ssh_host_ed25519_key mode 0100600",
-            "set_inode_field /root/.ssh/authorized_keys mode 0100600",
+            f"set_inode_field {HOME}/.ssh/authorized_keys mode 0100600",
         ]
         script = self.folder / "debugfs.txt"
         script.write_text("\n".join(lines) + "\n")
