@@ -25,6 +25,9 @@ _BOOT = 500.0  # seconds: software emulation boots in 35 s on a quiet machine, i
 _KVM_SPEAKS = 10.0  # seconds; where KVM works the kernel says something in one
 
 
+HOME = "/root"  # of the machine's root
+
+
 @dataclass(frozen=True, slots=True)
 class Disk:
     """A volume of the machine."""
@@ -42,7 +45,6 @@ def lacking() -> str:
     tools = {"qemu-system-x86_64": "qemu-system-x86", "mmdebstrap": "mmdebstrap", "ssh": "openssh-client"}
     missing = [package for tool, package in tools.items() if shutil.which(tool) is None]
     return f"not installed: {', '.join(missing)}" if missing else ""
-HOME = "/root"  # of the machine's root
 
 
 class Machine:
