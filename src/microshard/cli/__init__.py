@@ -18,6 +18,7 @@ _COMMANDS = {
     "validate": "Check experiment files.",
     "up": "Start a point of an experiment and leave it running.",
     "status": "Show what is running.",
+    "add-member": "Add a member to a replica set that is up.",
     "down": "Stop what is running and remove its data.",
     "gc": "Remove what runs have left behind.",
     "doctor": "Ask whether a place is fit for experiments.",
@@ -44,7 +45,7 @@ class _Lazy(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in _COMMANDS:
             return None
-        module = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
+        module = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name.replace("-", "_")
         command = importlib.import_module(f"microshard.cli.{module}").command
         assert isinstance(command, click.Command)  # noqa: S101 - every file of this package has one
         return command

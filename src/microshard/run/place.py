@@ -115,13 +115,14 @@ def port_block(count: int) -> Iterator[int]:
                 guard.listen(1)  # without it SO_REUSEADDR lets a second run bind the port too
             except OSError:
                 continue
-            if all(_is_free(port) for port in range(start + 1, start + 1 + count)):
+            if all(is_free(port) for port in range(start + 1, start + 1 + count)):
                 yield start + 1
                 return
     raise OSError(f"no {count} free ports in a row between {FIRST_PORT} and {_LAST_PORT}")
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
+    """Whether a server could listen on this port of loopback now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -26,6 +26,8 @@ def initiate(planned: dict[str, Any], deadline: Deadline, *, check: bool) -> lis
         done = [change]
     else:
         _require_same_members(planned, endpoints[0], deadline)
+        done = _add(planned, endpoints, deadline)
+        endpoints += [member["endpoint"] for member in planned["members"] if member.get("added")]
     _await_members(name, endpoints, deadline, hurry=bool(done) and len(endpoints) > 1)
     for member in planned["members"]:
         _answering(member["endpoint"], deadline)  # those that are added later too
@@ -98,6 +100,38 @@ def _require_same_members(planned: dict[str, Any], endpoint: str, deadline: Dead
             f"planned is {planned['name']} with {wanted} ({', '.join(keys)}). "
             "Tear the point down before it is deployed differently"
         )
+
+
+def _add(planned: dict[str, Any], endpoints: list[str], deadline: Deadline) -> list[str]:
+    """Make members of the processes that were added by hand and are none yet; one at a time, as the server wants it."""
+    done = []
+    for member in planned["members"]:
+        if not member.get("added"):
+            continue
+        with connect(_primary(planned["name"], endpoints, deadline), deadline) as client:
+            config = client.admin.command("replSetGetConfig")["config"]
+            if any(known["host"] == member["endpoint"] for known in config["members"]):
+                continue
+            wire_version = client.admin.command("hello")["maxWireVersion"]
+            number = max(known["_id"] for known in config["members"]) + 1
+            config["members"].append(member_document(number, member, wire_version))
+            config["version"] += 1
+            try:
+                client.admin.command("replSetReconfig", config)
+            except OperationFailure as error:
+                raise TopologyProblem(
+                    f"replSetReconfig of {planned['name']} with {member['process']}: {told(error)}"
+                ) from None
+        done.append(f"{member['process']} added to {planned['name']}")
+    return done
+
+
+def _primary(name: str, endpoints: list[str], deadline: Deadline) -> str:
+    while True:
+        for endpoint in endpoints:
+            if _state(hello(endpoint, deadline)) == "primary":
+                return endpoint
+        deadline.pause(f"replica set {name} has no primary")
 
 
 def _await_members(name: str, endpoints: list[str], deadline: Deadline, *, hurry: bool) -> None:
