@@ -326,9 +326,13 @@ class ClientConnection(wire.Framed):
             self._fail(CommandError(8, f"the embedded mongos cannot make sense of this command: {error!r}"))
 
     async def _answer(self, request: wire.Message) -> None:
+        answered = request.request_id
         async for body, more in commands.dispatch(self, request):
             flags = wire.MORE_TO_COME if more else 0
-            message = wire.build(body, response_to=request.request_id, flags=flags)
+            message = wire.build(body, response_to=answered, flags=flags)
+            # In a stream each reply answers the one before it. A driver that looks (Java's does) takes any other number
+            # for a broken connection, and clears its pool with every second heartbeat.
+            answered = wire.request_id_of(message)
             if more:
                 self.transport.write(wire.compress(message) if self.compressing else message)
             else:

@@ -115,9 +115,14 @@ def test_an_exhaust_hello_streams(cluster: SmallCluster) -> None:
     with socket.create_connection(("127.0.0.1", cluster.mongos.port), timeout=10) as connection:
         connection.sendall(wire.build(wire.encode(hello), flags=wire.EXHAUST_ALLOWED))
         stream = connection.makefile("rb")
+        answered = None
         for _ in range(3):
             head = stream.read(4)
-            message = wire.parse(head + stream.read(struct.unpack("<i", head)[0] - 4))
+            whole = head + stream.read(struct.unpack("<i", head)[0] - 4)
+            message = wire.parse(whole)
+            number, response_to = struct.unpack_from("<ii", whole, 4)
+            assert answered in {None, response_to}, "each reply of a stream answers the one before it"
+            answered = number
             assert message.flags == wire.MORE_TO_COME
             assert wire.decode(message.body)["isWritablePrimary"] is True
 
