@@ -64,9 +64,13 @@ def microshard() -> None:
 def main() -> None:
     """Entry point: errors for people become a message and an exit code, never a traceback."""
     from microshard.definition.errors import DefinitionError
+    from microshard.stopping import Stopped, signals
 
     try:
-        code = microshard.main(standalone_mode=False)
+        with signals():
+            code = microshard.main(standalone_mode=False)
+    except Stopped as stopped:
+        sys.exit(stopped.exit_code)
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
     except click.Abort:

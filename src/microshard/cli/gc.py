@@ -11,7 +11,9 @@ from microshard.errors import EXIT_LEFT
 
 
 @click.command("gc")
-@click.option("--on", "places", multiple=True, type=click.Choice(["ec2"]), help="Look there only; everywhere else.")
+@click.option(
+    "--on", "places", multiple=True, type=click.Choice(["here", "ec2"]), help="Look there only; everywhere else."
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @click.option("--owner", metavar="NAME", help="Whose runs (infrastructure.ec2.owner); the user's name when left out.")
 @click.option("--region", "regions", multiple=True, metavar="REGION", help="An EC2 region to look in as well.")

@@ -28,7 +28,7 @@ def command(file: Path, scale: str | None, overrides: dict[str, Any], runs: Path
     from microshard.run.cluster import choose, up
     from microshard.run.prepare import prepared
     from microshard.run.progress import StageLine
-    from microshard.run.runner import Stopped
+    from microshard.stopping import Stopped
 
     console = Console(stderr=True)
     with prepared(file, scale=scale, overrides=overrides, runs=runs, backend=chosen(on)) as ready:

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from microshard.errors import MicroshardError
-from microshard.run.folder import RunFolder
+from microshard.run import untrusted
+from microshard.run.folder import RunFolder, write_json
 from microshard.run.place import project_root
 from microshard.run.reach import lacking, unreachable
 
@@ -57,7 +58,7 @@ class Playbooks:
             str(root / "playbooks" / f"{name}.yml"),
         ]
         if variables is not None:
-            command += ["--extra-vars", f"@{variables}"]
+            command += ["--extra-vars", f"@{self._literal(variables)}"]
         if limit or self.limit:
             command += ["--limit", ",".join(limit or self.limit)]
         log_path = self.folder / "logs" / "ansible.log"
@@ -77,6 +78,11 @@ class Playbooks:
         reader = threading.Thread(target=self._read, args=(read, failures), daemon=True)
         reader.start()
         code = self.process.wait()
+        if code != 0:
+            # Its workers and what they wait for, an engine above all, may have outlived it. Servers have sessions of
+            # their own and are not meant.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
         reader.join(timeout=5)
         self.process = None
         if code != 0:
@@ -98,6 +104,13 @@ class Playbooks:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=patience)
                 return
+
+    def _literal(self, variables: Path) -> Path:
+        """A copy for ansible-playbook, with everything marked that it would evaluate."""
+        values = untrusted.marked(json.loads(variables.read_text(encoding="utf-8")))
+        path = self.folder / "tmp" / f"vars-{variables.parent.name}.json"
+        write_json(path, values)
+        return path
 
     def _environment(self, root: Path, events: int) -> dict[str, str]:
         temporary = str(self.folder / "tmp")

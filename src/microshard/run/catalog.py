@@ -65,10 +65,14 @@ def entry(run: RunFolder) -> Entry:
 
 
 def remove(run: RunFolder) -> None:
-    """Remove a run's folder. Raises StillRunningError when something of the run is still there."""
-    if leftovers.running(run):
-        raise StillRunningError(f"{run.run_id} has processes; first: microshard down {run.run_id}")
-    shutil.rmtree(run.path)
+    """Remove a run's folder.
+
+    Raises StillRunningError when something of the run is still there, RunFolderError when it is being executed.
+    """
+    with run.held():
+        if leftovers.running(run):
+            raise StillRunningError(f"{run.run_id} has processes; first: microshard down {run.run_id}")
+        shutil.rmtree(run.path)
 
 
 def _state(run: RunFolder, marker: dict[str, Any]) -> str:

@@ -12,7 +12,8 @@ from microshard.plan.model import Plan
 from microshard.run.backend import of_run
 from microshard.run.folder import RunFolder, find_runs
 from microshard.run.prepare import Prepared, write_run
-from microshard.run.runner import Listener, Runner, signals
+from microshard.run.runner import Listener, Runner
+from microshard.stopping import signals
 from microshard.volumes import emulated
 
 
@@ -87,7 +88,15 @@ def _status(run: RunFolder) -> Status:
 
 
 def down(folder: RunFolder, listener: Listener) -> list[str]:
-    """Stop everything of a run, collect its logs and remove its data. Returns what could not be removed."""
+    """Stop everything of a run, collect its logs and remove its data. Returns what could not be removed.
+
+    Raises RunFolderError by name when another process executes the run.
+    """
+    with folder.held():
+        return _down(folder, listener)
+
+
+def _down(folder: RunFolder, listener: Listener) -> list[str]:
     backend = of_run(folder)
     playbooks = backend.playbooks(folder, listener.event, backend.limit_of(folder))
     (folder / "tmp").mkdir(exist_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,14 +29,25 @@ def execute(ready: Prepared, runs: Path, console: Console) -> int:
     ready.backend.check_room(plan)
     found = ready.backend.binaries(plan)
     folder = RunFolder.create(runs, plan.name)
-    write_run(folder, ready, found)
-    announce(plan, ready.loaded.warnings, folder, console)
-    with folder.held(), Progress(folder, plan, console) as progress:
-        hours = ready.loaded.experiment.budget.max_hours
-        runner = Runner(folder, plan, found, progress, backend=ready.backend, meter=Meter(hours))
-        outcome = runner.run()
-    report(folder, outcome, console)
+    with folder.held():
+        try:
+            write_run(folder, ready, found)
+            announce(plan, ready.loaded.warnings, folder, console)
+        except BaseException:
+            nothing_stays(folder)
+            raise
+        with Progress(folder, plan, console) as progress:
+            hours = ready.loaded.experiment.budget.max_hours
+            runner = Runner(folder, plan, found, progress, backend=ready.backend, meter=Meter(hours))
+            outcome = runner.run()
+        report(folder, outcome, console)
     return outcome.exit_code
+
+
+def nothing_stays(folder: RunFolder) -> None:
+    """Before the runner: nothing runs yet, and folders for processes, temporary files and secrets go again."""
+    for name in ("deployments", "tmp", "secrets"):
+        shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def announce(plan: Plan, warnings: Sequence[Problem], folder: RunFolder, console: Console) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -18,16 +19,33 @@ from microshard.errors import RunFolderError
 MARKER = "run.json"
 
 
+class DiskError(RunFolderError):
+    """A file of the run cannot be written: no room, no right, or a disk that fails."""
+
+    def __init__(self, path: Path, error: OSError) -> None:
+        super().__init__(
+            f"{path}: cannot be written: {error.strerror or error}. Make room or take another place (--runs-dir); "
+            "what was measured before is whole, and microshard resume goes on from there."
+        )
+
+
 def write_atomic(path: Path, text: str) -> None:
-    """Write a whole file or none: a reader never sees half of it, and a crash leaves the old one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write a whole file or none: a reader never sees half of it, and a crash leaves the old one.
+
+    Raises DiskError.
+    """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise DiskError(path, error) from error
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -45,24 +63,47 @@ class JsonLines:
         self.path = path
 
     def append(self, **record: Any) -> None:
-        """Add a record; `t` (epoch seconds) is put in front."""
-        line = json.dumps({"t": round(time.time(), 3), **record}, default=str) + "\n"
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
+        """Add a record; `t` (epoch seconds) is put in front. It is there as a whole or, with DiskError, not at all."""
+        line = json.dumps({"t": round(time.time(), 3), **record}, default=str).encode() + b"\n"
+        try:
+            with self.path.open("ab+", buffering=0) as file:
+                before = file.seek(0, os.SEEK_END)
+                if before:
+                    file.seek(-1, os.SEEK_END)
+                    # A crash may have left half a line: it must not swallow this record.
+                    line = line if file.read(1) == b"\n" else b"\n" + line
+                try:
+                    if file.write(line) < len(line):
+                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                    os.fsync(file.fileno())
+                except OSError:
+                    file.truncate(before)
+                    raise
+        except OSError as error:
+            raise DiskError(self.path, error) from error
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """All whole records; a torn last line (a crash while writing) is passed over."""
-        if not self.path.exists():
-            return
-        with self.path.open(encoding="utf-8", errors="replace") as file:
-            for line in file:
-                if line.endswith("\n"):
+        """All whole records; half a line (a crash while writing) is passed over."""
+        for _, record in self._lines():
+            if record is not None:
+                yield record
+
+    def torn(self) -> int:
+        """How many lines are no whole record: crashes while writing, or damage."""
+        return sum(1 for line, record in self._lines() if record is None and line.strip())
+
+    def _lines(self) -> Iterator[tuple[str, dict[str, Any] | None]]:
+        try:
+            with self.path.open(encoding="utf-8", errors="replace") as file:
+                for line in file:
+                    # A record without the end of its line is whole all the same: no beginning of an object is one.
                     try:
-                        yield json.loads(line)
+                        record = json.loads(line)
                     except ValueError:
-                        continue
+                        record = None
+                    yield line, record if isinstance(record, dict) else None
+        except FileNotFoundError:
+            return
 
 
 class RunFolder:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from microshard.errors import RunFolderError
 from microshard.run.folder import RunFolder, find_runs
 
 
@@ -58,8 +59,14 @@ def _ec2(wish: Wish) -> Collector:
     return Ec2Leftovers(wish)
 
 
+def _here(wish: Wish) -> Collector:
+    from microshard.run.here import Here  # noqa: PLC0415 - it uses this module
+
+    return Here(wish)
+
+
 # Place → its collector, in the order in which they are asked.
-COLLECTORS: dict[str, Callable[[Wish], Collector]] = {"ec2": _ec2}
+COLLECTORS: dict[str, Callable[[Wish], Collector]] = {"here": _here, "ec2": _ec2}
 
 
 @dataclass(slots=True)
@@ -77,13 +84,19 @@ class RunBook:
         folder = self.folders.get(run)
         if folder is None:
             return False  # of another machine or another folder: only its expiry says
-        if any(record.get("event") in {"kept", "up"} for record in folder.journal.records()):
-            return False
-        return not _alive(folder)
+        stays = False
+        for record in folder.journal.records():
+            stays = record.get("event") in {"kept", "up"} or (stays and record.get("event") not in {"down", "resumed"})
+        return not stays and not _alive(folder)
 
 
 def _alive(folder: RunFolder) -> bool:
-    """Whether the process that made the folder still runs: its pid, and a command line of ours."""
+    """Whether a process executes the run, or the one that made the folder still runs: its pid, a command of ours."""
+    try:
+        with folder.held():
+            pass
+    except RunFolderError:
+        return True
     with contextlib.suppress(OSError, ValueError, KeyError):
         pid = int(folder.marker()["pid"])
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")

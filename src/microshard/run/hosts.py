@@ -25,7 +25,7 @@ from microshard.run import install
 from microshard.run.ansible import Event, Listener, PlaybookError, Playbooks
 from microshard.run.backend import RECORD, Backend
 from microshard.run.binaries import Binaries
-from microshard.run.folder import RunFolder, write_json
+from microshard.run.folder import DiskError, RunFolder, write_json
 from microshard.run.place import project_root
 
 DEFAULT_FOLDER = "/var/lib/microshard"
@@ -310,7 +310,8 @@ class Hosts(Backend):
         with contextlib.suppress(OSError):
             for file in (folder / "tmp").iterdir():
                 file.unlink()
-        folder.ledger.append(kind="run", state="clean" if not left else "not clean", left=left)
+        with contextlib.suppress(DiskError):
+            folder.ledger.append(kind="run", state="clean" if not left else "not clean", left=left)
         return left
 
     def running(self, folder: RunFolder) -> list[str]:

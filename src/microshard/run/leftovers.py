@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from microshard.run.folder import RunFolder
+from microshard.run.folder import DiskError, RunFolder
 from microshard.volumes import emulated
 
 _PATIENCE = 10.0  # seconds a process has to go after SIGTERM, and again after SIGKILL
@@ -88,5 +88,6 @@ def clean(folder: RunFolder) -> list[str]:
             shutil.rmtree(path, ignore_errors=True)
             if path.exists():
                 left.append(f"folder {path}")
-    folder.ledger.append(kind="run", state="clean" if not left else "not clean", left=left)
+    with contextlib.suppress(DiskError):  # what is gone is gone, with or without a line on a full disk
+        folder.ledger.append(kind="run", state="clean" if not left else "not clean", left=left)
     return left

@@ -30,7 +30,8 @@ from microshard.run.execute import announce, report
 from microshard.run.folder import RunFolder, write_json
 from microshard.run.prepare import Prepared, write_run
 from microshard.run.progress import Progress
-from microshard.run.runner import Outcome, Runner, Stopped, signals
+from microshard.run.runner import Outcome, Runner
+from microshard.stopping import Stopped, signals
 
 
 def execute_on_ec2(file: Path, scale: str | None, overrides: Mapping[str, Any], runs: Path, console: Console) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping
@@ -62,8 +61,11 @@ def resume(run: RunFolder, console: Console, *, as_begun: bool = False) -> int:
     with run.held():
         lock = _read(run / "lock.json")
         asked = lock.get("asked")
-        if not isinstance(asked, dict) or "definition" not in lock:
-            raise CannotResumeError(f"{run.run_id} broke off before it had a plan; start it again: microshard run FILE")
+        if not isinstance(asked, dict) or "definition" not in lock or "steps" not in _read(run / "plan.json"):
+            raise CannotResumeError(
+                f"{run.run_id} has no plan that can be read: it broke off too early, or lock.json or plan.json is "
+                "damaged. Remove what is left (microshard gc) and start it again: microshard run FILE"
+            )
         backend = of_run(run)
         if backend.name == "ec2":
             raise CannotResumeError(
@@ -87,6 +89,8 @@ def resume(run: RunFolder, console: Console, *, as_begun: bool = False) -> int:
 
 def _go_on(run: RunFolder, ready: Prepared, console: Console) -> int:
     plan = ready.plan
+    for word in damaged(run, plan):
+        console.print(f"[yellow]damaged:[/yellow] {word}", highlight=False, soft_wrap=True)
     taken = list(finished(run, plan))
     left = remaining(plan, taken)
     console.print(f"{run.run_id}: {len(plan.steps) - len(left)} of {len(plan.steps)} measured, {len(left)} to go")
@@ -118,7 +122,7 @@ def finished(run: RunFolder, plan: Plan) -> Iterator[Taken]:
     The journal says what was finished. A result that was judged and written, and whose line in the journal was lost
     with the runner, is as good: it is written in one piece, and after everything that belongs to it.
     """
-    journaled = {(r.get("point"), r.get("name")) for r in run.journal.records() if r.get("event") == "step done"}
+    journaled = _journaled(run)
     found = []
     for step in plan.steps:
         attempt = step
@@ -130,6 +134,23 @@ def finished(run: RunFolder, plan: Plan) -> Iterator[Taken]:
             found.append(Taken(attempt, result))
             attempt = dataclasses.replace(attempt, attempt=attempt.attempt + 1)
     yield from sorted(found, key=lambda taken: float(taken.result.get("order", 0)))
+
+
+def damaged(run: RunFolder, plan: Plan) -> Iterator[str]:
+    """A sentence for every record or result that was written and is not whole."""
+    for file in (run.journal, run.ledger):
+        if torn := file.torn():
+            yield f"{file.path.name}: {torn} line(s) are no whole record and are passed over"
+    points = {point.id for point in plan.points}
+    for point, name in sorted(_journaled(run)):
+        path = run / "results" / point / f"{name}.json"
+        if point in points and "gates" not in _read(path):
+            yield f"{path.relative_to(run.path)} was measured and cannot be read; it is measured again"
+
+
+def _journaled(run: RunFolder) -> set[tuple[str, str]]:
+    """Point and name of every attempt the journal says is finished."""
+    return {(str(r.get("point")), str(r.get("name"))) for r in run.journal.records() if r.get("event") == "step done"}
 
 
 def remaining(plan: Plan, taken: list[Taken]) -> tuple[Step, ...]:
@@ -209,10 +230,9 @@ def _clear(run: RunFolder, backend: Backend, console: Console) -> None:
     there = backend.running(run)
     if there:
         console.print(f"{len(there)} processes of the broken-off run are still there; they are stopped first")
-    with contextlib.suppress(MicroshardError):
-        left = backend.clean(run, backend.playbooks(run, lambda _: None, backend.limit_of(run)))
-        if left:
-            raise StillThereError("cannot be removed, so nothing is started beside it:\n  " + "\n  ".join(left))
+    left = backend.clean(run, backend.playbooks(run, lambda _: None, backend.limit_of(run)))
+    if left:
+        raise StillThereError("cannot be removed, so nothing is started beside it:\n  " + "\n  ".join(left))
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -223,12 +243,21 @@ def _read(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
+def _first_name(step: Mapping[str, Any]) -> tuple[str, str]:
+    """Point and name of the first attempt at a step of plan.json."""
+    return str(step["point"]), "drift" if step["purpose"] == "drift" else f"r{step['repetition']}"
+
+
 def broken_off(runs: list[RunFolder]) -> list[RunFolder]:
     """The runs that have steps left: stopped, broken off, or failed at a point."""
     found = []
     for run in runs:
         steps = _read(run / "plan.json").get("steps")
-        done = {(r.get("point"), r.get("name")) for r in run.journal.records() if r.get("event") == "step done"}
-        if isinstance(steps, list) and len(done) < len(steps) and "asked" in _read(run / "lock.json"):
+        done = _journaled(run)
+        if (
+            isinstance(steps, list)
+            and not all(_first_name(step) in done for step in steps)
+            and "asked" in _read(run / "lock.json")
+        ):
             found.append(run)
     return found

@@ -5,18 +5,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import signal
 import statistics
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any, Protocol
 
 from microshard.errors import (
     EXIT_FAILED,
-    EXIT_INTERRUPTED,
     EXIT_LEFT,
     EXIT_OK,
     EXIT_PLACE,
@@ -30,17 +27,10 @@ from microshard.run.answers import AnswerBook
 from microshard.run.backend import Backend, Local
 from microshard.run.binaries import Binaries
 from microshard.run.budget import Meter
-from microshard.run.folder import RunFolder, write_json
+from microshard.run.folder import DiskError, RunFolder, write_json
 from microshard.run.prepare import write_variables
+from microshard.stopping import Stopped, signals
 from microshard.telemetry import summary
-
-
-class Stopped(BaseException):
-    """SIGINT or SIGTERM arrived."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
 
 
 class Listener(Protocol):
@@ -102,29 +92,12 @@ class Outcome:
     def exit_code(self) -> int:
         """The code the command ends with."""
         if self.stopped_by is not None:
-            return EXIT_INTERRUPTED if self.stopped_by == signal.SIGINT else 128 + self.stopped_by
+            return Stopped(self.stopped_by).exit_code
         if self.left:
             return EXIT_LEFT
         if self.unprepared:
             return EXIT_PLACE
         return EXIT_FAILED if self.failed or self.wrong or self.invalid else EXIT_OK
-
-
-@contextlib.contextmanager
-def signals() -> Iterator[None]:
-    """Turn SIGINT, SIGTERM and SIGHUP into Stopped, once; a second one while cleaning up is ignored."""
-
-    def handler(number: int, _frame: FrameType | None) -> None:
-        for other in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(other, signal.SIG_IGN)
-        raise Stopped(number)
-
-    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, previous in before.items():
-            signal.signal(number, previous)
 
 
 def worth_another(point: Point, attempt: int, result: Mapping[str, Any]) -> bool:
@@ -167,30 +140,21 @@ class Runner:
     def run(self) -> Outcome:
         """Take every step, then tear down as the plan says. Never raises for what a point does wrong."""
         started = time.monotonic()
-        self.folder.journal.append(event="run started", steps=len(self.plan.steps))
         with signals():
             try:
-                self.prepare()
-                for step in self.plan.steps:
-                    if step.point in self.outcome.failed:
-                        self._skip(step)
-                        continue
-                    self._step(step)
-                    if self._over_budget(step):
-                        break
-            except MicroshardError as error:
-                # Nothing can be measured on hosts that could not be prepared.
-                self.outcome.failed = {point.id: str(error) for point in self.plan.points}
-                self.folder.journal.append(event="prepare failed", message=str(error))
-                self.outcome.unprepared = str(error)
-            except Stopped as stopped:
-                self.outcome.stopped_by = stopped.number
-                self.folder.journal.append(event="stopped", signal=stopped.number)
-                self.playbooks.stop()
-            finally:
+                self._all_steps()
                 self._finish()
+            except Stopped as stopped:  # from now on signals are ignored
+                self.outcome.stopped_by = stopped.number
+                self._tell(event="stopped", signal=stopped.number)
+                self.playbooks.stop()
+                self._finish()
+            except BaseException:
+                self.playbooks.stop()
+                self._finish()
+                raise
         self.outcome.seconds = time.monotonic() - started
-        self.folder.journal.append(
+        self._tell(
             event="run ended",
             exit_code=self.outcome.exit_code,
             seconds=round(self.outcome.seconds, 3),
@@ -200,6 +164,28 @@ class Runner:
             stages={name: round(seconds, 3) for name, seconds in self.outcome.stages.items()},
         )
         return self.outcome
+
+    def _all_steps(self) -> None:
+        try:
+            self.folder.journal.append(event="run started", steps=len(self.plan.steps))
+            self.prepare()
+            for step in self.plan.steps:
+                if step.point in self.outcome.failed:
+                    self._skip(step)
+                    continue
+                self._step(step)
+                if self._over_budget(step):
+                    break
+        except MicroshardError as error:
+            # Nothing can be measured on hosts that could not be prepared, or where nothing can be written.
+            self.outcome.failed |= {p.id: str(error) for p in self.plan.points if p.id not in self.outcome.failed}
+            self._tell(event="prepare failed", message=str(error))
+            self.outcome.unprepared = str(error)
+
+    def _tell(self, **record: Any) -> None:
+        """A line of the journal that may be missing: a full disk must not keep anything from being torn down."""
+        with contextlib.suppress(DiskError):
+            self.folder.journal.append(**record)
 
     def _over_budget(self, step: Step) -> bool:
         """Whether the run ends here although there are more steps."""
@@ -231,6 +217,8 @@ class Runner:
                 self.outcome.invalid[f"{point.id} {step.name}"] = "; ".join(result["problems"])
             if step.undeploy and not self._keeps(step):
                 self.undeploy(point, step)
+        except DiskError:
+            raise  # the next point could not be recorded either
         except MicroshardError as error:
             self._fail(point, step, self._why(point, error))
 
@@ -421,13 +409,13 @@ class Runner:
     def _finish(self) -> None:
         if self.plan.teardown != "always" and self.deployed and self.outcome.stopped_by is None:
             self.outcome.kept = {p: self.plan.point(p).connection_string for p in sorted(self.deployed)}
-            self.folder.journal.append(event="kept", points=sorted(self.deployed))
+            self._tell(event="kept", points=sorted(self.deployed))
             return
         for point_id in sorted(self.deployed):
             try:
                 self.undeploy(self.plan.point(point_id))
             except MicroshardError as error:
-                self.folder.journal.append(event="teardown failed", point=point_id, message=str(error))
+                self._tell(event="teardown failed", point=point_id, message=str(error))
         # Whatever the playbooks could not do is done here, by the ledger alone.
         with self._stage(None, "clean up"):
             self.outcome.left = self.backend.clean(self.folder, self.playbooks)
@@ -441,6 +429,4 @@ class Runner:
         finally:
             seconds = time.monotonic() - started
             self.outcome.stages[stage] = self.outcome.stages.get(stage, 0.0) + seconds
-            self.folder.journal.append(
-                event="stage", stage=stage, step=None if step is None else step.index, seconds=round(seconds, 3)
-            )
+            self._tell(event="stage", stage=stage, step=None if step is None else step.index, seconds=round(seconds, 3))

@@ -46,11 +46,14 @@ def test_a_torn_last_line_is_passed_over_at_every_byte(tmp_path):
     for number in range(3):
         whole.append(number=number)
     data = whole.path.read_bytes()
-    ends = [i + 1 for i, byte in enumerate(data) if byte == 10]
+    ends = [i for i, byte in enumerate(data) if byte == 10]  # without the end of its line a record is whole
     for length in range(len(data) + 1):
         cut = JsonLines(tmp_path / "cut.jsonl")
         cut.path.write_bytes(data[:length])
         assert [r["number"] for r in cut.records()] == list(range(sum(1 for e in ends if e <= length)))
+        before = list(cut.records())
+        cut.append(number="after")
+        assert [r["number"] for r in cut.records()] == [*(r["number"] for r in before), "after"]
 
 
 def test_records_carry_the_time(tmp_path):
