@@ -179,7 +179,8 @@ class Watched:
         """Processes of the deployments whose names begin so, but not those that wait for their turn."""
         run = self.found_run()
         found = []
-        for file in run.path.glob(f"deployments/*/{prefix}*/pid") if run else ():
+        for file in () if run is None else run.path.glob(f"deployments/*/{prefix}*/pid"):
+            assert run is not None
             with contextlib.suppress(OSError, ValueError):
                 pid = int(file.read_text(encoding="ascii"))
                 if any(str(run.path) in word for word in words(pid)) and state(pid) not in {"", "T", "Z"}:

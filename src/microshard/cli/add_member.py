@@ -27,7 +27,7 @@ def command(name: str | None, replica_set: str | None, runs: Path) -> int:
     from microshard.run.cluster import pick
     from microshard.run.members import add_member
     from microshard.run.progress import StageLine
-    from microshard.run.runner import Stopped, signals
+    from microshard.stopping import Stopped, signals
 
     chosen = pick(runs, (name,) if name else ())
     if not chosen:

@@ -1,0 +1,48 @@
+"""A run that a process executes is left alone by every other one."""
+
+import os
+
+import pytest
+
+from microshard.errors import RunFolderError
+from microshard.run import catalog, cluster, gc, resume
+from microshard.run.folder import RunFolder, write_json
+from microshard.run.progress import StageLine
+
+
+@pytest.fixture
+def run(tmp_path):
+    folder = RunFolder.create(tmp_path, "sample")
+    write_json(folder / "run.json", {**folder.marker(), "pid": 2**22 + 1})  # nobody's
+    return folder
+
+
+@pytest.mark.parametrize("act", ["rm", "down", "resume"])
+def test_it_is_refused_by_name(run, act):
+    from rich.console import Console
+
+    acts = {
+        "rm": lambda: catalog.remove(run),
+        "down": lambda: cluster.down(run, StageLine(Console())),
+        "resume": lambda: resume.resume(run, Console()),
+    }
+    with run.held(), pytest.raises(RunFolderError, match=f"{run.run_id} is being executed by process {os.getpid()}"):
+        acts[act]()
+    assert (run / "tmp").is_dir(), "nothing was touched"
+
+
+def test_gc_takes_what_a_killed_run_left_and_not_what_is_executed_kept_or_up(tmp_path, run):
+    here = gc.COLLECTORS["here"]
+    wish = gc.Wish(tmp_path, "me")
+    with run.held():
+        assert here(wish).look() == []
+        assert here(wish).collect() == []
+    run.journal.append(event="up")
+    assert here(wish).look() == []
+    run.journal.append(event="down")
+    (found,) = here(wish).look()
+    assert found.things == ("folder deployments", "folder tmp")
+    (done,) = here(wish).collect()
+    assert (done.removed, done.left) == (found.things, ())
+    assert here(wish).look() == []
+    assert (run / "run.json").exists()
