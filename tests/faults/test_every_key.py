@@ -74,12 +74,13 @@ def ignored(path: Path, below: tuple[str, ...]) -> tuple[list[str], int]:
     loaded = load(path)
     # Two values of each axis: with one point there is no order.
     small = {f"matrix.{key}": values[:2] for key, values in loaded.experiment.matrix.axes.items()}
+    overruled = {*loaded.experiment.matrix.axes, *loaded.experiment.matrix.zip}
     base, warned = planned(path, small)
     found, tried = [], 0
     for place, shape in leaves(EXPERIMENT, loaded.data):
         key = ".".join(map(str, place))
         values = list(others(shape, None))
-        if place[0] not in below or f"matrix.{key}" in small or not values:
+        if place[0] not in below or key in overruled or not values:
             continue
         for value in values:
             tried += 1

@@ -154,17 +154,26 @@ def _compressors(topology: Topology) -> Iterator[Finding]:
             if first is not None and version < first:
                 message = f"{member.block_compressor} came with MongoDB {_shown(first)}; {_here(topology, version)}"
                 yield Finding(("topology", *path, "block_compressor"), message)
-    for index, compressor in enumerate(network.compressors):
-        path = ("topology", "network", "compressors", index)
+    for key in ("compressors", "mongos_compressors"):
+        yield from _on_the_wire(topology, key, version)
+    if topology.kind != "sharded" and network.mongos_compressors is not None:
+        why = f"has no effect: kind: {topology.kind} has no mongos"
+        yield Finding(("topology", "network", "mongos_compressors"), why, "warning")
+
+
+def _on_the_wire(topology: Topology, key: str, version: tuple[int, int] | None) -> Iterator[Finding]:
+    names = getattr(topology.network, key) or []
+    for index, compressor in enumerate(names):
+        path: KeyPath = ("topology", "network", key, index)
         first = _NETWORK_COMPRESSORS.get(compressor)
         if first is None:
             yield Finding(path, "none is not a compressor of the wire; an empty list switches compression off")
-        elif compressor in network.compressors[:index]:
+        elif compressor in names[:index]:
             yield Finding(path, f"{compressor} is there twice")
         elif version is not None and version < first:
             message = f"{compressor} on the wire came with MongoDB {_shown(first)}; {_here(topology, version)}"
-            if "compressors" not in network.model_fields_set:
-                path, message = ("topology", "mongodb", "version"), f"{message}; set topology.network.compressors: []"
+            if key not in topology.network.model_fields_set:
+                path, message = ("topology", "mongodb", "version"), f"{message}; set topology.network.{key}: []"
             yield Finding(path, message)
 
 

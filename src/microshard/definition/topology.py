@@ -199,6 +199,8 @@ class Network(Model):
     """First port of the experiment; auto takes the first free range from 27100 on."""
     compressors: Annotated[list[Compressor], Field(max_length=3)] = Field(default=["snappy"])
     """`net.compression.compressors` of every process; an empty list switches compression off."""
+    mongos_compressors: Annotated[list[Compressor], Field(max_length=3)] | None = None
+    """The same of the mongos alone, and so of the way between mongos and shards; null: as the others."""
 
 
 class Presplit(Model):

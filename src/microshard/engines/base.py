@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -124,7 +125,7 @@ class Engine(ABC):
         self.outcome = PhaseResult(phase.name, phase.kind, phase.engine)
 
     @classmethod
-    def lacks(cls) -> str | None:
+    def lacks(cls, parameters: Mapping[str, Any]) -> str | None:  # noqa: ARG003 - for those who need much
         """What this machine has not got and the engine needs, and what to do about it; None when all is there."""
         return None
 

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-import json
-import os
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -20,6 +16,7 @@ from microshard.engines.base import Client, Context, Engine, Metric, PhaseError,
 from microshard.engines.beside.keys import Traffic
 from microshard.engines.beside.load import Load
 from microshard.engines.job import Phase
+from microshard.engines.link.kernel import KernelLink, Relay
 from microshard.engines.traffic import unfulfillable
 
 Compressor = Literal["snappy", "zlib", "zstd"]
@@ -30,17 +27,23 @@ Counters = dict[tuple[str, str], tuple[int, int, int, int]]  # (process, compres
 class WireLink(Model):
     """The link between the client and the door of the topology."""
 
-    kind: Literal["none", "relay"] = "none"
-    """none: as it is; relay: a process of the client's own that carries the bytes late and slowly, no real network."""
+    kind: Literal["none", "relay", "netem", "tbf"] = "none"
+    """none: as it is; netem, tbf: a network namespace of the run's with this queueing discipline of the kernel (root;
+    a kernel without it is refused); relay: a process that carries the bytes late and slowly, without root, but no real
+    network."""
     delay_ms: Annotated[float, Field(ge=0, le=10_000, json_schema_extra={"unit": "ms"})] = 0
-    """relay: delay in each direction."""
+    """relay, netem: delay in each direction."""
     rate_mbps: Annotated[float, Field(gt=0, le=100_000, json_schema_extra={"unit": "Mbit/s"})] | None = None
-    """relay: rate of each direction, all connections together; null does not limit it."""
+    """Rate of each direction, all connections together; null does not limit it."""
 
     @model_validator(mode="after")
-    def _belongs_to_relay(self) -> WireLink:
+    def _of_its_kind(self) -> WireLink:
         if self.kind == "none" and (self.delay_ms or self.rate_mbps is not None):
-            raise ValueError("kind: delay_ms and rate_mbps need kind: relay")
+            raise ValueError("kind: delay_ms and rate_mbps need another kind than none")
+        if self.kind == "tbf" and (self.delay_ms or self.rate_mbps is None):
+            raise ValueError("kind: tbf limits the rate and delays nothing: rate_mbps alone")
+        if self.kind == "netem" and not self.delay_ms and self.rate_mbps is None:
+            raise ValueError("kind: netem needs delay_ms or rate_mbps")
         return self
 
 
@@ -97,9 +100,17 @@ class WireEngine(Engine):
         super().__init__(phase, context)
         self.keys = read_keys(phase, WirePhase)
         self.load = Load(self.keys.load)
-        self.relay: subprocess.Popen[str] | None = None
+        self.link: Relay | KernelLink | None = None
         self.clients: dict[str, Client] = {}
         self.known = 0
+
+    @classmethod
+    def lacks(cls, parameters: Mapping[str, Any]) -> str | None:
+        """A kernel that has the link."""
+        link = WireLink.model_validate(parameters["link"])
+        if link.kind not in {"netem", "tbf"}:
+            return None
+        return KernelLink(link.kind, link.delay_ms, link.rate_mbps).why_not()
 
     def prepare(self) -> None:
         """See that the client can compress; connect to every process; start relay and workers."""
@@ -122,8 +133,8 @@ class WireEngine(Engine):
         if self.keys.client_compressors:
             options["compressors"] = ",".join(self.keys.client_compressors)
         uri = self.context.job.connection_string
-        if self.keys.link.kind == "relay":
-            uri, options = f"mongodb://127.0.0.1:{self._start_relay()}/", options | {"directConnection": True}
+        if self.keys.link.kind != "none":
+            uri, options = f"mongodb://127.0.0.1:{self._start_link()}/", options | {"directConnection": True}
         self.load.prepare(
             uri,
             [(database, collection)],
@@ -132,25 +143,16 @@ class WireEngine(Engine):
             options=options,
         )
 
-    def _start_relay(self) -> int:
+    def _start_link(self) -> int:
+        """The port of loopback at which the link begins."""
         host, _, port = self._door().rpartition(":")
-        self.relay = subprocess.Popen(
-            [sys.executable, "-m", "microshard.engines.link.relay"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
-        )  # fmt: skip
         link = self.keys.link
-        work = {"host": host, "port": int(port), "delay_ms": link.delay_ms, "rate_mbps": link.rate_mbps}
-        return int(self._ask_relay(json.dumps(work | {"parent": os.getpid()}))["port"])
-
-    def _ask_relay(self, line: str) -> dict[str, Any]:
-        assert self.relay is not None and self.relay.stdin and self.relay.stdout  # noqa: S101, PT018
-        self.relay.stdin.write(f"{line}\n")
-        self.relay.stdin.flush()
-        answer = self.relay.stdout.readline()
-        if not answer:
-            raise PhaseError("NoLink", f"the relay has ended with exit code {self.relay.wait()}")
-        found: dict[str, Any] = json.loads(answer)
-        return found
+        if link.kind == "relay":
+            work = {"host": host, "port": int(port), "delay_ms": link.delay_ms, "rate_mbps": link.rate_mbps}
+            self.link = Relay(work)
+            return self.link.port
+        self.link = KernelLink(link.kind, link.delay_ms, link.rate_mbps)
+        return self.link.start(host, int(port))
 
     def _door(self) -> str:
         processes = self.context.job.point.processes
@@ -223,12 +225,14 @@ class WireEngine(Engine):
         result.figures.append(_figure("sent by all servers", "MB/s", total / seconds / 1e6, "lower"))
         cpu = result.client_cpu_seconds / seconds
         result.figures.append(_figure("client CPU", "cores", cpu, "lower"))
-        if self.relay is not None:
-            carried = self._ask_relay("stop")
+        if self.link is not None:
+            carried = self.link.ask("stop") if isinstance(self.link, Relay) else self.link.carried()
             result.counters |= {"bytes to the door": carried["up"], "bytes from the door": carried["down"]}
             link = self.keys.link
             speed = "any rate" if link.rate_mbps is None else f"{link.rate_mbps:g} Mbit/s"
-            result.notes["link"] = f"relay in user space, {link.delay_ms:g} ms each way, {speed}: no real network"
+            made = "relay in user space" if link.kind == "relay" else f"{link.kind} in a network namespace"
+            caveat = ": no real network" if link.kind == "relay" else ""
+            result.notes["link"] = f"{made}, {link.delay_ms:g} ms each way, {speed}{caveat}"
         offered = ", ".join(self.keys.client_compressors) or "none"
         result.notes["compressors"] = f"the client offers {offered}; it does not count what it saves itself"
         rate = self.load.inserted / seconds
@@ -245,9 +249,8 @@ class WireEngine(Engine):
     def close(self) -> None:
         """End load, relay and connections."""
         self.load.close()
-        if self.relay is not None:
-            self.relay.kill()
-            self.relay.communicate()
+        if self.link is not None:
+            self.link.close()
         for client in self.clients.values():
             client.close()
 

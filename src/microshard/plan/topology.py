@@ -183,7 +183,10 @@ def _options(slot: _Slot, topology: Topology) -> dict[str, Any]:
     role, member = slot.role, slot.member
     options: dict[str, Any] = {}
     if _knows_wire_compression(topology):
-        options["net"] = {"compression": {"compressors": ",".join(topology.network.compressors) or "disabled"}}
+        network = topology.network
+        own = network.mongos_compressors if role == "mongos" else None
+        names = network.compressors if own is None else own
+        options["net"] = {"compression": {"compressors": ",".join(names) or "disabled"}}
     if role == "mongos":
         return options
     if role == "config":

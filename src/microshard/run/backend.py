@@ -142,8 +142,8 @@ class Local(Backend):
 
     def check_room(self, plan: Plan) -> None:
         """Refuse to start what would push this machine into swapping, or what an engine cannot do here."""
-        for name in dict.fromkeys(phase.engine for point in plan.points for phase in point.phases):
-            lacking = registry.find(name).lacks()
+        for phase in (phase for point in plan.points for phase in point.phases):
+            lacking = registry.find(phase.engine).lacks(phase.parameters)
             if lacking:
                 raise PlaceError(lacking)
         available = place.memory_mib("MemAvailable")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pymongo import MongoClient
 
 from microshard.run import leftovers
@@ -21,8 +23,11 @@ def test_a_waiting_member_is_added_and_then_another_and_down_removes_both(cli: C
     assert code == 0, output
     (folder,) = cli.folders
     uri = output.strip().splitlines()[-1]
+    client: MongoClient[dict[str, Any]]
+    member: MongoClient[dict[str, Any]]
     with MongoClient(uri, serverSelectionTimeoutMS=10_000) as client:
-        client.lab.things.insert_many([{"_id": n} for n in range(1000)])
+        documents: list[Any] = [{"_id": n} for n in range(1000)]
+        client["lab"]["things"].insert_many(documents)
         assert len(client.admin.command("replSetGetConfig")["config"]["members"]) == 1
         for expected in ("rs0-2", "rs0-3"):
             code, output = cli.run("add-member")

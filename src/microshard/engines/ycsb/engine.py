@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ class YcsbEngine(Engine):
         self._failures: list[dict[str, Any]] = []
 
     @classmethod
-    def lacks(cls) -> str | None:
+    def lacks(cls, parameters: Mapping[str, Any]) -> str | None:  # noqa: ARG003 - whatever it is to do
         """Java or the built client."""
         try:
             java.find({})
