@@ -5,9 +5,11 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: mongodb_binaries
-short_description: mongod and mongos of a run execute and are of its version
+short_description: mongod and mongos of a run are there, execute and are of its version
 description:
-  - Executes both with C(--version) and compares; changes nothing.
+  - Where O(install) says so and they are not there yet, the action plugin of the same name sends them from the
+    controller, once, and they are put into a folder that has their checksum in its name.
+  - Executes both with C(--version) and compares.
 options:
   mongod:
     description: Path of mongod.
@@ -20,6 +22,17 @@ options:
   version:
     description: Version that mongod must have, as far as given (6.0 or 6.0.5).
     type: str
+    default: ""
+  install:
+    description:
+      - C(kind) (file, a mongod; tarball, one of MongoDB's archives), C(source) on the controller, C(sha256) of it, and
+        the C(folder) here.
+      - Empty, or of another kind, where nothing has to be sent.
+    type: dict
+    default: {}
+  arrived:
+    description: Where the source was sent to; used by the action plugin.
+    type: path
     default: ""
 attributes:
   check_mode:
@@ -36,9 +49,13 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+there:
+  description: Whether the binaries are there.
+  returned: success
+  type: bool
 versions:
   description: First line of what each binary says of itself.
-  returned: success
+  returned: when they are there
   type: dict
 """
 

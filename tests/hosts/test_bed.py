@@ -24,6 +24,7 @@ def test_a_foreign_host_key_is_not_taken(lab: Bed, tmp_path: Path) -> None:
     assert "Host key verification failed" in subprocess.run(command, capture_output=True, text=True, check=False).stderr
 
 
+@pytest.mark.long
 def test_two_beds_do_not_disturb_one_another_and_nothing_is_left() -> None:
     if missing := lacking():
         pytest.skip(missing)
@@ -42,6 +43,7 @@ def test_two_beds_do_not_disturb_one_another_and_nothing_is_left() -> None:
     assert Path(device).exists()
 
 
+@pytest.mark.long
 def test_a_bed_whose_owner_was_killed_is_swept_by_the_next() -> None:
     if missing := lacking():
         pytest.skip(missing)

@@ -1,20 +1,24 @@
 """An experiment over SSH on three machines, from prepare to teardown, and what happens when they fail."""
 
+import contextlib
+import hashlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import tarfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from microshard.embedded.binary import find_mongod
 from microshard.run.folder import find_runs
 from tests.cluster.run.conftest import definition
-from tests.hosts.bed import Bed, bed, lacking, wheels
+from tests.hosts.bed import Bed, Machine
 
 MICROSHARD = Path(sys.executable).with_name("microshard")
 
@@ -26,8 +30,9 @@ def small(**changes: Any) -> dict[str, Any]:
         "repetitions": 1,
     }
     base = definition(**{**given, **changes})
-    base["topology"]["shards"] = {"members": 2}
-    base["topology"]["storage"]["cache"]["value"] = 128
+    if base["topology"]["kind"] == "sharded":
+        base["topology"]["shards"] = {"members": 2}
+        base["topology"]["storage"]["cache"]["value"] = 128
     return base
 
 
@@ -89,7 +94,10 @@ def test_a_cluster_spread_over_three_hosts_is_measured_and_leaves_nothing(contro
     assert sorted(by_shard) == ["shard01", "shard02", "shard03"]
     assert sum(shard["documents"] for shard in by_shard.values()) == 20000
     assert set(result["phases"][-1]["telemetry"]["hosts"]) == {"host1", "host2", "host3"}
-    assert {path.name for path in folder.path.glob("logs/p01/*.gz")} >= {"shard01-1.log.gz", "mongos1.log.gz"}
+    logs = folder / "logs" / "p01"
+    assert {path.name for path in logs.glob("*.log.gz")} >= {"shard01-1.log.gz", "mongos1.log.gz"}
+    with tarfile.open(logs / "shard03-2.diagnostic.tar.gz") as diagnostics:
+        assert any(name.startswith("shard03-2/diagnostic.data/metrics.") for name in diagnostics.getnames())
     plan = json.loads((folder / "plan.json").read_text())
     for replica_set in plan["points"][0]["replica_sets"]:
         hosts = [m["endpoint"].partition(":")[0] for m in replica_set["members"]]
@@ -156,29 +164,71 @@ def test_what_a_host_lacks_is_told_by_its_name_and_with_the_next_step(controller
 
 @pytest.mark.long
 @pytest.mark.timeout(420)
+def test_a_tarball_is_sent_once_to_every_host_and_its_mongod_is_run(controller: Controller) -> None:
+    archive = controller.folder / "mongodb.tgz"
+    with tarfile.open(archive, "w:gz", compresslevel=1) as tar:
+        tar.add(find_mongod(), arcname="mongodb-linux-x86_64-debian12-6.0.5/bin/mongod")
+        tar.add(__file__, arcname="mongodb-linux-x86_64-debian12-6.0.5/README")
+    sha256 = hashlib.sha256(archive.read_bytes()).hexdigest()
+    experiment = small(matrix={}, topology={"kind": "replica_set", "replica_set": {"members": 3}})
+    experiment["topology"]["mongodb"] = {
+        "source": "tarball", "version": "6.0", "tarball": str(archive), "sha256": sha256,
+    }  # fmt: skip
+    code, said = controller.run("run", controller.write(experiment), "--on", controller.bed.inventory)
+    assert code == 0, said
+    (folder,) = find_runs(controller.runs)
+    there = f"/var/lib/microshard/software/mongodb-6.0-{sha256[:12]}"
+    for machine in controller.bed.machines:
+        assert controller.bed.ssh(machine, "find", there, "-type", "f").stdout.split() == [f"{there}/bin/mongod"]
+    record = json.loads((folder / "points" / "p01" / "processes" / "rs0-3.json").read_text())
+    assert record["command"][0] == f"{there}/bin/mongod"
+    assert controller.left() == []
+    archive.write_bytes(archive.read_bytes() + b"altered")
+    code, said = controller.run("run", controller.file, "--on", controller.bed.inventory)
+    assert (code, f"not {sha256}" in said) == (4, True), said
+
+
+@pytest.mark.long
+@pytest.mark.timeout(420)
 @pytest.mark.parametrize("how", ["cut", "kill"])
-def test_a_host_that_vanishes_fails_its_point_by_name_and_not_the_run(tmp_path: Path, how: str) -> None:
-    if missing := lacking():
-        pytest.skip(missing)
-    wheels.fetch()
+def test_a_host_that_vanishes_fails_its_point_by_name_and_not_the_run(controller: Controller, how: str) -> None:
+    lab = controller.bed
     experiment = small(order={"policy": "sequential"})
-    experiment["workload"][1]["measure"]["iterations"] = 2000
+    experiment["workload"][1]["measure"]["iterations"] = 200
     # The second point is on the first host alone.
     experiment["matrix"] = {"infrastructure.shard_hosts.count": [3, 1]}
     experiment["topology"]["shards"] = {"count": 3, "members": 1}
-    with bed(3) as lab:
-        controller = Controller(lab, tmp_path)
+    with _gone(lab, lab.machines[2], how) as vanish:
         process = controller.start("run", controller.write(experiment), "--on", lab.inventory)
-        deadline = time.monotonic() + 150
+        deadline = time.monotonic() + 200
         while time.monotonic() < deadline and not _measuring(controller):
-            time.sleep(0.5)
-        getattr(lab.machines[2], how)()
-        said, _ = process.communicate(timeout=250)
+            time.sleep(0.2)
+        vanish()
+        said, _ = process.communicate(timeout=200)
     assert process.returncode == 5, said  # what is on the lost host could not be removed, and is told
-    assert "host3" in said
-    assert "1 point(s) failed" in said or "p01 failed" in said, said
+    assert "left behind: host3: " in said
     (folder,) = find_runs(controller.runs)
-    assert (folder / "results" / "p02" / "r1.json").is_file(), said
+    journal = [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]
+    (failed,) = [entry for entry in journal if entry["event"] == "point failed"]
+    assert failed["point"] == "p01"
+    assert "host3: it cannot be reached over the network" in failed["message"]
+    assert not (folder / "results" / "p01" / "r1.json").exists()
+    assert json.loads((folder / "results" / "p02" / "r1.json").read_text())["valid"], said
+    # Once the host is back a second attempt finishes what was left.
+    controller.run("down")
+    assert [line for line in controller.left() if not line.startswith("host3")] == []
+
+
+@contextlib.contextmanager
+def _gone(lab: Bed, machine: Machine, how: str) -> Iterator[Callable[[], None]]:
+    """A way to lose a machine, which is back afterwards."""
+    try:
+        yield machine.cut if how == "cut" else machine.kill
+    finally:
+        if how == "kill":
+            lab.boot(machine)
+        else:
+            machine.join()
 
 
 def _measuring(controller: Controller) -> bool:

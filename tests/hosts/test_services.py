@@ -133,6 +133,7 @@ def test_a_set_that_was_held_for_longer_than_its_election_timeout_has_a_primary_
     assert services.succeed("resume").changed == 1
 
 
+@pytest.mark.long
 def test_what_the_machine_cannot_give_is_refused_with_its_name(services: Services) -> None:
     services.variables["mongo_processes_numa"] = {"policy": "interleave", "nodes": [0, 7]}
     played = services.play("deploy")

@@ -23,5 +23,5 @@ def command(name: str | None, words: tuple[str, ...], run: str | None, point: st
     if name is not None and name.startswith("-"):
         words = (name, *words)
         name = None
-    line = [*mongosh(found(runs, run, point), name), *words]
+    line = mongosh(found(runs, run, point), name, words)
     os.execvp(line[0], line)  # noqa: S606 - the terminal is handed over

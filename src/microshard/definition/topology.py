@@ -16,6 +16,7 @@ Version = Annotated[
     StringConstraints(pattern=r"^[0-9]{1,3}\.[0-9]{1,3}(\.[0-9]{1,3})?$"),
     InWords('a version in quotes such as "6.0" or "6.0.5"'),
 ]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$"), InWords("64 hexadecimal digits")]
 
 
 class MongoDB(Model):
@@ -27,9 +28,16 @@ class MongoDB(Model):
     """source path: a folder with mongod (and, for sharded clusters, mongos), or the mongod itself."""
     version: Version | None = None
     """Version that must be found, as far as given (6.0 or 6.0.5); null takes what the source has."""
+    tarball: str | None = None
+    """source tarball: one of MongoDB's .tgz archives, by https:// address or as a file of this machine."""
+    sha256: Sha256 | None = None
+    """source tarball: its SHA-256, as 64 hexadecimal digits; another archive is refused."""
 
     @model_validator(mode="after")
     def _path_with_source(self) -> MongoDB:
+        for key in ("tarball", "sha256"):
+            if getattr(self, key) is not None and self.source != "tarball":
+                raise ValueError(f"{key}: goes with source: tarball")
         if (self.source == "path") != (self.path is not None):
             raise ValueError("path: goes with source: path, and source: path needs it")
         if self.source in {"packages", "tarball"} and self.version is None:

@@ -107,9 +107,18 @@ def _hosts(experiment: Experiment) -> Iterator[tuple[str, str]]:
                 f"workload.{number}.{step.kind}.cache",
                 f"{_NOT_YET}: the client host cannot empty the caches of other hosts",
             )
-    if topology.mongodb.source not in {"embedded", "path"}:
-        yield "topology.mongodb.source", f"{_NOT_YET}: hosts take embedded or path, not {topology.mongodb.source}"
+    yield from _sources_on_hosts(experiment)
     yield from _everywhere(experiment)
+
+
+def _sources_on_hosts(experiment: Experiment) -> Iterator[tuple[str, str]]:
+    """What hosts must be told of MongoDB before anything is sent to them."""
+    mongodb = experiment.topology.mongodb
+    if mongodb.source == "path" and mongodb.version is None:
+        yield "topology.mongodb.version", "hosts need it beside a path: the processes are configured by it"
+    for key in ("tarball", "sha256") if mongodb.source == "tarball" else ():
+        if getattr(mongodb, key) is None:
+            yield f"topology.mongodb.{key}", "hosts need it: the archive, and the SHA-256 it must have"
 
 
 def _given_hosts(here: str, group: HostGroup) -> Iterator[tuple[str, str]]:
@@ -166,6 +175,7 @@ def _ec2(experiment: Experiment) -> Iterator[tuple[str, str]]:
 
 def not_on_hosts_yet(experiment: Experiment) -> Iterator[tuple[str, str]]:
     """What no role does yet on hosts reached by SSH, and so on none that is made on EC2: it may be planned, not run."""
+    yield from _sources_on_hosts(experiment)
     for here, group in _groups(experiment):
         yield from _given_hosts(here, group)
     several = experiment.infrastructure.client_hosts.count

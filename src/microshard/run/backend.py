@@ -104,6 +104,14 @@ class Backend(ABC):
             "backend": self.name,
         }
 
+    def remarks(self) -> list[str]:
+        """What a reader should know of the hosts as they are now."""
+        return []
+
+    def clock_shifts(self, point: Point) -> Mapping[str, float]:  # noqa: ARG002 - for those whose clocks differ
+        """Host → seconds to be added to its times, so that they are the client host's; hosts without are right."""
+        return {}
+
     def record(self, folder: RunFolder) -> None:
         """Write which backend the run has into its folder."""
         write_json(folder / RECORD, {"backend": self.name, **self.recorded(folder)})

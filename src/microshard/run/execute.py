@@ -32,7 +32,7 @@ def execute(ready: Prepared, runs: Path, console: Console) -> int:
     with folder.held():
         try:
             write_run(folder, ready, found)
-            announce(plan, ready.loaded.warnings, folder, console)
+            announce(plan, [*ready.loaded.warnings, *ready.backend.remarks()], folder, console)
         except BaseException:
             nothing_stays(folder)
             raise
@@ -50,7 +50,7 @@ def nothing_stays(folder: RunFolder) -> None:
         shutil.rmtree(folder / name, ignore_errors=True)
 
 
-def announce(plan: Plan, warnings: Sequence[Problem], folder: RunFolder, console: Console) -> None:
+def announce(plan: Plan, warnings: Sequence[Problem | str], folder: RunFolder, console: Console) -> None:
     """What will be done, what is doubtful about it, and what differs from the experiment's lock."""
     console.print(f"[bold]{plan.title}[/bold]")
     console.print(

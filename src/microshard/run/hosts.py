@@ -244,6 +244,16 @@ class Hosts(Backend):
         install.client_wheels(clients)
         playbooks.run("prepare", variables)
 
+    def remarks(self) -> list[str]:
+        """Clocks that differ."""
+        return clock_remarks({name: self.facts[name] for name in self.used or self.facts})
+
+    def clock_shifts(self, point: Point) -> Mapping[str, float]:
+        """Against the first client host, whose clock the phases are timed by."""
+        names = [host.name for host in point.hosts]
+        client = next(name for name in self.group("client_hosts") if name in names)
+        return shifts({name: self.facts[name] for name in names}, client)
+
     def recorded(self, folder: RunFolder) -> Mapping[str, Any]:
         """Inventory, folder and facts."""
         return {
@@ -362,10 +372,25 @@ def _unusable(host: str, facts: Mapping[str, Any] | None, base: str) -> Iterator
         )
 
 
-def clock_warnings(facts: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Clocks that differ enough to shift telemetry against the measurement; figures are corrected by it."""
+def clock_remarks(facts: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Clocks that differ enough to shift telemetry against the measurement if nobody corrected it."""
     return [
-        f"{host}: its clock differs by {float(known['clock_offset']):+.1f} s; telemetry is shifted by that"
+        f"{host}: its clock differs by {float(known['clock_offset']):+.1f} s from this machine's; its telemetry is "
+        "shifted by that, its logs are not"
         for host, known in facts.items()
         if abs(float(known["clock_offset"])) > _CLOCK_WARNING
     ]
+
+
+def shifts(facts: Mapping[str, Mapping[str, Any]], client: str) -> dict[str, float]:
+    """Host → seconds to be added to its times to have the client's; left out where the difference may be none.
+
+    `facts` have `clock_offset` (s the host is ahead of the controller) and `clock_doubt` (s, ±) of each.
+    """
+    mine = facts[client]
+    found = {}
+    for host, known in facts.items():
+        difference = float(mine["clock_offset"]) - float(known["clock_offset"])
+        if abs(difference) > float(mine["clock_doubt"]) + float(known["clock_doubt"]):
+            found[host] = round(difference, 3)
+    return found

@@ -175,6 +175,7 @@ def write_run(folder: RunFolder, prepared: Prepared, found: Mapping[str, Binarie
         secrets.make(folder / "secrets", sorted({host.address for host in prepared.plan.hosts}))
     for point in prepared.plan.points:
         write_variables(folder, point, found[point.id], step=None, backend=prepared.backend)
+    prepared.backend.limit(prepared.plan)  # which hosts it is that are recorded
     prepared.backend.record(folder)
 
 

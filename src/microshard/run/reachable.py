@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,8 +95,8 @@ def log(run: Run, name: str, *, follow: bool, lines: int) -> list[str]:
     return run.on(str(process["host"]), "tail", *(["-F"] if follow else []), "-n", str(lines), process["log_path"])
 
 
-def mongosh(run: Run, name: str | None) -> list[str]:
-    """The command of `mongosh [NAME]`: to the point's own door, or to one process. Raises PlaceError."""
+def mongosh(run: Run, name: str | None, words: Sequence[str] = ()) -> list[str]:
+    """The command of `mongosh [NAME] [OPTION]...`: to the point's own door, or to one process. Raises PlaceError."""
     address = run.point["connection_string"]
     host = next((p["host"] for p in run.point["processes"] if p["role"] == "mongos"), run.point["processes"][0]["host"])
     if name is not None:
@@ -104,10 +105,10 @@ def mongosh(run: Run, name: str | None) -> list[str]:
     program = os.environ.get(MONGOSH) or shutil.which("mongosh")
     if run.hosts is not None and "//127." in address:
         # The embedded mongos listens on loopback of the client host: the shell runs where it is.
-        return run.on(str(host), "mongosh", address, terminal=True)
+        return run.on(str(host), "mongosh", address, *words, terminal=True)
     if program is None:
         raise PlaceError(
             "mongosh is not on PATH: install it (MongoDB's package mongodb-mongosh, or npm install -g mongosh), or "
             f"name it with {MONGOSH}; the address is {address}"
         )
-    return [program, address]
+    return [program, address, *words]

@@ -230,7 +230,7 @@ class Runner:
         park = not step.undeploy and self._next_point(step) != point.id
         variables = self._variables(point, step, park=park)
         with self._stage(step, "measure"):
-            self.playbooks.run("measure", variables)
+            self.playbooks.run("measure", variables, limit=self._hosts(point))
         result = self._result(point, step)
         self.outcome.done += 1
         how = {"valid": True} if result["valid"] else {"valid": False, "reasons": result["problems"]}
@@ -283,22 +283,35 @@ class Runner:
         self.deployed.add(point.id)
         variables = self._variables(point, step)
         with self._stage(step, "deploy"):
-            self.playbooks.run("deploy", variables)
+            self.playbooks.run("deploy", variables, limit=self._hosts(point))
+
+    def _hosts(self, point: Point) -> list[str]:
+        """The hosts a play of this point is kept to: another host may be gone, and this point does not need it."""
+        return [host.name for host in point.hosts] if self.playbooks.limit else []
 
     def _variables(self, point: Point, step: Step | None, *, park: bool = False) -> Path:
         return write_variables(self.folder, point, self.binaries[point.id], step, park=park, backend=self.backend)
 
     def prepare(self) -> None:
         """Give the hosts what they need, once before the first point. Raises MicroshardError."""
+        ready: set[str] = set()
         with self._stage(None, "prepare"):
             for point in self.plan.points:
-                self.backend.prepare(self.folder, self.playbooks, self._variables(point, None))
+                needs = self._needs(point)
+                if needs not in ready:
+                    self.backend.prepare(self.folder, self.playbooks, self._variables(point, None))
+                    ready.add(needs)
+
+    def _needs(self, point: Point) -> str:
+        """What playbooks/prepare.yml, which prepares all hosts, reads of a point: those with the same need it once."""
+        read = [self.binaries[point.id].variables(), point.topology, point.machines]
+        return json.dumps([*read, "ycsb" in [phase.engine for phase in point.phases]], sort_keys=True, default=str)
 
     def undeploy(self, point: Point, step: Step | None = None) -> None:
         """Collect a point's logs, stop its processes and remove their data."""
         variables = self._variables(point, step)
         with self._stage(step, "teardown"):
-            self.playbooks.run("teardown", variables)
+            self.playbooks.run("teardown", variables, limit=self._hosts(point))
         self.deployed.discard(point.id)
         kept = self.folder / "logs" / point.id
         if kept.is_dir():
@@ -334,7 +347,8 @@ class Runner:
 
     def _judge(self, point: Point, step: Step, result: dict[str, Any]) -> None:
         """Put telemetry, verdicts and the answers of the gates into a result."""
-        telemetry = summary.read_folder(self.folder / "telemetry" / point.id / step.name)
+        folder = self.folder / "telemetry" / point.id / step.name
+        telemetry = summary.read_folder(folder, self.backend.clock_shifts(point))
         plan = dataclasses.asdict(point)
         summary.attach(result, telemetry)
         verdict.attach(result, telemetry, plan)

@@ -338,14 +338,19 @@ class Telemetry:
     problems: list[str] = field(default_factory=list)
 
 
-def read_folder(folder: Path) -> Telemetry:
-    """All records of a step, and what was wrong with the files."""
+def read_folder(folder: Path, shifts: Mapping[str, float] | None = None) -> Telemetry:
+    """All records of a step, and what was wrong with the files.
+
+    `shifts`: host → seconds to be added to its times, for hosts whose clock is not that of the client.
+    """
     found = Telemetry()
     for path in sorted(folder.glob("*.jsonl")):
         loaded = parse(path.read_text(encoding="utf-8", errors="replace"), path.name)
         found.problems += loaded.problems
         if path.stem.startswith("host-"):
-            found.hosts[path.stem.removeprefix("host-")] = loaded.records
+            name = path.stem.removeprefix("host-")
+            shift = (shifts or {}).get(name, 0.0)
+            found.hosts[name] = [{**r, "t": float(r["t"]) + shift} for r in loaded.records] if shift else loaded.records
         elif path.stem == "server":
             found.servers += loaded.records
     return found

@@ -163,9 +163,18 @@ class Bed:
             self._save()
         (self.folder / "known_hosts").write_text("".join(f"{m.public_key}\n" for m in self.machines), encoding="ascii")
         self.write_inventory()
-        booted = "systemctl is-system-running | grep -qE 'running|degraded'"
         for machine in self.machines:
-            machine.await_ssh(self.inside(["ssh", *self.ssh_options, f"{LAB}@{machine.address}", booted]))
+            self._await(machine)
+
+    def boot(self, machine: Machine) -> None:
+        """Start a machine that was killed, with what is on its disks, and wait until it can be logged into."""
+        machine.boot()
+        self._save()
+        self._await(machine)
+
+    def _await(self, machine: Machine) -> None:
+        booted = "systemctl is-system-running | grep -qE 'running|degraded'"
+        machine.await_ssh(self.inside(["ssh", *self.ssh_options, f"{LAB}@{machine.address}", booted]))
 
     def _network(self) -> None:
         command("ip", "netns", "add", self.namespace)

@@ -49,7 +49,7 @@ def test_too_few_hosts_for_the_members_is_told(planned):
 
 def test_config_servers_and_mongos_have_hosts_of_their_own_when_they_are_given(planned):
     hosts = (*lab(1), Host("cfg1", "10.0.0.50", ("config_hosts",)), Host("rt1", "10.0.0.60", ("mongos_hosts",)))
-    topology = {"mongodb": {"source": "path", "path": "/usr/bin"}}
+    topology = {"mongodb": {"source": "path", "path": "/usr/bin", "version": "6.0"}}
     plan = planned([2], on(hosts), topology=topology, **infrastructure(1, config_hosts={}, mongos_hosts={}))
     assert by_name(plan) == {"mongos1": "rt1", "config1": "cfg1", "shard01": "db1", "shard02": "db1"}
     assert plan.points[0].connection_string == f"mongodb://10.0.0.60:{plan.points[0].processes[0].port}/"

@@ -250,3 +250,11 @@ def test_whole_records_alone_tell_the_level_of_a_short_phase() -> None:
     assert summary.host_summary(records, 100.5, 103.5)["cpu"]["user"] == pytest.approx(2.5 / 3)
     assert summary.host_summary(records, 100.5, 103.5, whole=True)["cpu"]["user"] == pytest.approx(1)
     assert summary.host_summary(records, 102.2, 102.8, whole=True) == {"records": 0}
+
+
+def test_times_of_a_host_whose_clock_is_ahead_are_put_back(tmp_path: Path) -> None:
+    write(tmp_path / "host-db1.jsonl", *(host_record(float(t)) for t in range(190, 211)))
+    result: dict[str, Any] = {"phases": [{"name": "load", "started": 100.0, "ended": 110.0}]}
+    summary.attach(result, summary.read_folder(tmp_path, {"db1": -100.0}))
+    assert result["phases"][0]["telemetry"]["hosts"]["db1"]["records"] > 0
+    assert result["phases"][0]["telemetry"]["problems"] == []

@@ -1,0 +1,90 @@
+"""Clocks of hosts, and how a shell comes to a process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from microshard.errors import PlaceError
+from microshard.run import reachable
+from microshard.run.folder import RunFolder
+from microshard.run.hosts import clock_remarks, shifts
+
+CLOCKS = {
+    "client": {"clock_offset": 0.0100, "clock_doubt": 0.0020},
+    "near": {"clock_offset": 0.0130, "clock_doubt": 0.0020},
+    "ahead": {"clock_offset": 2.5100, "clock_doubt": 0.0020},
+    "behind": {"clock_offset": -1.4900, "clock_doubt": 0.0020},
+}
+
+
+def test_times_are_shifted_to_the_clients_clock_where_the_difference_is_one() -> None:
+    assert shifts(CLOCKS, "client") == {"ahead": -2.5, "behind": 1.5}
+
+
+def test_clocks_that_differ_are_told_by_host() -> None:
+    ahead, behind = clock_remarks(CLOCKS)
+    assert ahead.startswith("ahead: its clock differs by +2.5 s")
+    assert behind.startswith("behind: its clock differs by -1.5 s")
+
+
+def run(folder: Path, hosts: Any = None) -> reachable.Run:
+    processes = [
+        {"name": "shard01", "role": "shard", "host": "db1", "endpoint": "192.0.2.7:27100"},
+        {"name": "mongos1", "role": "mongos", "host": "client1", "endpoint": "127.0.0.1:27101"},
+    ]
+    point = {"connection_string": "mongodb://127.0.0.1:27101/", "processes": processes}
+    return reachable.Run(RunFolder(folder), point, hosts)
+
+
+def test_mongosh_is_called_with_the_address_and_its_own_options(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "mongosh"
+    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.delenv(reachable.MONGOSH, raising=False)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    # The command hands its process over: a process of its own is needed to come back from that.
+    script = (
+        "import sys\nfrom microshard.run import reachable\nfrom tests.unit.run.test_hosts import run\n"
+        "from pathlib import Path\nreachable.found = lambda *_: run(Path('.'))\n"
+        "from microshard.cli import main\nsys.argv[0] = 'microshard'\nmain()\n"
+    )
+
+    def said(*words: str) -> list[str]:
+        command = [sys.executable, "-c", script, "mongosh", *words]
+        root = Path(__file__).parents[3]
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    assert said() == ["mongodb://127.0.0.1:27101/"]
+    assert said("shard01", "--quiet", "--eval", "db.hello()") == [
+        "mongodb://192.0.2.7:27100/?directConnection=true",
+        "--quiet",
+        "--eval",
+        "db.hello()",
+    ]
+    assert said("--quiet") == ["mongodb://127.0.0.1:27101/", "--quiet"]
+
+
+def test_without_mongosh_the_address_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv(reachable.MONGOSH, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(PlaceError, match=r"the address is mongodb://127\.0\.0\.1:27101/"):
+        reachable.mongosh(run(tmp_path), None)
+
+
+def test_a_mongos_on_loopback_of_a_host_is_reached_from_there(tmp_path: Path) -> None:
+    class Hosts:
+        def ssh(self, host: str, *, terminal: bool) -> list[str]:
+            return ["ssh", *(["-t"] if terminal else []), host]
+
+    command = reachable.mongosh(run(tmp_path, Hosts()), None, ["--eval", "db.hello()"])
+    assert command == ["ssh", "-t", "client1", "mongosh mongodb://127.0.0.1:27101/ --eval 'db.hello()'"]
