@@ -13,7 +13,22 @@ from ansible.plugins.loader import action_loader
 from ansible.template import trust_as_template
 
 _TEMPLATES = {"mongos": "mongos.conf.j2", "config": "configsvr.conf.j2"}
+_ENGINES = {
+    "mmapv1": "mongod-mmapv1.conf.j2",
+    "rocksdb": "mongod-rocksdb.conf.j2",
+    "tokumx": "tokumx.conf.j2",
+}
 _UNIT = "microshard@.service.j2"
+
+
+def _flat(text: str) -> dict[str, Any]:
+    """`name = value` lines as a tree; what stands there several times, as a list."""
+    found: dict[str, Any] = {}
+    for line in text.splitlines():
+        name, equals, value = line.partition(" = ")
+        if equals and not line.startswith("#"):
+            found[name] = [*found.get(name, []), value] if name == "setParameter" else value
+    return found
 
 
 class ActionModule(action_loader.get("microshard_act", class_only=True)):  # type: ignore[misc]  # ansible has no types
@@ -39,9 +54,11 @@ class ActionModule(action_loader.get("microshard_act", class_only=True)):  # typ
         """The processes with their configuration files as text, by the templates in `folder`, and as trees."""
         result = []
         for process in processes:
-            name = _TEMPLATES.get(process["role"], "mongod.conf.j2")
+            engine = ((process.get("options") or {}).get("storage") or {}).get("engine")
+            name = _TEMPLATES.get(process["role"]) or _ENGINES.get(engine, "mongod.conf.j2")
             text = self._render(name, folder, {**variables, "process": process})
-            result.append({**process, "config": text, "config_tree": yaml_load(text)})
+            tree = _flat(text) if engine == "tokumx" else yaml_load(text)
+            result.append({**process, "config": text, "config_tree": tree})
         return result
 
     def _render(self, name: str, folder: str, variables: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ from microshard.definition.passthrough import passthrough
 from microshard.definition.placement import misplaced
 from microshard.definition.source import KeyPath
 from microshard.definition.topology import Topology
+from microshard.definition.versions import unknown
 from microshard.engines.insert import InsertPhase
 
 # The embedded mongod, and so what is known of a definition that asks for no version.
@@ -31,6 +32,9 @@ _ENGINES: dict[str, tuple[tuple[int, int], tuple[int, int] | None]] = {
     "rocksdb": ((3, 0), (4, 0)),
     "tokumx": ((0, 0), (4, 0)),
 }
+_ELSEWHERE = ("rocksdb", "tokumx")  # built by others than MongoDB
+# What MongoRocks (rocks_global_options.cpp) and TokuMX (user's guide) compress with, of the definition's own words.
+_ENGINE_COMPRESSORS = {"rocksdb": ("none", "snappy", "zlib"), "tokumx": ("none", "zlib")}
 ONLY_SHARDED = ("shards", "mongos", "config_servers", "balancer", "zones")
 
 
@@ -64,6 +68,8 @@ def _passthrough(topology: Topology) -> Iterator[Finding]:
     for here, options in everywhere:
         for path, message, severity in passthrough(options):
             yield Finding(("topology", *here, *path), message, severity)
+        for path, message in unknown(options, topology.storage.engine, _version(topology)):
+            yield Finding(("topology", *here, *path), message)
 
 
 def _members(topology: Topology) -> Iterator[tuple[KeyPath, Member]]:
@@ -138,8 +144,33 @@ def _engine(topology: Topology) -> Iterator[Finding]:
         if topology.kind == "sharded" and version < (3, 2) and members not in {1, 3}:
             message = f"config servers are a replica set from MongoDB 3.2 on, before it 1 or 3, not {members}"
             yield Finding(("topology", "config_servers", "members"), message)
+    if engine in _ELSEWHERE and mongodb.source == "packages":
+        message = f"MongoDB's packages have no {engine}; take a tarball, or path"
+        yield Finding(("topology", "mongodb", "source"), message)
+    yield from _own_engine(topology)
     if engine == "inMemory" and mongodb.source == "embedded":
         yield Finding(path, "inMemory is part of MongoDB Enterprise, the embedded mongod is the Community edition")
+
+
+def _own_engine(topology: Topology) -> Iterator[Finding]:
+    """Compressor and cache of engines that take others than WiredTiger."""
+    storage = topology.storage
+    taken = _ENGINE_COMPRESSORS.get(storage.engine)
+    own = ((topology.mongod.get("storage") or {}).get("tokumx") or {}).get("setParameter") or {}
+    given = storage.engine == "tokumx" and "defaultCompression" in own
+    if taken and not given and storage.block_compressor not in taken:
+        message = f"{storage.engine} does not compress with {storage.block_compressor}, but with {' or '.join(taken)}"
+        if storage.engine == "tokumx":
+            message += "; for quicklz or lzma set defaultCompression in topology.mongod.storage.tokumx.setParameter"
+        yield Finding(("topology", "storage", "block_compressor"), message)
+    cache = storage.cache
+    if storage.engine == "rocksdb" and cache.policy == "per_process_mb" and cache.value % 1024:
+        # storage.rocksdb.cacheSizeGB is a whole number.
+        yield Finding(
+            ("topology", "storage", "cache", "value"), "rocksdb takes its cache in whole GiB: multiples of 1024"
+        )
+    if storage.engine == "tokumx" and topology.kind == "sharded":
+        yield Finding(("topology", "kind"), "TokuMX is laid out as standalone or replica_set, not sharded")
 
 
 def _compressors(topology: Topology) -> Iterator[Finding]:

@@ -288,7 +288,9 @@ class Topology(Model):
     security: Security = Security()
     """Logins and encryption."""
     mongod: dict[str, Any] = Field(default={})
-    """Any option of mongod's configuration file for the data-bearing processes, merged last, shown in the plan."""
+    """Any option of mongod's configuration file for the data-bearing processes, merged last, shown in the plan. The
+    section of a storage engine (storage.wiredTiger, storage.tokumx …) goes to processes with that engine alone;
+    TokuMX's has flat names and setParameter."""
     collections: Annotated[list[Collection], Field(max_length=1000)] = Field(default=[])
     """kind sharded: the sharded collections."""
     zones: Annotated[list[Zone], Field(max_length=1000)] = Field(default=[])

@@ -1,4 +1,4 @@
-"""The engine `member_sizes`: members that store the same data each in its own way are filled by initial sync and weighed."""
+"""The engine `member_sizes`: members that store the same data differently are filled by initial sync and weighed."""
 
 from __future__ import annotations
 

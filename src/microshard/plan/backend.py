@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from microshard.definition.experiment import Experiment
 from microshard.definition.infrastructure import HostGroup, Kernel
+from microshard.definition.versions import parsed
 
 BACKENDS = ("local", "hosts", "ec2")
 
@@ -54,7 +55,7 @@ def _local(experiment: Experiment) -> Iterator[tuple[str, str]]:
         "budget.max_cost_usd": (experiment.budget.max_cost_usd is not None, "local costs nothing"),
     }
     yield from _named(given)
-    yield from _everywhere(experiment)
+    yield from _not_measured(experiment)
 
 
 def _named(given: dict[str, tuple[bool, str]]) -> Iterator[tuple[str, str]]:
@@ -63,12 +64,23 @@ def _named(given: dict[str, tuple[bool, str]]) -> Iterator[tuple[str, str]]:
             yield key, f"{_NOT_YET}: {reason}"
 
 
-def _everywhere(experiment: Experiment) -> Iterator[tuple[str, str]]:
-    """What no backend does."""
-    engine = experiment.topology.storage.engine
+# pymongo 4.20, MIN_SUPPORTED_SERVER_VERSION.
+_OLDEST_MEASURED = (4, 4)
+
+
+def _not_measured(experiment: Experiment) -> Iterator[tuple[str, str]]:
+    """What can be planned and configured, and is not run: this project's clients cannot speak to it."""
+    engine, version = experiment.topology.storage.engine, experiment.topology.mongodb.version
     yield from _named(
         {
-            "topology.storage.engine": (engine != "wiredTiger", f"only wiredTiger is run, not {engine}"),
+            "topology.storage.engine": (
+                engine not in {"wiredTiger", "inMemory"},
+                f"{engine} is planned, not run: it ended before MongoDB 4.4, the oldest that the clients speak to",
+            ),
+            "topology.mongodb.version": (
+                version is not None and parsed(version) < _OLDEST_MEASURED,
+                f"{version} is planned, not run: the clients speak to MongoDB 4.4 and later",
+            ),
         }
     )
 
@@ -108,7 +120,7 @@ def _hosts(experiment: Experiment) -> Iterator[tuple[str, str]]:
                 f"{_NOT_YET}: the client host cannot empty the caches of other hosts",
             )
     yield from _sources_on_hosts(experiment)
-    yield from _everywhere(experiment)
+    yield from _not_measured(experiment)
 
 
 def _sources_on_hosts(experiment: Experiment) -> Iterator[tuple[str, str]]:
@@ -170,12 +182,12 @@ def _ec2(experiment: Experiment) -> Iterator[tuple[str, str]]:
         )
     if experiment.topology.mongodb.source == "path" and experiment.topology.mongodb.version is None:
         yield "topology.mongodb.version", "ec2 needs it beside a path: the hosts cannot be asked before they are made"
-    yield from _everywhere(experiment)
 
 
 def not_on_hosts_yet(experiment: Experiment) -> Iterator[tuple[str, str]]:
     """What no role does yet on hosts reached by SSH, and so on none that is made on EC2: it may be planned, not run."""
     yield from _sources_on_hosts(experiment)
+    yield from _not_measured(experiment)
     for here, group in _groups(experiment):
         yield from _given_hosts(here, group)
     several = experiment.infrastructure.client_hosts.count

@@ -12,6 +12,7 @@ from microshard.definition.members import Member as MemberDefinition
 from microshard.definition.members import listed
 from microshard.definition.topology import Collection as CollectionDefinition
 from microshard.definition.topology import Topology, mongos_count
+from microshard.definition.versions import ENGINE_SECTIONS
 from microshard.plan.cache import budget
 from microshard.plan.model import (
     CacheBudget,
@@ -202,9 +203,20 @@ def _options(slot: _Slot, topology: Topology) -> dict[str, Any]:
                 else member.index_prefix_compression
             },
         }
+    if storage.engine == "rocksdb":
+        options["storage"]["rocksdb"] = {"compression": member.block_compressor or storage.block_compressor}
+    if storage.engine == "tokumx":
+        compressor = member.block_compressor or storage.block_compressor
+        options["storage"]["tokumx"] = {"setParameter": {"defaultCompression": compressor}}
     if role != "standalone":
         options["replication"] = {"oplogSizeMB": storage.oplog_size_mb}
-    return merge(merge(options, topology.mongod), member.mongod)
+    return _own_engine_only(merge(merge(options, topology.mongod), member.mongod), storage.engine)
+
+
+def _own_engine_only(options: dict[str, Any], engine: str) -> dict[str, Any]:
+    """Without the sections of other storage engines: a mongod may not know them; one experiment may compare several."""
+    kept = {k: v for k, v in options["storage"].items() if k == engine or k not in ENGINE_SECTIONS}
+    return {**options, "storage": kept}
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

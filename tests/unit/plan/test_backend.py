@@ -59,3 +59,25 @@ def test_an_emulated_volume_is_refused_on_ec2() -> None:
     hosts = {"instance_type": "c5.large", "volumes": {"log": {"type": "emulated"}}}
     changes = {**EC2, "infrastructure": {**EC2["infrastructure"], "shard_hosts": hosts}, "topology": PACKAGES}
     assert refused("ec2", changes) == ["infrastructure.shard_hosts.volumes.log.type"]
+
+
+@pytest.mark.parametrize(("engine", "version"), [("mmapv1", "3.0"), ("rocksdb", "3.2"), ("tokumx", "2.4")])
+def test_servers_no_client_speaks_to_are_planned_on_ec2_and_refused_by_name_where_they_would_run(
+    engine: str, version: str
+) -> None:
+    from microshard.plan import build
+    from microshard.plan.backend import not_on_hosts_yet
+
+    topology = {
+        "kind": "standalone",
+        "mongodb": {"source": "path", "path": "/opt/mongodb", "version": version},
+        "network": {"compressors": []},
+        "storage": {"engine": engine, "block_compressor": "zlib"},
+    }
+    keys = ["topology.storage.engine", "topology.mongodb.version"]
+    assert refused("local", {"topology": topology}) == keys
+    assert refused("hosts", {"topology": topology}) == keys
+    base = experiment(**EC2, topology=topology)
+    (point,) = build(base, points(base, [1]), Inputs(cores=2, ram_mib=16384.0, backend="ec2")).points
+    assert point.processes[0].options["storage"]["engine"] == engine
+    assert [key for key, _ in not_on_hosts_yet(base)] == keys

@@ -71,7 +71,11 @@ def test_options_are_those_the_version_and_the_engine_know(planned: Any) -> None
             "network": {"compressors": []},
             "storage": {"engine": engine, "cache": {"policy": "per_process_mb", "value": 2048}},
         }
-        (point,) = planned([1], INPUTS, topology=topology).points
+        # Old versions are planned where they may be, and run nowhere.
+        hosts = {"shard_hosts": {"instance_type": "c5.large"}, "client_hosts": {"instance_type": "c5.large"}}
+        elsewhere = {"infrastructure": hosts, "budget": {"max_hours": 1}}
+        inputs = Inputs(cores=2, ram_mib=16384.0, backend="ec2")
+        (point,) = planned([1], inputs, topology=topology, **elsewhere).points
         return dict(point.processes[0].options)
 
     # net.compression came with 3.4: an older mongod does not start with it.
