@@ -19,7 +19,7 @@ from hdrh.histogram import HdrHistogram
 from microshard.engines.__main__ import BAD_JOB, FAILED, write_atomically
 from microshard.engines.ycsb.evidence import limited_by
 from microshard.engines.ycsb.ladder import climb
-from microshard.engines.ycsb.logs import ALL, as_latency, empty, latencies, over_all
+from microshard.engines.ycsb.logs import ALL, as_latency, decode, empty, latencies, over_all
 
 Result = dict[str, Any]
 
@@ -91,10 +91,7 @@ def _judged(merged: Result, parts: Sequence[Result]) -> Result:
         if len({rung["threads"] for rung in mine}) > 1:
             raise MergeError(f"rung {number + 1} has different threads: {[rung['threads'] for rung in mine]}")
         every = _add(
-            [
-                {name: HdrHistogram.decode(text) for name, text in part["details"]["rungs"][number].items()}
-                for part in parts
-            ]
+            [{name: decode(text) for name, text in part["details"]["rungs"][number].items()} for part in parts]
         )
         cpu = _cpu([rung["cpu"] for rung in mine])
         latency = latencies(every, with_histograms=False)
@@ -135,7 +132,7 @@ def _set(merged: Result, value: float, histograms: Sequence[Mapping[str, HdrHist
 
 
 def _decoded(latency: Mapping[str, Any]) -> dict[str, HdrHistogram]:
-    return {name: HdrHistogram.decode(entry["histogram"]) for name, entry in latency.items()}
+    return {name: decode(entry["histogram"]) for name, entry in latency.items()}
 
 
 def _add(every: Sequence[Mapping[str, HdrHistogram]]) -> dict[str, HdrHistogram]:

@@ -21,6 +21,16 @@ def encoded(values: list[int]) -> str:
     return str(histogram.encode(), "ascii")
 
 
+# Written by a JVM: the histogram had grown beyond the highest value its header says.
+GROWN = (
+    "HISTFAAAAUh42i2QP0sDURDEb3+XP4SgEo5whDOkOERCiiAiVhJEjiAiImKRUixERESsrCzUwlKCiEgQ62AlQSxSWfgJrC0kWAn6"
+    "Cc45z3scb3d2dnbeTp51PcexKyf93P/b0iyOW98pMBgnYJkTVmCaHornuDYiBiZgjyxbTFASsMtFApVEmGUExYyntIYvjk8zE1Jk"
+    "jYoKOpFYh7Q5YIxNxW1eTDOa0i+IVePS+DHFZdy/BhdH8ZNpWFX8bd0hQ6NrNFQsqOXZuDENS3ycIs8hHcE7Ki8yT11OHWEz9BH/"
+    "PpGKhGcZmQq9XNLX4lhj9uXK49MYIokuvBmvJheBYE89SxIIWGCDc5eHxLlkj7g1WRsgR2WtpirVd0NaDW0lWUZdf0F2lHT4yGsZ"
+    "FWWPOcF3xqoGxC7rqgbahENebUWm1OLLqau3fBn9PL9LrDg8"
+)
+
+
 def log(*seconds: list[int], offset: float = 0.0) -> list[logs.Interval]:
     lines = [f"{offset + n:.3f},1.000,0.001,{encoded(values)}\n" for n, values in enumerate(seconds)]
     return logs.parse_log(HEAD + "".join(lines))
@@ -110,3 +120,19 @@ def test_the_series_of_a_client_are_those_of_its_own_files(tmp_path: Path) -> No
     for name in ("client1-READ", "client1-Intended-READ", "client11-READ"):
         (tmp_path / f"{name}.hdr").write_text(HEAD)
     assert set(logs.read_log(tmp_path / "client1")) == {"READ", "Intended-READ"}
+
+
+def test_a_histogram_that_grew_while_it_was_recorded_is_read_whole() -> None:
+    with pytest.raises(IndexError):
+        HdrHistogram.decode(GROWN)
+    histogram = logs.decode(GROWN)
+    assert histogram.get_total_count() == sum(
+        item.count_at_value_iterated_to for item in histogram.get_recorded_iterator()
+    )
+    assert histogram.get_max_value() > 0
+
+
+def test_what_is_no_histogram_is_an_error_and_no_traceback() -> None:
+    for text in ("rubbish!", "HISTFAAAAAA=", encoded([1, 2])[:-8]):
+        with pytest.raises(ValueError, match="a histogram cannot be read"):
+            logs.decode(text)
