@@ -6,7 +6,7 @@ BIN    := .venv/bin
 .DELETE_ON_ERROR:
 # Targets share .venv, and a sweep measures: nothing may run beside it.
 .NOTPARALLEL:
-.PHONY: help setup dev data sweep test test-long test-hosts-vm clients lint generate check-generated lock bench clean
+.PHONY: help setup dev data sweep test test-long test-hosts-vm faults clients lint generate check-generated lock bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ test-long: dev ## the tests that take longer: whole experiments at laptop scale,
 
 test-hosts-vm: dev ## a virtual machine with two NUMA nodes: volumes and kernel before and after a reboot (in test-long too)
 	@$(BIN)/python -m pytest -m long --timeout 900 tests/hosts/vm
+
+faults: dev ## the whole campaign of faults: kills, disks, wrong files, hostile clients (40 min; SECONDS=300 of kills)
+	@$(BIN)/python -m tests.faults $(if $(SECONDS),--seconds $(SECONDS))
 
 clients: setup ## build and test the YCSB binding (a JDK 17 and Maven are needed); its tests in tests/clients then run too
 	@MICROSHARD_MONGOD=$$($(BIN)/python -c 'from microshard.embedded.binary import find_mongod; print(find_mongod())') \

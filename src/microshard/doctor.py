@@ -27,6 +27,7 @@ class Question:
     file: Path | None = None  # an experiment; None: the place in general
     region: str | None = None
     owner: str | None = None
+    runs: Path = Path("runs")  # where run folders would lie
 
 
 Examination = Callable[[Question], Iterator[Finding]]
@@ -38,5 +39,11 @@ def _ec2(question: Question) -> Iterator[Finding]:
     return examine(question)
 
 
+def _here(question: Question) -> Iterator[Finding]:
+    from microshard.run.examine import examine  # noqa: PLC0415 (only where this machine is meant)
+
+    return examine(question)
+
+
 # Place → its examination; none makes or changes anything.
-EXAMINATIONS: dict[str, Examination] = {"ec2": _ec2}
+EXAMINATIONS: dict[str, Examination] = {"here": _here, "ec2": _ec2}

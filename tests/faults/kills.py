@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -148,15 +148,19 @@ class Campaign:
             if (run / "run.json").exists():
                 leftovers.clean(RunFolder(run))
 
-    def execute(self, seconds: float, most: int) -> list[Row]:
-        """As many kills as fit into the time, `most` at the most; a run that was begun is ended."""
-        began = time.monotonic()
-        # Half the time for each kind, with its undisturbed run: every victim has its turn.
-        for number, kind in enumerate(("standalone", "sharded"), start=1):
+    def execute(self, seconds: float, most: int, kinds: Sequence[str]) -> list[Row]:
+        """As many kills as fit into the time, `most` at the most; a run that was begun is ended.
+
+        The same time for each kind, so that every victim has its turn; the undisturbed runs come on top.
+        """
+        for number, kind in enumerate(kinds, start=1):
             self._undisturbed(kind)
             wanted = self._plan(kind)
-            while wanted and time.monotonic() - began < seconds * number / 2 and self.count < most * number / 2:
-                self._broken_run(kind, wanted)
+            began = time.monotonic()
+            while (
+                wanted and time.monotonic() - began < seconds / len(kinds) and self.count < most * number / len(kinds)
+            ):
+                self._broken_run(kind, wanted, self.rng.randrange(4, 9), began + seconds / len(kinds))
                 if self.wrong or self.leftover:
                     return self._told()
         return self._told()
@@ -187,23 +191,23 @@ class Campaign:
     def _undisturbed(self, kind: str) -> None:
         watched = self._start(kind)
         code = watched.process.wait(timeout=LONGEST)
-        assert code == 0, watched.said()
-        assert watched.found_run() is not None
-        run = watched.run
-        assert run is not None
+        run = watched.found_run()
+        assert code == 0 and run is not None, watched.said()  # noqa: PT018
+        watched.close()
         self.neighbours.beside(run)
         self.expected[kind] = answers(run)
         assert len(self.expected[kind]) == 4, self.expected
         assert left(run, self.token) == []
         self.tell(f"{kind}: undisturbed, {len(self.expected[kind])} measurements")
 
-    def _broken_run(self, kind: str, wanted: list[Kill]) -> None:
+    def _broken_run(self, kind: str, wanted: list[Kill], most: int, until: float) -> None:
         """A run that is hit again and again, taken up each time, and left in peace at the end."""
         self.kept = {}
         run: RunFolder | None = None
         hits: list[Kill] = []
-        again = self.rng.randrange(4, 9)
-        while wanted and len(hits) < again and not self._complete(run, kind):
+        while wanted and len(hits) < most and not self._complete(run, kind):
+            if hits and time.monotonic() > until:
+                break
             kill = wanted.pop()
             watched = self._start(kind, *(("resume", run.run_id) if run else ()), run=run)
             hit = self._hit(watched, kill)
@@ -371,11 +375,16 @@ def _text(path: Path) -> str:
 
 
 def campaign(
-    seed: int, folder: Path, seconds: float, most: int = 10**6, tell: Callable[[str], None] = lambda _: None
+    seed: int,
+    folder: Path,
+    seconds: float,
+    most: int = 10**6,
+    kinds: Sequence[str] = ("standalone", "sharded"),
+    tell: Callable[[str], None] = lambda _: None,
 ) -> list[Row]:
-    """Kills for a while, in an order that the seed decides."""
+    """Kills for a while, in an order that the seed decides, upon runs of these kinds."""
     whole = Campaign(folder, random.Random(seed), tell)
     try:
-        return whole.execute(seconds, most)
+        return whole.execute(seconds, most, kinds)
     finally:
         whole.close()

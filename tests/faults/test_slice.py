@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.embedded.lab import small_cluster
-from tests.faults import definitions, router
+from tests.faults import definitions, disk, kills, router
 from tests.faults.table import Row
 
 SEED = datetime.date.today().toordinal()
@@ -51,6 +51,30 @@ def test_hostile_clients(tmp_path: Path) -> None:
 def test_very_many_hostile_clients(tmp_path: Path) -> None:
     with small_cluster(tmp_path) as cluster:
         clean(router.campaign(cluster, SEED, each=300))
+
+
+def test_disks_that_fail_and_files_that_end_anywhere(tmp_path: Path) -> None:
+    rows = disk.campaign(tmp_path)
+    clean(rows)
+    assert sum(row.times for row in rows) > 500
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(600)
+def test_a_few_kills(tmp_path: Path) -> None:
+    kind = ("standalone", "sharded")[SEED % 2]
+    rows = kills.campaign(SEED, tmp_path, seconds=20, most=3, kinds=[kind])
+    clean(rows)
+    assert sum(row.times for row in rows) >= 1
+
+
+@pytest.mark.long
+@pytest.mark.cluster
+@pytest.mark.timeout(1200)
+def test_many_kills(tmp_path: Path) -> None:
+    rows = kills.campaign(SEED, tmp_path, seconds=120)
+    clean(rows)
+    assert sum(row.times for row in rows) >= 4
 
 
 def test_a_row_with_something_lost_is_not_clean() -> None:

@@ -31,6 +31,13 @@ def experiment_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.argument("file", type=click.Path(path_type=Path))(function)
 
 
+def yes_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--yes: programs of an imported experiment are executed unasked."""
+    return click.option(
+        "-y", "--yes", is_flag=True, help="Do not ask before programs of an imported experiment are executed."
+    )(function)
+
+
 def runs_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """--runs-dir: where run folders lie."""
     return click.option(

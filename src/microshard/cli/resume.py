@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from microshard.cli.options import runs_option
+from microshard.cli.options import runs_option, yes_option
 
 
 @click.command("resume")
@@ -14,8 +14,9 @@ from microshard.cli.options import runs_option
 @click.option(
     "--as-begun", is_flag=True, help="Go on with the run's own copy although the experiment file has changed."
 )
+@yes_option
 @runs_option
-def command(name: str | None, as_begun: bool, runs: Path) -> int:
+def command(name: str | None, as_begun: bool, yes: bool, runs: Path) -> int:
     """Go on with a run that was stopped or broke off (the newest such, when none is named).
 
     Finished measurements stay and are not taken again; points that failed are tried again.
@@ -26,6 +27,7 @@ def command(name: str | None, as_begun: bool, runs: Path) -> int:
     from microshard.run.cluster import pick
     from microshard.run.folder import find_runs
     from microshard.run.resume import broken_off, resume
+    from microshard.share.trust import ask
 
     if name:
         run = pick(runs, (name,))[0]
@@ -34,4 +36,5 @@ def command(name: str | None, as_begun: bool, runs: Path) -> int:
         if not unfinished:
             raise RunFolderError(f"{runs}: no run has anything left to measure")
         run = unfinished[-1]
+    ask(run / "experiment.yml", None, {}, yes=yes)
     return resume(run, Console(), as_begun=as_begun)

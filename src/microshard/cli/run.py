@@ -7,24 +7,29 @@ from typing import Any
 
 import click
 
-from microshard.cli.options import experiment_options, on_option, runs_option
+from microshard.cli.options import experiment_options, on_option, runs_option, yes_option
 
 
 @click.command("run")
 @experiment_options
 @runs_option
 @on_option
+@yes_option
 @click.option("--keep", is_flag=True, help="Leave the deployments running at the end (teardown: keep).")
-def command(file: Path, scale: str | None, overrides: dict[str, Any], runs: Path, on: str, keep: bool) -> int:
+def command(
+    file: Path, scale: str | None, overrides: dict[str, Any], runs: Path, on: str, yes: bool, keep: bool
+) -> int:
     """Run an experiment and write its report."""
     from rich.console import Console
 
     from microshard.run.backend import chosen
     from microshard.run.execute import execute
     from microshard.run.prepare import prepared
+    from microshard.share.trust import ask
 
     if keep:
         overrides = {**overrides, "teardown": "keep"}
+    ask(file, scale, overrides, yes=yes)
     if on == "ec2":
         from microshard.run.on_ec2 import execute_on_ec2
 

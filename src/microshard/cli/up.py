@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-import signal
 from pathlib import Path
 from typing import Any
 
 import click
 
-from microshard.cli.options import experiment_options, on_option, runs_option
-from microshard.errors import EXIT_INTERRUPTED
+from microshard.cli.options import experiment_options, on_option, runs_option, yes_option
 
 
 @click.command("up")
 @experiment_options
 @runs_option
 @on_option
+@yes_option
 @click.option(
     "--point", metavar="POINT", help="Which point, by id or label (p03, '4 shards'); the first when left out."
 )
-def command(file: Path, scale: str | None, overrides: dict[str, Any], runs: Path, on: str, point: str | None) -> int:
+def command(
+    file: Path, scale: str | None, overrides: dict[str, Any], runs: Path, on: str, yes: bool, point: str | None
+) -> int:
     """Start a point of an experiment and print its connection string; it stays until `down`."""
     from rich.console import Console
 
@@ -28,8 +29,10 @@ def command(file: Path, scale: str | None, overrides: dict[str, Any], runs: Path
     from microshard.run.cluster import choose, up
     from microshard.run.prepare import prepared
     from microshard.run.progress import StageLine
+    from microshard.share.trust import ask
     from microshard.stopping import Stopped
 
+    ask(file, scale, overrides, yes=yes)
     console = Console(stderr=True)
     with prepared(file, scale=scale, overrides=overrides, runs=runs, backend=chosen(on)) as ready:
         picked = dataclasses.replace(ready, plan=choose(ready.plan, point))
@@ -38,7 +41,7 @@ def command(file: Path, scale: str | None, overrides: dict[str, Any], runs: Path
                 folder = up(picked, runs, line)
         except Stopped as stopped:
             console.print("Stopped; everything that was started is stopped.")
-            return EXIT_INTERRUPTED if stopped.number == signal.SIGINT else 128 + stopped.number
+            return stopped.exit_code
     (only,) = picked.plan.points
     console.print(
         f"{only.label} are up in {folder.path}; stop with: microshard down {folder.run_id}",

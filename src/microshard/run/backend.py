@@ -213,5 +213,8 @@ def of_run(folder: RunFolder) -> Backend:
         known = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return Local()  # a run from before there were others
+    with contextlib.suppress(OSError, ValueError):
+        if "imported" in folder.marker():
+            return Local()  # nothing of it runs anywhere, and an inventory of somebody else's is never used
     kinds = {"hosts": Hosts, "ec2": Ec2}
     return kinds[known["backend"]].recorded_as(known) if known["backend"] in kinds else Local()

@@ -141,7 +141,7 @@ def damaged(run: RunFolder, plan: Plan) -> Iterator[str]:
     for file in (run.journal, run.ledger):
         if torn := file.torn():
             yield f"{file.path.name}: {torn} line(s) are no whole record and are passed over"
-    points = {point.id for point in plan.points}
+    points = {step.point for step in plan.steps}
     for point, name in sorted(_journaled(run)):
         path = run / "results" / point / f"{name}.json"
         if point in points and "gates" not in _read(path):

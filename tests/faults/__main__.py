@@ -1,0 +1,74 @@
+"""The whole campaign of faults: `make faults`, or `make faults SECONDS=600` for a part of the kills."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from tests.cluster.embedded.lab import small_cluster
+from tests.faults import definitions, disk, kills, router
+from tests.faults.table import Row, show
+
+KILL_SECONDS = 25 * 60.0
+FUZZ_SECONDS = 60
+PARTS = ("disk", "definitions", "fuzz", "router", "kills")
+
+
+def main() -> int:
+    """Run the parts asked for, print the table. 1 when anything was lost or left."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=main.__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all when left out")
+    parser.add_argument("--seconds", type=float, default=KILL_SECONDS, help="for the kills")
+    parser.add_argument("--kills", type=int, default=10**6, help="no more than so many kills")
+    parser.add_argument("--seed", type=int, default=datetime.date.today().toordinal(), help="that of the day")
+    wanted = parser.parse_args()
+    console = Console(width=max(Console().width, 120))
+    began = time.monotonic()
+
+    def tell(what: str) -> None:
+        console.print(f"[dim]{time.monotonic() - began:6.0f} s[/dim] {what}", highlight=False, soft_wrap=True)
+
+    rows: list[Row] = []
+    console.print(f"seed {wanted.seed}")
+    with tempfile.TemporaryDirectory(prefix="microshard-faults-") as temporary:
+        folder = Path(temporary)
+        for part in wanted.parts or PARTS:
+            tell(part)
+            match part:
+                case "disk":
+                    rows += disk.campaign(folder / "disk", tell)
+                case "definitions":
+                    (folder / "definitions").mkdir()
+                    rows += definitions.campaign(wanted.seed, 2500, folder / "definitions")
+                case "fuzz":
+                    rows.append(_fuzz(folder))
+                case "router":
+                    (folder / "router").mkdir()
+                    with small_cluster(folder / "router") as cluster:
+                        rows += router.campaign(cluster, wanted.seed, each=300, tell=tell)
+                case "kills":
+                    rows += kills.campaign(wanted.seed, folder / "kills", wanted.seconds, wanted.kills, tell=tell)
+                case _:
+                    parser.error(f"{part}: no such part")
+    show(rows, console)
+    return 0 if all(row.is_clean for row in rows) else 1
+
+
+def _fuzz(folder: Path) -> Row:
+    command = [sys.executable, "-m", "tests.faults.fuzz_loader", str(FUZZ_SECONDS), str(folder / "corpus")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    row = Row("fuzzed by coverage", "loader", times=sum(1 for line in done.stderr.splitlines() if line.startswith("#")))
+    if done.returncode != 0 or "DONE" not in done.stderr:
+        row.lost.append(done.stderr[-2000:])
+    return row
+
+
+if __name__ == "__main__":
+    sys.exit(main())
