@@ -104,7 +104,7 @@ def _mongod(_: Question) -> Iterator[Finding]:
 
 
 def _ycsb(_: Question) -> Iterator[Finding]:
-    lacking = registry.find("ycsb").lacks()
+    lacking = registry.find("ycsb").lacks({})
     if lacking:
         yield Finding(
             "YCSB", "note", lacking, "only experiments with engine: ycsb need it: a JDK 17, Maven, make clients"
