@@ -44,7 +44,10 @@ def assemble(raw: RawRun) -> ReportModel:
     records = _records(raw, plans)
     found = {record.id: _collect(record, orders) for record in records}
     main, load = _phases([m for ms in found.values() for m in ms])
-    reference = read_reference(definition, main, [x for p in plans if (x := _x(p, axis)) is not None])
+    sizes = [x for p in plans if (x := _x(p, axis)) is not None]
+    reference = read_reference(definition, main, sizes)
+    phases = dict.fromkeys(m.phase for ms in found.values() for m in ms if m.kind == "measure")
+    references = {name: r for name in phases if (r := read_reference(definition, name, sizes, main=name == main))}
     if reference is not None and axis is not None and reference.axis not in {axis, ""}:
         reference = None  # published along another axis than the one drawn
     answers = _answers(found)
@@ -96,6 +99,7 @@ def assemble(raw: RawRun) -> ReportModel:
         hashes=_hashes(raw),
         definition=definition,
         plan=raw.plan,
+        references=references,
     )
     return replace(model, notices=notices(model, raw))
 

@@ -8,7 +8,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from microshard.report import format as fmt
-from microshard.report import takeaways
+from microshard.report import tables, takeaways
 from microshard.report.figures.style import COLOURS
 from microshard.report.model import PointReport, ReportModel
 from microshard.report.read import items, mapping, number, text
@@ -71,6 +71,8 @@ def page(model: ReportModel, pictures: list[Picture]) -> str:
         scaling=list(scaling(model)),
         configuration=configuration(model),
         caches=caches(model),
+        tables=tables.of(model),
+        differences=tables.differences(model),
         method=list(method(model)),
         options=options,
         processes=processes,

@@ -10,6 +10,7 @@ from typing import Any
 
 from microshard.judge.evidence import ROLES
 from microshard.judge.verdict import most_frequent
+from microshard.report.further import further, parts_of
 from microshard.report.model import CpuSplit, Measurement, PhaseFigures, Storage, Verdict
 from microshard.report.read import items, mapping, number, text
 from microshard.stats import Better, median_estimate
@@ -94,6 +95,7 @@ def _measurement(
         storage=_storage(mapping(phase.get("storage")), telemetry),
         notes=mapping(phase.get("notes")),
         verdict=_verdict(mapping(phase.get("verdict"))),
+        parts=parts_of(phase),
     )
 
 
@@ -195,6 +197,7 @@ def phase_figures(found: Sequence[Measurement]) -> PhaseFigures:
         },
         client_cores=_median(m.client_cores for m in good),
         verdict=common_verdict(good),
+        further=further(good),
     )
 
 

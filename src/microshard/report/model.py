@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from microshard.report.further import Further
 from microshard.stats import Better, CurveDistance, Estimate, Refused, UslFit
 
 Level = Literal["error", "warning", "note"]
@@ -107,6 +108,7 @@ class Measurement:
     storage: Storage | None
     notes: Mapping[str, Any]
     verdict: Verdict | None = None
+    parts: Mapping[str, Any] = field(default_factory=dict)  # the optional parts of the result, unread
 
     @property
     def seconds(self) -> float | None:
@@ -145,6 +147,7 @@ class PhaseFigures:
     speed_up: Estimate | None = None  # against the smallest point of the series
     efficiency: Estimate | None = None  # speed-up / ratio of shards
     efficiency_of_cores: Estimate | None = None  # speed-up / ratio of min(shards, cores)
+    further: Further | None = None  # what the engine reports besides its metric
 
     @property
     def values(self) -> tuple[float, ...]:
@@ -255,6 +258,13 @@ class ReportModel:
     hashes: Mapping[str, Any]
     definition: Mapping[str, Any]
     plan: Mapping[str, Any]
+    references: Mapping[str, Reference] = field(default_factory=dict)  # by phase; the main one's is `reference`
+
+    @property
+    def measure_phases(self) -> tuple[str, ...]:
+        """Names of all phases of kind measure, in the order they come."""
+        found = (f for p in self.points for f in p.phases.values())
+        return tuple(dict.fromkeys(f.phase for f in found if f.kind == "measure"))
 
     @property
     def complete(self) -> bool:

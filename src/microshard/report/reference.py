@@ -10,17 +10,21 @@ from microshard.report.read import items, mapping, number, text
 from microshard.stats import Better, CurveDistance, curve_distance
 
 
-def read_reference(definition: Mapping[str, Any], phase: str | None, sizes: Sequence[float]) -> Reference | None:
+def read_reference(
+    definition: Mapping[str, Any], phase: str | None, sizes: Sequence[float], *, main: bool = True
+) -> Reference | None:
     """The reference block of a definition as far as it speaks of a phase; None when it says nothing of it.
+
+    Figures that name no phase belong to the main one.
 
     Its speed-ups are against the smallest published size that is also among `sizes`, the measured ones,
     so that both curves start at 1 in the same place.
     """
-    block = _of_phase(mapping(definition.get("reference")), phase)
+    block = _of_phase(mapping(definition.get("reference")), phase, main=main)
     rows = [
         row
         for row in items(block.get("points"))
-        if isinstance(row, dict) and row.get("at") is not None and _belongs(mapping(row.get("where")), definition)
+        if isinstance(row, dict) and row.get("at") is not None and belongs(mapping(row.get("where")), definition)
     ]
     if not rows:
         return None
@@ -46,13 +50,14 @@ def read_reference(definition: Mapping[str, Any], phase: str | None, sizes: Sequ
     )
 
 
-def _of_phase(block: Mapping[str, Any], phase: str | None) -> dict[str, Any]:
-    """The block with the points of this phase, and those that name none."""
-    rows = [row for row in items(block.get("points")) if mapping(row).get("phase") in {None, phase}]
+def _of_phase(block: Mapping[str, Any], phase: str | None, *, main: bool) -> dict[str, Any]:
+    """The block with the points of this phase, and with those that name none where it is the main one."""
+    mine = {None, phase} if main else {phase}
+    rows = [row for row in items(block.get("points")) if mapping(row).get("phase") in mine]
     return {**block, "points": rows}
 
 
-def _belongs(where: Mapping[str, Any], definition: Mapping[str, Any]) -> bool:
+def belongs(where: Mapping[str, Any], definition: Mapping[str, Any]) -> bool:
     """Whether the definition has the values at which a figure was published: as an axis or throughout."""
     matrix = mapping(definition.get("matrix"))
     axes = {**mapping(matrix.get("axes")), **mapping(matrix.get("zip"))}

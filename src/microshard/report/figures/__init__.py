@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from microshard.report.figures import content, parts
+from microshard.report.figures import content, kinds, over_time, parts
 from microshard.report.figures.content import Content, DataTable
 from microshard.report.model import ReportModel
 
@@ -30,6 +30,17 @@ ALL: dict[str, Callable[[ReportModel], Content | None]] = {
     "disk": parts.disk,
     "order": parts.order,
 }
+
+# One picture for each measured phase, or point, that has such data; None or several of each.
+BY_PHASE: tuple[Callable[[ReportModel], Iterator[tuple[str, Content]]], ...] = (
+    kinds.ladders,
+    over_time.series,
+    kinds.stages,
+    kinds.latencies,
+    content.other_phases,
+    over_time.windows,
+)
+LAST = ("cpu", "roles", "load", "disk", "order")  # after those of the experiment's kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +65,23 @@ def pictures(model: ReportModel, scratch: Path) -> list[Picture]:
 
         with mpl.rc_context(RC):
             drawn = []
-            for name, make in ALL.items():
-                picture = _picture(model, name, make)
-                if picture is not None:
-                    drawn.append(picture)
+            for name, shown in contents(model):
+                drawn.append(_picture(name, shown))
             return drawn
 
 
-def _picture(model: ReportModel, name: str, make: Callable[[ReportModel], Content | None]) -> Picture | None:
+def contents(model: ReportModel) -> Iterator[tuple[str, Content]]:
+    """All pictures there are data for, in the order of the page: results, what belongs to their kind, the machine."""
+    found = {name: shown for name, make in ALL.items() if (shown := make(model)) is not None}
+    yield from ((name, shown) for name, shown in found.items() if name not in LAST)
+    for make in BY_PHASE:
+        yield from make(model)
+    yield from ((name, found[name]) for name in LAST if name in found)
+
+
+def _picture(name: str, shown: Content) -> Picture:
     from microshard.report.figures.svg import for_page  # noqa: PLC0415
 
-    shown = make(model)
-    if shown is None:
-        return None
     figure, heading = shown.draw()
     page = for_page(_save(figure, "svg").decode("utf-8"), name, shown.alt, heading)
     return Picture(name, shown.title, shown.caption, shown.alt, shown.table, page, _save(figure, "png"))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 MOST_BARS = 24  # beyond, bars become an area over the points in their order
 FEW_DOTS = 80  # that have a stem
+LEGEND_LINE = 14.0  # points
 MOST_LETTERS = 44  # that stand side by side below the axis
 _ON = {
     "others": "on-pale",
@@ -53,17 +54,20 @@ def draw(title: str, subtitle: str, data: Bars) -> tuple[Figure, float]:
     """The picture and the height of its heading in points."""
     many = len(data.bars) > MOST_BARS
     pitch = 40.0 if any(bar.published for bar in data.bars) else 29.0
-    margins = 66.0 if len(data.parts) > 1 else 44.0
-    plot = PLOT if many else margins + pitch * max(len(data.bars), 2)
+    extra = LEGEND_LINE * (len(_legend_lines(data)) - 1)
+    margins = (66.0 if len(data.parts) > 1 else 44.0) + extra
+    plot = PLOT + extra if many else margins + pitch * max(len(data.bars), 2)
     figure, heading = new_figure(title, subtitle, plot)
     if many:
-        axes = add_axes(figure, heading, left=44, right=14, top=30, bottom=38)
+        axes = add_axes(figure, heading, left=44, right=14, top=30 + extra, bottom=38)
         _area(axes, data)
     else:
         widest = max(len(bar.label) for bar in data.bars)
         left = min(130.0, 16 + widest * 6.4)
         right = 16 + max(len(bar.end) for bar in data.bars) * 6.2
-        axes = add_axes(figure, heading, left=left, right=right, top=30 if len(data.parts) > 1 else 8, bottom=36)
+        axes = add_axes(
+            figure, heading, left=left, right=right, top=30 + extra if len(data.parts) > 1 else 8, bottom=36
+        )
         _rows(axes, data)
     if len(data.parts) > 1:
         _legend(axes, data)
@@ -133,7 +137,7 @@ def _area(axes: Axes, data: Bars) -> None:
 
 
 def _legend(axes: Axes, data: Bars) -> None:
-    """Names of the parts in one line above the bars, in their order."""
+    """Names of the parts above the bars, in their order."""
     from matplotlib.patches import Rectangle  # noqa: PLC0415
 
     box = axes.get_position()
@@ -141,13 +145,32 @@ def _legend(axes: Axes, data: Bars) -> None:
     if figure is None:
         return
     height = figure.get_size_inches()[1] * 72
-    x, y = 10.0, box.y1 * height + 12
+    lines = _legend_lines(data)
+    for number, line in enumerate(lines):
+        x, y = 10.0, box.y1 * height + 12 + LEGEND_LINE * (len(lines) - 1 - number)
+        for role, name in line:
+            figure.add_artist(
+                Rectangle((x / WIDTH, (y - 1) / height), 9 / WIDTH, 9 / height, facecolor=colour(role), linewidth=0)
+            )
+            figure.text((x + 13) / WIDTH, y / height, name, fontsize=9.5, color=colour("muted"), va="baseline")
+            x += _key_width(name)
+
+
+def _key_width(name: str) -> float:
+    return 13 + len(name) * 6.1 + 13
+
+
+def _legend_lines(data: Bars) -> list[list[tuple[str, str]]]:
+    """The names of the parts in lines that fit the picture."""
+    lines: list[list[tuple[str, str]]] = [[]]
+    x = 10.0
     for role, name in data.parts:
-        figure.add_artist(
-            Rectangle((x / WIDTH, (y - 1) / height), 9 / WIDTH, 9 / height, facecolor=colour(role), linewidth=0)
-        )
-        figure.text((x + 13) / WIDTH, y / height, name, fontsize=9.5, color=colour("muted"), va="baseline")
-        x += 13 + len(name) * 6.1 + 13
+        if lines[-1] and x + _key_width(name) - 13 > WIDTH:
+            lines.append([])
+            x = 10.0
+        lines[-1].append((role, name))
+        x += _key_width(name)
+    return lines
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -52,6 +52,17 @@ def _intervals(model: ReportModel, phase: str | None, marks: str = "Dots") -> st
     return f"{marks} are medians of {span} repetitions, whiskers their bootstrap intervals."
 
 
+def other_phases(model: ReportModel) -> Iterator[tuple[str, Content]]:
+    """The metric of the measured phases after the main one along the axis."""
+    for phase in model.measure_phases:
+        if phase in {model.main, model.load} or len(takeaways.measured(model, phase)) < 2:
+            continue
+        title = takeaways.value(model, phase)
+        content = _along(model, phase, f"{phase}: {title[:1].lower()}{title[1:]}", scaled_reference=True)
+        if content is not None:
+            yield f"time-{phase}", content
+
+
 def query_time(model: ReportModel) -> Content | None:
     """The main metric along the axis, the published curve scaled to the same start."""
     return _along(model, model.main, takeaways.value(model), scaled_reference=True)
@@ -72,7 +83,9 @@ def _along(model: ReportModel, phase: str | None, title: str, *, scaled_referenc
         return None
     figures = rows[0][1]
     published: tuple[tuple[float, float], ...] = ()
-    reference = model.reference
+    reference = model.reference if phase in {None, model.main} else model.references.get(phase or "")
+    if reference is not None and reference.axis not in {model.axis, ""}:
+        reference = None
     base = next((f.estimate.value for p, f in rows if f.estimate and f.speed_up and f.speed_up.value == 1), None)
     if scaled_reference and reference is not None and base is not None and len(model.series) == 1:
         published = tuple(
@@ -112,8 +125,8 @@ def _along(model: ReportModel, phase: str | None, title: str, *, scaled_referenc
 def _side_by_side(model: ReportModel, phase: str | None, title: str) -> Content | None:
     """Points without an order, such as compressors: a bar each."""
     rows = [(p, f, f.estimate) for p, f in takeaways.measured(model, phase) if f.estimate is not None]
-    if not rows or min(e.value for _, _, e in rows) < 0:
-        return None
+    if len(rows) < 2 or min(e.value for _, _, e in rows) < 0:
+        return None  # a single figure needs no picture
     figures = rows[0][1]
     limit = max(e.interval.high if e.interval else e.value for _, _, e in rows) * 1.02 or 1.0
     step = nice(limit / 4)
@@ -176,7 +189,7 @@ def speed_up(model: ReportModel) -> Content | None:
         ideal=sharded,
         log_y=True,
     )
-    beside = f" Dashed: published ({reference.host or reference.title})." if reference is not None else ""
+    beside = f" Dashed: published ({reference.host or reference.title})." if reference is not None and published else ""
     columns = (model.axis_label, "speed-up", "efficiency, %", "of the cores, %", "published speed-up")
     cells = tuple(
         (

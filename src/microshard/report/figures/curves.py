@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 LEFT, RIGHT, TOP, BOTTOM = 42.0, 66.0, 25.0, 38.0  # margins in points; the labels of the lines stand on the right
 MOST_SERIES = 6  # beyond, single lines cannot be told apart
 MOST_TICKS = 10
+MOST_POWERS = 7  # of two on the vertical axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ def draw(title: str, subtitle: str, data: Curves) -> tuple[Figure, float]:
     axes = add_axes(figure, heading, left=LEFT, right=right, top=TOP, bottom=BOTTOM)
     axes.grid(axis="y", color=colour("grid"), linewidth=0.8)
     xs = sorted({x for line in data.lines for x in line.x} | {x for x, _ in data.published})
-    place = _places(axes, xs, data.axis)
+    place = places(axes, xs, data.axis)
     _vertical(axes, data)
     ends: list[tuple[float, str, str]] = []
     if data.cores and xs and xs[0] <= data.cores < xs[-1]:
@@ -73,11 +74,11 @@ def draw(title: str, subtitle: str, data: Curves) -> tuple[Figure, float]:
             else:
                 ends.append((line.y[-1].value, line.label, role))
     unit_label(axes, data.unit)
-    _end_labels(axes, ends, place(xs[-1]) if xs else 1.0)
+    end_labels(axes, ends, place(xs[-1]) if xs else 1.0)
     return figure, heading
 
 
-def _places(axes: Axes, xs: Sequence[float], name: str) -> Callable[[float], float]:
+def places(axes: Axes, xs: Sequence[float], name: str) -> Callable[[float], float]:
     """The horizontal axis: logarithmic when the numbers span a factor of four, with the real numbers as ticks."""
     import math  # noqa: PLC0415
 
@@ -125,19 +126,20 @@ def _vertical(axes: Axes, data: Curves) -> None:
         bottom, top = min(values) / 1.15, max(values) * 1.25
         axes.set_yscale("log", base=2)
         first, last = math.floor(math.log2(bottom)), math.ceil(math.log2(top))
-        ticks = [2.0**n for n in range(first, last + 1) if bottom <= 2.0**n <= top]
-        axes.set_yticks(ticks, [f"{tick:g} {fmt.TIMES}" for tick in ticks])
+        powers = range(first, last + 1, max(1, (last - first) // MOST_POWERS + 1))
+        ticks = [2.0**n for n in powers if bottom <= 2.0**n <= top]
+        axes.set_yticks(ticks, [f"{tick:.3g} {fmt.TIMES}" for tick in ticks])
         axes.set_yticks([], minor=True)
     else:
         bottom, top = min(0.0, *values), max(values) * 1.08 or 1.0
         from matplotlib.ticker import FuncFormatter, MaxNLocator  # noqa: PLC0415
 
         axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda tick, _: _tick(float(tick))))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda tick, _: tick_text(float(tick))))
     axes.set_ylim(bottom, top)
 
 
-def _tick(value: float) -> str:
+def tick_text(value: float) -> str:
     """A tick short enough for its margin: 40,000 as 40 k."""
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if abs(value) >= limit:
@@ -210,12 +212,12 @@ def _near_end(axes: Axes, line: Line, data: Curves, place: Callable[[float], flo
     beside = [y for x, y in data.published if x >= line.x[-1]]
     above = not beside or beside[-1] < line.y[-1].value
     axes.annotate(
-        line.label, (place(line.x[-1]), line.y[-1].value), xytext=(7, 10 if above else -10), textcoords="offset points",
-        color=tint, fontsize=9.5, va="center", ha="left",
+        _wrapped(line.label), (place(line.x[-1]), line.y[-1].value), xytext=(7, 10 if above else -10),
+        textcoords="offset points", color=tint, fontsize=9.5, va="center", ha="left",
     )  # fmt: skip
 
 
-def _end_labels(axes: Axes, ends: Sequence[tuple[float, str, str]], last: float) -> None:
+def end_labels(axes: Axes, ends: Sequence[tuple[float, str, str]], last: float) -> None:
     """A name at the end of every line, moved apart where lines end together."""
     if not ends:
         return

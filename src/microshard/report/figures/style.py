@@ -46,8 +46,17 @@ COLOURS: Final[Mapping[str, tuple[str, str]]] = {
     "series-4": ("#a8324a", "#f08a9c"),
     "series-5": ("#8a6d00", "#e0c04a"),
     "series-6": ("#566371", "#a8b3bf"),
+    "stack-1": ("#2d71b6", "#61a9ea"),
+    "stack-2": ("#eea720", "#f1bb4c"),
+    "stack-3": ("#5d9b85", "#90cbb5"),
+    "stack-4": ("#8c50a7", "#c89ce1"),
+    "stack-5": ("#b5325e", "#f07ba4"),
+    "stack-6": ("#7a6a4f", "#cbb994"),
+    "stack-7": ("#1f8fa3", "#6fd0e0"),
+    "stack-8": ("#c1cad3", "#485664"),
 }
 SERIES: Final = tuple(f"series-{n}" for n in range(1, 7))
+STACK: Final = tuple(f"stack-{n}" for n in range(1, 9))  # areas and bars on one another
 
 WIDTH: Final = 340.0  # points; a phone shows them at about this width, so text keeps its size
 PLOT: Final = 200.0  # height of the plot with its axis labels, points

@@ -1,0 +1,319 @@
+"""Tables of the page: further figures, engines' own tables, the published figures beside the measured ones, and
+how the points differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from microshard.report import format as fmt
+from microshard.report.figures.kinds import spread
+from microshard.report.further import KNEE
+from microshard.report.model import PointReport, ReportModel
+from microshard.report.read import items, mapping, number, text
+from microshard.report.reference import belongs
+
+MOST_ROWS = 1000  # of a table of an engine
+MOST_DIFFERENT = 60  # keys
+MOST_VALUES = 12  # of a key
+_NOT_A_DIFFERENCE = {"id", "label", "axes", "processes", "hosts", "replica_sets", "estimates"}
+_ESTIMATES = ("_seconds", "_bytes", "memory_mib")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of the page. `wide` columns hold sentences."""
+
+    id: str
+    title: str
+    note: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    prose: bool = False
+
+
+def of(model: ReportModel) -> list[Table]:
+    """All tables there are data for."""
+    found = [*_phases(model), *_published(model)]
+    for phase in dict.fromkeys(name for point in model.points for name in point.phases):
+        found += [*_figures(model, phase), *_own(model, phase)]
+    return found
+
+
+def _ordered(model: ReportModel) -> list[PointReport]:
+    return [point for name in model.series for point in model.of(name)]
+
+
+def _phases(model: ReportModel) -> Iterator[Table]:
+    """The metric of every measured phase by point, where there are several."""
+    names = model.measure_phases
+    if len(names) < 2:
+        return
+    heads = []
+    for name in names:
+        some = next(f for p in model.points if (f := p.phases.get(name)) is not None)
+        heads.append(f"{name}: {some.metric}, {some.unit}" if some.unit else f"{name}: {some.metric}")
+    rows = [
+        (point.label, *(fmt.spread(f.estimate) if (f := point.phases.get(name)) else fmt.NONE for name in names))
+        for point in _ordered(model)
+    ]
+    yield Table("phases", "Every phase", "Medians, intervals in brackets.", ("point", *heads), tuple(rows))
+
+
+def _figures(model: ReportModel, phase: str) -> Iterator[Table]:
+    """What an engine reports besides its metric."""
+    rows = [(p, f.further) for p in _ordered(model) if (f := p.phases.get(phase)) and f.further and f.further.figures]
+    heads = list(dict.fromkeys((one.name, one.unit) for _, more in rows for one in more.figures if one.name != KNEE))
+    if not heads:
+        return
+    cells = []
+    for point, more in rows:
+        known = {(one.name, one.unit): one.middle for one in more.figures}
+        cells.append(
+            (
+                point.label,
+                *(_scaled(unit, known[name, unit]) if (name, unit) in known else fmt.NONE for name, unit in heads),
+            )
+        )
+    many = any(one.middle.n > 1 for _, more in rows for one in more.figures)
+    yield Table(
+        f"figures-{phase}",
+        f"Further figures of {phase}",
+        "Medians of the repetitions, their range in brackets." if many else "",
+        ("point", *(_head(name, unit) for name, unit in heads)),
+        tuple(cells),
+    )
+
+
+def _head(name: str, unit: str) -> str:
+    shown = "MiB" if unit == "bytes" else unit
+    return f"{name}, {shown}" if shown else name
+
+
+def _scaled(unit: str, found: Any) -> str:
+    scale = fmt.MIB if unit == "bytes" else 1.0
+    return spread(found.value / scale, found.low / scale, found.high / scale)
+
+
+def _own(model: ReportModel, phase: str) -> Iterator[Table]:
+    """The engine's own table, of all points below each other."""
+    rows = [(p, f.further) for p in _ordered(model) if (f := p.phases.get(phase)) and f.further and f.further.table]
+    heads = list(dict.fromkeys(column for _, more in rows if more.table for column in more.table.columns))
+    cells: list[tuple[str, ...]] = []
+    for point, more in rows:
+        if more.table is None:
+            continue
+        for row in more.table.rows:
+            known = dict(zip(more.table.columns, row, strict=True))
+            cells.append((point.label, *(_cell(known.get(head), head[1]) for head in heads)))
+    if not cells:
+        return
+    single = all(len(p.phases[phase].values) < 2 for p, _ in rows)
+    cut = f" The first {MOST_ROWS:,} of {len(cells):,} rows." if len(cells) > MOST_ROWS else ""
+    note = "" if single else "Of each point the repetition with the median result."
+    yield Table(
+        f"table-{phase}",
+        f"What {_engine(model, phase)} saw in {phase}",
+        note + cut,
+        ("point", *(_head(name, unit) for name, unit in heads)),
+        tuple(cells[:MOST_ROWS]),
+        prose=any(len(cell) > 40 for row in cells for cell in row),
+    )
+
+
+def _engine(model: ReportModel, phase: str) -> str:
+    phases = [mapping(p) for point in model.points[:1] for p in items(point.plan.get("phases"))]
+    return next((text(p.get("engine")) for p in phases if p.get("name") == phase), "") or "the engine"
+
+
+def _cell(value: object, unit: str) -> str:
+    known = number(value)
+    if known is None:
+        return "yes" if value is True else "no" if value is False else text(value) or fmt.NONE
+    if unit == "bytes":
+        return fmt.number(known / fmt.MIB)
+    return f"{known:,.0f}" if known == int(known) and abs(known) < 1e12 else fmt.number(known)
+
+
+# published beside measured
+
+
+def _published(model: ReportModel) -> Iterator[Table]:
+    """Every published figure with the measured one of the same place, unit and name."""
+    block = mapping(model.definition.get("reference"))
+    rows: list[tuple[str, ...]] = []
+    for entry in map(mapping, items(block.get("points"))):
+        if entry.get("at") is None or not belongs(mapping(entry.get("where")), model.definition):
+            continue
+        rows += _published_rows(model, block, entry)
+    if rows:
+        same = " The machines differ: compare the shapes." if any(row[4] != fmt.NONE for row in rows) else ""
+        yield Table(
+            "published",
+            "Published beside measured",
+            f"{text(block.get('source'))}.{same}".lstrip("."),
+            ("at", "figure", "published", "measured", "measured / published", "remark"),
+            tuple(rows),
+            prose=True,
+        )
+
+
+def _published_rows(
+    model: ReportModel, block: Mapping[str, Any], entry: Mapping[str, Any]
+) -> Iterator[tuple[str, ...]]:
+    phase = text(entry.get("phase")) or model.main or ""
+    point = _place(model, text(block.get("axis")), entry)
+    axis = text(block.get("axis"))
+    last = (
+        axis.rpartition(".")[0].rpartition(".")[2] if axis.endswith((".count", ".value")) else axis.rpartition(".")[2]
+    )
+    where = [f"{last.replace('_', ' ')} {_plain(entry['at'])}"]
+    where += [
+        f"{key.rpartition('.')[2].replace('_', ' ')} {_plain(v)}" for key, v in mapping(entry.get("where")).items()
+    ]
+    if entry.get("phase"):
+        where.append(phase)
+    place, label = ", ".join(where), text(entry.get("label"))
+    metric, unit = text(block.get("metric")) or "query time", text(block.get("unit")) if "unit" in block else "s"
+    value = number(entry.get("value"))
+    if value is not None or label:
+        yield _beside(place, metric, unit, value, _measured(model, point, phase, metric, unit, entry), label)
+    for name, published in mapping(entry.get("figures")).items():
+        figure = _figure(point, phase, name)
+        yield _beside(place, name, figure[1] if figure else "", number(published), figure[0] if figure else None, "")
+    yield from _machine(model, point, phase, place, entry)
+
+
+def _machine(
+    model: ReportModel, point: PointReport | None, phase: str, place: str, entry: Mapping[str, Any]
+) -> Iterator[tuple[str, ...]]:
+    """CPU, disk and load time where they were published."""
+    figures = point.phases.get(phase) if point else None
+    cpu = figures.cpu if figures else None
+    for name in ("user", "sys", "iowait", "idle"):
+        if (published := number(entry.get(name))) is not None:
+            yield _beside(place, name, "%", published, getattr(cpu, name) * 100 if cpu else None, "")
+    if (disk := number(entry.get("disk_gb"))) is not None:
+        held = point.storage.total if point and point.storage else None
+        yield _beside(place, "disk", "GB", disk, None if held is None else held / 1e9, "")
+    if (minutes := number(entry.get("load_minutes"))) is not None:
+        load = point.phases.get(model.load) if point and model.load else None
+        yield _beside(place, "load", "min", minutes, load.seconds / 60 if load and load.seconds else None, "")
+
+
+def _beside(
+    place: str, name: str, unit: str, published: float | None, measured: float | None, label: str
+) -> tuple[str, ...]:
+    ratio = measured / published if published and measured is not None else None
+    scale = fmt.MIB if unit == "bytes" else 1.0
+    return (
+        place,
+        _head(name, unit),
+        fmt.number(None if published is None else published / scale),
+        fmt.number(None if measured is None else measured / scale),
+        fmt.number(ratio),
+        label,
+    )
+
+
+def _plain(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else text(value)
+
+
+def _place(model: ReportModel, axis: str, entry: Mapping[str, Any]) -> PointReport | None:
+    """The point at the published place: by its axes, and where it has no such axis, by none."""
+    wanted = {axis: entry.get("at"), **mapping(entry.get("where"))}
+
+    def fits(point: PointReport) -> bool:
+        return all(key not in point.axes or _plain(point.axes[key]) == _plain(value) for key, value in wanted.items())
+
+    fitting = [point for point in model.points if fits(point)]
+    exact = [point for point in fitting if axis in point.axes]
+    return next(iter(exact or (fitting if len(model.points) == 1 else [])), None)
+
+
+def _measured(
+    model: ReportModel, point: PointReport | None, phase: str, metric: str, unit: str, entry: Mapping[str, Any]
+) -> float | None:
+    """The measured figure of that name: of a ladder the rung, else the metric, else a further figure."""
+    figures = point.phases.get(phase) if point else None
+    if figures is None:
+        return None
+    if (
+        figures.further
+        and figures.further.rungs
+        and text(mapping(model.definition.get("reference")).get("axis")).endswith(".threads")
+    ):
+        at = number(entry.get("at"))
+        return next((rung.middle.value for rung in figures.further.rungs if rung.threads == at), None)
+    if figures.unit == unit and figures.estimate is not None:
+        return figures.estimate.value
+    known = _figure(point, phase, metric)
+    return known[0] if known else None
+
+
+def _figure(point: PointReport | None, phase: str, name: str) -> tuple[float, str] | None:
+    figures = point.phases.get(phase) if point else None
+    more = figures.further.figures if figures and figures.further else ()
+    return next(((one.middle.value, one.unit) for one in more if one.name == name), None)
+
+
+# what differs between the points
+
+
+def differences(model: ReportModel) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Key → values with the points that have them, for every key of the plan that is not the same at all points.
+
+    Numbers of processes, names, ports and estimates are left out: they follow from the rest.
+    """
+    if len(model.points) < 2:
+        return []
+    values: dict[str, dict[str, list[str]]] = {}
+    for point in model.points:
+        for key, value in _flat(point.plan):
+            values.setdefault(key, {}).setdefault(value, []).append(point.label)
+    total = len(model.points)
+    found = []
+    for key, holders in values.items():
+        held = sum(len(labels) for labels in holders.values())
+        if len(holders) == 1 and held == total:
+            continue
+        shown = [(value, _who(labels)) for value, labels in list(holders.items())[:MOST_VALUES]]
+        if held < total:
+            shown.append((fmt.NONE, fmt.count(total - held, "other point")))
+        if len(holders) > MOST_VALUES:
+            shown.append(("…", fmt.count(len(holders) - MOST_VALUES, "more value")))
+        found.append((key.replace("_", " "), shown))
+    return found[:MOST_DIFFERENT]
+
+
+def _who(labels: list[str]) -> str:
+    return ", ".join(labels) if len(labels) <= 4 else fmt.count(len(labels), "point")
+
+
+def _flat(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Dotted keys and their values as text, without what follows from the number of shards or is an estimate."""
+    for key, value in plan.items():
+        if key in _NOT_A_DIFFERENCE or key.endswith(_ESTIMATES):
+            continue
+        if key == "phases":
+            for phase in map(mapping, items(value)):
+                for name, given in mapping(phase.get("parameters")).items():
+                    yield f"{text(phase.get('name'))}: {name}", _short(given)
+        elif key == "collections":
+            for one in map(mapping, items(value)):
+                yield f"chunks of {text(one.get('namespace'))}", f"{len(items(one.get('chunks'))):,}"
+        elif isinstance(value, dict):
+            for name, given in value.items():
+                yield f"{key}: {name}", _short(given)
+        else:
+            yield key, _short(value)
+
+
+def _short(value: object) -> str:
+    known = number(value)
+    if known is not None:
+        return f"{known:,.6g}"
+    shown = _plain(value) or fmt.NONE
+    return shown if len(shown) <= 80 else shown[:79] + "…"
