@@ -16,6 +16,18 @@ SHAPES = {
     "bare": Shape(repetitions=1, drift=False, telemetry=False, reference=False),
     "two axes": Shape(second_axis=("4 KiB", "8 KiB", "a long name of a block size that has to wrap")),
     "no order": Shape(shards=(4,), second_axis=("zlib", "snappy", "none"), others=0.8),
+    "ladder": Shape(
+        shards=(2,),
+        kind="ladder",
+        phases=("read-mostly", "inserts"),
+        drift=False,
+        published=({"at": 2, "value": 130000, "phase": "inserts", "label": "more than this"},),
+    ),
+    "ladders": Shape(shards=(1, 2, 4), kind="ladder", drift=False),
+    "many ladders": Shape(shards=(1, 2, 3, 4, 6, 8, 12, 16, 24), kind="ladder", repetitions=2, drift=False),
+    "balance": Shape(shards=(1, 2, 4, 9), kind="balance", repetitions=2, drift=False),
+    "sync": Shape(shards=(1, 3), kind="sync", drift=False),
+    "forms": Shape(shards=(1, 2), kind="forms", drift=False, reference=False),
     "many shards": Shape(shards=(1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)),
 }
 

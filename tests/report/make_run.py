@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tests.report.make_parts import KINDS
+
 SHARDS = (1, 2, 4, 8, 16)
 SECONDS = {1: 2.40, 2: 1.31, 4: 1.27, 8: 1.52, 16: 1.98}  # what two cores gave in a trial
 CREATED = 1_753_000_000.0
@@ -50,6 +52,9 @@ class Shape:
     limit: str = "CPU"  # the verdict of every measurement
     second_axis: tuple[str, ...] = ()  # block compressors: one series each
     noise_seed: int = 7
+    kind: str = ""  # of make_parts.KINDS: which optional parts the measured phase has
+    published: tuple[dict[str, Any], ...] = ()  # points of the reference instead of the usual ones
+    phases: tuple[str, ...] = ("measure",)  # names of the measured phases
 
 
 def make_run(folder: Path, shape: Shape | None = None) -> Path:
@@ -128,7 +133,7 @@ def _lock(shape: Shape) -> dict[str, Any]:
         "topology": {"kind": "sharded", "storage": {"block_compressor": "zlib"}},
     }
     if shape.reference:
-        definition["reference"] = REFERENCE
+        definition["reference"] = REFERENCE | ({"points": list(shape.published)} if shape.published else {})
         definition["reproduces"] = {
             "title": "Analytics on one server with micro-shards",
             "authors": "A. Author",
@@ -304,6 +309,8 @@ def _result(
         seconds *= shape.drift_factor
     wrong = shape.wrong_answer == shards and step["repetition"] == 2
     measure = _measure(point, clock, seconds, wrong, shape)
+    if shape.kind and not failed:
+        measure |= KINDS[shape.kind](shards, rng, clock)
     clock += seconds * 3 + 1
     if failed:
         measure |= {
@@ -313,7 +320,7 @@ def _result(
             "answer_sha256": None,
         }
         del measure["metric"]
-    phases.append(measure)
+    phases += [measure | {"name": name} for name in shape.phases]
     return {
         "microshard": 1,
         "point": point["id"],

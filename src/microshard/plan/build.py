@@ -21,6 +21,7 @@ from microshard.plan.order import steps
 from microshard.plan.placement import GROUPS, Places, places, remarks, shortages, uneven
 from microshard.plan.topology import deploy, ports_needed
 from microshard.plan.volumes import emulated, machines, too_small
+from microshard.plan.words import in_words
 
 FIRST_PORT = 27100  # the first port tried for base_port: auto, clear of a MongoDB of the user's own at 27017
 _RESERVED_MEMORY = (
@@ -271,7 +272,7 @@ def _label(axes: Mapping[str, Any], experiment: Experiment) -> str:
         elif key == "topology.shards.count":
             parts.append(f"{value} shard{'' if value == 1 else 's'}")
         else:
-            parts.append(f"{key.rsplit('.', 1)[-1]} {value}")
+            parts.append(f"{key.rsplit('.', 1)[-1]} {in_words(value)}")
     return ", ".join(parts)
 
 

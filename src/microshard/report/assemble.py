@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from microshard.plan.words import in_words
 from microshard.report.checks import notices
 from microshard.report.measurements import measurements, median_storage, phase_figures
 from microshard.report.model import (
@@ -126,7 +127,7 @@ def _points(raw: RawRun) -> list[dict[str, Any]]:
     known: dict[str, dict[str, Any]] = {}
     for (point, _), result in raw.results.items():
         axes = mapping(result.get("axes"))
-        label = ", ".join(f"{axis_label(key)} {value}" for key, value in axes.items()) or point
+        label = ", ".join(f"{axis_label(key)} {in_words(value)}" for key, value in axes.items()) or point
         known.setdefault(point, {"id": point, "label": label, "axes": axes, "shards": axes.get(SHARDS_AXIS, 0)})
     return list(known.values())
 
@@ -235,7 +236,7 @@ def _point(
     return PointReport(
         id=record.id,
         label=text(plan.get("label")) or record.id,
-        series=", ".join(f"{axis_label(key)} {value}" for key, value in others.items()),
+        series=", ".join(f"{axis_label(key)} {in_words(value)}" for key, value in others.items()),
         x=_x(plan, axis),
         axes=axes,
         topology=text(plan.get("topology")) or "sharded",

@@ -35,6 +35,7 @@ def notices(model: ReportModel, raw: RawRun) -> tuple[Notice, ...]:
         _spread(model),
         _caches(model),
         _errors(model),
+        _ladders(model),
         _plan(raw),
         _lock(raw),
         _repetitions(model),
@@ -229,6 +230,22 @@ def _errors(model: ReportModel) -> Iterator[Notice]:
         errors = sum(m.errors for m in _all(point))
         if errors:
             yield Notice("warning", f"{point.label}: {errors:,.0f} operations ended in an error", point.id)
+
+
+def _ladders(model: ReportModel) -> Iterator[Notice]:
+    """A knee that something else than the servers made, and ladders that ended before one."""
+    for point in model.points:
+        for figures in point.phases.values():
+            more = figures.further
+            knee = next((r for r in more.rungs if r.threads == more.knee), None) if more else None
+            if more is None or knee is None:
+                continue
+            where = f"{point.label}, {figures.phase}"
+            if knee.limited:
+                who = "other work on the client's host" if knee.limited == "host" else f"the {knee.limited}"
+                yield Notice("warning", f"{where}: at the ladder's knee {who} was the limit, not the servers", point.id)
+            elif knee is more.rungs[-1] and len(more.rungs) > 1:
+                yield Notice("note", f"{where}: the best rung is the last one; more threads may reach more", point.id)
 
 
 def _plan(raw: RawRun) -> Iterator[Notice]:

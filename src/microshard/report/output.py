@@ -14,6 +14,7 @@ from typing import Any
 
 from microshard.report import takeaways
 from microshard.report.figures import pictures
+from microshard.report.further import Further, further
 from microshard.report.html import page
 from microshard.report.model import CpuSplit, Measurement, PhaseFigures, PointReport, ReportModel
 from microshard.stats import Estimate, Refused
@@ -81,11 +82,31 @@ def _values(m: Measurement) -> Iterator[tuple[str, str, float]]:
             yield f"cpu {name}", "share", getattr(m.cpu, name)
     for role, cores in m.roles.items():
         yield f"cpu of {role}", "cores", cores
+    yield from _parts(m)
     if m.storage is not None:
         yield "data size", "bytes", m.storage.data
         yield "index size", "bytes", m.storage.index
         if m.storage.db_path is not None:
             yield "folder size", "bytes", m.storage.db_path
+
+
+def _parts(m: Measurement) -> Iterator[tuple[str, str, float]]:
+    """What the engine reports besides: figures, percentiles, stages, rungs. Curves stay in the result files."""
+    more = further([m])
+    if more is None:
+        return
+    for figure in more.figures:
+        yield figure.name, figure.unit, figure.middle.value
+    for operation, latency in more.latency.items():
+        for name, value in latency.percentiles.items():
+            yield f"{operation} p{name}", "us", value
+    for stage in more.stages:
+        yield f"stage {stage.name}", "s", stage.seconds.value
+    for rung in more.rungs:
+        yield f"{m.metric}, {rung.threads} threads", m.unit, rung.middle.value
+        for name, percentile in (("p95", rung.p95), ("p99", rung.p99)):
+            if percentile is not None:
+                yield f"{name}, {rung.threads} threads", "us", percentile
 
 
 def summary(model: ReportModel) -> dict[str, Any]:
@@ -144,7 +165,22 @@ def _phase(figures: PhaseFigures) -> dict[str, Any]:
         "cores_by_role": dict(figures.roles),
         "client_cores": figures.client_cores,
         "verdict": None if figures.verdict is None else asdict(figures.verdict),
+        **_further(figures.further),
     }
+
+
+def _further(more: Further | None) -> dict[str, Any]:
+    """The optional parts that are figures; nothing where there are none."""
+    if more is None:
+        return {}
+    parts: dict[str, Any] = {
+        "figures": [asdict(one) for one in more.figures],
+        "latency": {name: asdict(one) for name, one in more.latency.items()},
+        "rungs": [asdict(one) for one in more.rungs],
+        "stages": [asdict(one) for one in more.stages],
+        "knee_threads": more.knee,
+    }
+    return {name: value for name, value in parts.items() if value}
 
 
 def _estimate(estimate: Estimate | None) -> Mapping[str, Any] | None:

@@ -23,14 +23,18 @@ _ESTIMATES = ("_seconds", "_bytes", "memory_mib")
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of the page. `wide` columns hold sentences."""
+    """A table of the page."""
 
     id: str
     title: str
     note: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    prose: bool = False
+
+    @property
+    def words(self) -> tuple[bool, ...]:
+        """Of each column whether it holds words, which stand on the left, or numbers."""
+        return tuple(any(row[n][:1].isalpha() for row in self.rows) for n in range(len(self.columns)))
 
 
 def of(model: ReportModel) -> list[Table]:
@@ -88,7 +92,7 @@ def _figures(model: ReportModel, phase: str) -> Iterator[Table]:
 
 def _head(name: str, unit: str) -> str:
     shown = "MiB" if unit == "bytes" else unit
-    return f"{name}, {shown}" if shown else name
+    return f"{name}, {shown}" if shown and unit not in name.split() else name
 
 
 def _scaled(unit: str, found: Any) -> str:
@@ -118,7 +122,6 @@ def _own(model: ReportModel, phase: str) -> Iterator[Table]:
         note + cut,
         ("point", *(_head(name, unit) for name, unit in heads)),
         tuple(cells[:MOST_ROWS]),
-        prose=any(len(cell) > 40 for row in cells for cell in row),
     )
 
 
@@ -155,7 +158,6 @@ def _published(model: ReportModel) -> Iterator[Table]:
             f"{text(block.get('source'))}.{same}".lstrip("."),
             ("at", "figure", "published", "measured", "measured / published", "remark"),
             tuple(rows),
-            prose=True,
         )
 
 
@@ -284,7 +286,7 @@ def differences(model: ReportModel) -> list[tuple[str, list[tuple[str, str]]]]:
             shown.append((fmt.NONE, fmt.count(total - held, "other point")))
         if len(holders) > MOST_VALUES:
             shown.append(("…", fmt.count(len(holders) - MOST_VALUES, "more value")))
-        found.append((key.replace("_", " "), shown))
+        found.append((key, shown))
     return found[:MOST_DIFFERENT]
 
 

@@ -312,6 +312,8 @@ def _latency_title(rows: Found) -> str:
         half = fmt.number(_ms(most.percentiles["50"]))
         return f"{name}: half within {half} ms, 99 % within {fmt.number(_ms(most.percentiles['99']))} ms"
     low, high = (fmt.number(_ms(one.percentiles["99"])) for one in (least, most))
+    if low == high:
+        return f"99 % of {name} within {high} ms at every point"
     return f"99 % of {name} within {low} ms at {best.label}, {high} ms at {worst.label}"
 
 

@@ -146,7 +146,7 @@ def windows(model: ReportModel) -> Iterator[tuple[str, Content]]:
 def _windows(model: ReportModel, phase: str, rows: Found) -> Content:
     known = [(point, more.windows, more.windows.variation or 0.0) for point, more in rows if more.windows]
     worst, _, most = max(known, key=lambda row: row[2])
-    length = fmt.number(known[0][1].seconds)
+    length = f"{known[0][1].seconds:g}"
     at = f" at {worst.label}" if len(known) > 1 else ""
     sentence = (
         f"Steady: throughput varies by at most {fmt.per_cent(most)} between windows of {length} s"
