@@ -123,8 +123,10 @@ def main() -> int:
                     kept &= page_mb <= PAGE_LIMIT
                 print(json.dumps(row | {"page_mb": page_mb}), flush=True)
                 page = f", page {page_mb:.1f} of {PAGE_LIMIT:g} MB" if page_mb else ""
+                cpu = found.get("cpu_seconds", 0.0)
                 lines.append(
-                    f"{name:7} {what:8} {found['seconds']:6.1f} s of {limit:.1f} s ({found.get('cpu_seconds', 0):.1f} s of CPU), run of {held:.0f} MB{page}"
+                    f"{name:7} {what:8} {found['seconds']:6.1f} s of {limit:.1f} s ({cpu:.1f} s of CPU), "
+                    f"run of {held:.0f} MB{page}"
                 )
     print("\n".join(lines))
     return 0 if kept else 1
