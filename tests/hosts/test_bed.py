@@ -7,6 +7,7 @@ import pytest
 
 from tests.hosts.bed import Bed, bed, lacking
 from tests.hosts.bed.lab import beds, make
+from tests.hosts.needs import REQUIRED, need
 
 
 def test_every_machine_boots_with_volumes_and_is_reached_with_its_own_key(lab: Bed) -> None:
@@ -26,8 +27,7 @@ def test_a_foreign_host_key_is_not_taken(lab: Bed, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_two_beds_do_not_disturb_one_another_and_nothing_is_left() -> None:
-    if missing := lacking():
-        pytest.skip(missing)
+    need(lacking())
     before = {one.name for one in beds()}
     with bed(1) as first:
         device = first.machines[0].devices["data"]
@@ -45,8 +45,7 @@ def test_two_beds_do_not_disturb_one_another_and_nothing_is_left() -> None:
 
 @pytest.mark.long
 def test_a_bed_whose_owner_was_killed_is_swept_by_the_next() -> None:
-    if missing := lacking():
-        pytest.skip(missing)
+    need(lacking())
     owner = subprocess.Popen(["sleep", "60"])
     orphan = make(1, owner=owner.pid)
     machine_key = orphan.machines[0].public_key
@@ -55,3 +54,16 @@ def test_a_bed_whose_owner_was_killed_is_swept_by_the_next() -> None:
     with bed(1) as heir:
         assert heir.name == orphan.name  # the name is free again
         assert heir.machines[0].public_key != machine_key
+
+
+def test_where_machines_are_required_nothing_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(REQUIRED, raising=False)
+    with pytest.raises(pytest.skip.Exception, match="no loop devices"):
+        need("no loop devices")
+    monkeypatch.setenv(REQUIRED, "required")
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    with pytest.raises(pytest.fail.Exception, match="no loop devices"):
+        need("no loop devices")
+    monkeypatch.setattr("os.geteuid", lambda: 1000)  # who cannot install what is missing
+    with pytest.raises(pytest.skip.Exception):
+        need("no loop devices")

@@ -24,6 +24,7 @@ from tests.cloud.strict import Boots, Simulation
 from tests.hosts.bed import Bed, Machine, bed, lacking, wheels
 from tests.hosts.bed.machine import _family
 from tests.hosts.bed.system import command
+from tests.hosts.needs import need
 
 MONGOD = "opt/microshard-lab/mongod"
 USER = "admin"  # of Debian's images
@@ -128,9 +129,7 @@ def _as_image(machine: Machine) -> None:
 
 @pytest.fixture(scope="module")
 def _land(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Land]:
-    missing = lacking()
-    if missing:
-        pytest.skip(missing)
+    need(lacking())
     wheels.fetch()
     with bed(2) as lab:
         for machine in lab.machines:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.hosts.needs import need
 from tests.hosts.vm.machine import Disk, lacking, machine
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -21,9 +22,7 @@ LOG = {**VOLUME, "size_gib": 1, "filesystem": "ext4"}
 
 @pytest.fixture(scope="module")
 def vm(tmp_path_factory):
-    missing = lacking()
-    if missing:
-        pytest.skip(missing)
+    need(lacking())
     with machine(tmp_path_factory.mktemp("vm"), DISKS) as made:
         yield made
 
