@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,13 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible has no types
             raise AnsibleActionFail("; ".join(validated.error_messages))
         perform = importlib.import_module(f"{_PACKAGE}.act").perform
         return dict(perform(act, validated.validated_parameters, check=self._task.check_mode))
+
+    def keep(self, path: Any, content: Any) -> None:
+        """Write what a host said of itself into a file of the controller, as JSON; nothing where nothing was said."""
+        if not path or not content or self._task.check_mode:
+            return
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_text(json.dumps(content, indent=4, sort_keys=True) + "\n", encoding="utf-8")
 
     def _is_here(self, variables: dict[str, Any]) -> bool:
         """Whether the module would run on this machine, as this user, with this interpreter."""

@@ -36,6 +36,9 @@ options:
     type: str
     choices: [present, absent]
     default: present
+  record:
+    description: File of the controller that the action plugin of this name writes what is read back into, as JSON.
+    type: path
 attributes:
   check_mode:
     support: full

@@ -8,7 +8,7 @@ REQUIRED = "MICROSHARD_TEST_HOSTS"  # set to `required` by .ci/run
 
 
 def need(missing: str) -> None:
-    """Go on when nothing is missing; else skip with the reason, or fail where nothing may be skipped: root can mend it."""
+    """Go on when nothing is missing; else skip with the reason, or fail where all is required: root can mend it."""
     if not missing:
         return
     if os.environ.get(REQUIRED) == "required" and os.geteuid() == 0:
