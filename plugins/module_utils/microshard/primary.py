@@ -20,6 +20,8 @@ def settle(members: Sequence[MongoProcess], deadline: float) -> None:
     Who was held for longer than the election timeout wakes up believing that the primary is lost, and some member calls
     an election at once. Which one wins is chance; but the cache of one that did not lead before is another one.
     """
+    if not any(_is_in_a_set(member) for member in members):
+        return  # deployed and not initiated yet: there is nothing to elect
     first, began = members[0], time.monotonic()
     asked, since, leader = 0.0, began, ""
     while True:
@@ -43,6 +45,14 @@ def _leads(member: MongoProcess) -> bool:
         return bool(wire.hello(member.address, member.port, access=member.manner.access).get("isWritablePrimary"))
     except (OSError, ValueError):
         return False
+
+
+def _is_in_a_set(member: MongoProcess) -> bool:
+    """Whether it knows of a set. One that does not answer may: only the word of the server itself says no."""
+    try:
+        return not wire.hello(member.address, member.port, access=member.manner.access).get("isreplicaset")
+    except (OSError, ValueError):
+        return True
 
 
 def _ask_to_stand(member: MongoProcess) -> None:
