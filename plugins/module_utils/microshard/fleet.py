@@ -14,6 +14,7 @@ from typing import TypeVar
 from ansible.module_utils.microshard import proc
 from ansible.module_utils.microshard.mongo_process import MongoProcess, Outcome, ProcessProblem
 from ansible.module_utils.microshard.primary import settle
+from ansible.module_utils.microshard.refused import Refused
 
 # A mongod waits for its disk now and then, so two a core keep the cores busy. More do not help: 17 mongods on 2 cores
 # listen after 1.7 to 2.1 s with 2, 4, 6 and 18 at a time, but with files not in the page cache all at once took 2.6 s.
@@ -111,7 +112,7 @@ def _together(concurrency: int, actions: list[Callable[[], _Result]], *, to_the_
     failed = [future for future in futures if not future.cancelled() and future.exception()]
     problems = [future.exception() for future in failed]
     for future, problem in zip(failed, problems):
-        if not isinstance(problem, (ProcessProblem, OSError)):
+        if not isinstance(problem, (Refused, OSError)):
             future.result()  # a mistake of ours: raised as it is, with its trace
     if problems:
         raise ProcessProblem("\n".join(str(problem) for problem in problems))

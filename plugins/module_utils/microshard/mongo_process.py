@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import signal
 import time
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ansible.module_utils.microshard import daemon, logs, numa, observed, ports, proc, systemd, wire
+from ansible.module_utils.microshard import daemon, layout, logs, numa, observed, ports, proc, systemd, wire
 from ansible.module_utils.microshard.access import OPEN, Access
 from ansible.module_utils.microshard.refused import Refused
-from ansible.module_utils.microshard.run_folder import require_below, write_atomically
+from ansible.module_utils.microshard.run_folder import require_own, write_atomically
 
 _POLL = 0.02  # s between two looks at a starting server; a mongod needs about 200 ms of CPU to listen
 
@@ -83,6 +82,7 @@ class MongoProcess:
     config: str  # the text of the configuration file; "" where the state needs none
     options: dict[str, Any]  # the same as a tree
     journal_path: str | None  # where its journal lies when not in its dbPath
+    volumes: dict[str, str] = field(default_factory=dict)  # data, journal, log → its folder on a volume of that
     cgroup: str = ""  # folder of the cgroup it is started in; "" leaves it in that of its parent
     binding: numa.Binding = numa.UNBOUND
     manner: Manner = Manner()
@@ -92,13 +92,16 @@ class MongoProcess:
         """From the plan's form. NotOurs when one of its paths is outside the run's folder."""
         for key in ("folder", "db_path", "log_path", "config_path", "pid_path", "journal_path"):
             if plan.get(key):
-                require_below(run_folder, plan[key])
+                require_own(run_folder, plan[key])
+        for target in (plan.get("volumes") or {}).values():
+            require_own(run_folder, target)
         known: dict[str, Any] = {key: plan.get(key) for key in cls.__dataclass_fields__}
         known["options"] = plan.get("config_tree") or {}
         known.update(binding=numa.UNBOUND, manner=Manner())
         known["binary"] = mongos if plan["role"] == "mongos" else mongod
         known["config"] = plan.get("config") or ""
         known["cgroup"] = plan.get("cgroup") or ""
+        known["volumes"] = plan.get("volumes") or {}
         return cls(**known)
 
     @property
@@ -126,7 +129,7 @@ class MongoProcess:
             return Outcome(self.name, did, diff=diff)
         if running:
             daemon.end(running, grace=stop_timeout)
-        self._lay_out()
+        layout.lay_out(self)
         # Only now that no process runs with the old text: an interrupted change is found and finished next time.
         write_atomically(self.config_path, self.config)
         write_atomically(self.start_path, self.start_text)
@@ -159,32 +162,6 @@ class MongoProcess:
             return None
         path, before, after = differing[0]
         return {"before_header": path, "after_header": path, "before": before, "after": after}
-
-    def _lay_out(self) -> None:
-        """Its folders, owned by the user it runs as; the journal on its own volume before anything is written."""
-        os.makedirs(self.folder, exist_ok=True)
-        folders = [self.folder, os.path.dirname(self.log_path)]
-        if self.db_path:
-            os.makedirs(self.db_path, mode=0o700, exist_ok=True)
-            folders.append(self.db_path)
-        os.makedirs(os.path.dirname(self.log_path), exist_ok=True)
-        if self.db_path and self.journal_path:
-            os.makedirs(self.journal_path, mode=0o700, exist_ok=True)
-            folders.append(self.journal_path)
-            self._link_journal(os.path.join(self.db_path, "journal"), self.journal_path)
-        if self.manner.user_id >= 0:
-            for folder in dict.fromkeys(folders):
-                os.chown(folder, self.manner.user_id, self.manner.group_id)
-
-    def _link_journal(self, link: str, target: str) -> None:
-        if os.path.islink(link) and os.readlink(link) == target:
-            return
-        if os.path.lexists(link):
-            raise ProcessProblem(
-                f"{self.label}: its journal is to lie at {target}, but {link} is there already: a journal is moved "
-                "only before the first start. Tear the point down before it is deployed differently"
-            )
-        os.symlink(target, link)
 
     def _keep(self, running: proc.Seen, deadline: float, *, check: bool) -> Outcome:
         outcome = self.wake(proc.everyone(), check=check) if running.stopped else Outcome(self.name, "", running.pid)
@@ -336,15 +313,10 @@ class MongoProcess:
     def remove(self, *, mongos_grace: float, check: bool) -> Outcome:
         """Not running, and nothing of it on disk. Its data is thrown away, so a mongod is not asked to flush it."""
         outcome = self.stop(grace=mongos_grace if self.role == "mongos" else 0.0, check=check)
-        there = [path for path in (self.folder, self.journal_path, self.db_path) if path and os.path.isdir(path)]
-        there += [path for path in (self.log_path,) if os.path.isfile(path)]
-        if not there:
+        if not layout.places(self):
             return outcome
-        for path in [] if check else there:
-            if os.path.isdir(path):
-                shutil.rmtree(path)
-            elif os.path.exists(path):
-                os.unlink(path)
+        if not check:
+            layout.remove(self)
         return Outcome(self.name, f"{outcome.did} and removed" if outcome.did else "removed", outcome.pid)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 
 from ansible.module_utils.microshard.refused import Refused
+
+VOLUMES = "/srv/microshard"  # where the role host_storage mounts all volumes but the data volume
 
 
 class NotOurs(Refused):
@@ -35,6 +38,21 @@ def require_below(run_folder: str, path: str) -> str:
     if os.path.commonpath([run_folder, real]) != run_folder or real == run_folder:
         raise NotOurs(f"{path} is not below the run's folder {run_folder}. Nothing was touched")
     return real
+
+
+def require_own(run_folder: str, path: str) -> str:
+    """As require_below, or in the run's folder on a volume: VOLUMES/NAME/RUN/…, for a run's name has a random part."""
+    real = os.path.realpath(path)
+    parts = os.path.relpath(real, VOLUMES).split("/")
+    if len(parts) > 2 and parts[1] == os.path.basename(run_folder):
+        return real
+    return require_below(run_folder, path)
+
+
+def on_volumes(run_folder: str) -> list[str]:
+    """The run's folders on the volumes of this host that are mounted."""
+    found = glob.glob(os.path.join(glob.escape(VOLUMES), "*", glob.escape(os.path.basename(run_folder))))
+    return sorted(path for path in found if os.path.ismount(os.path.dirname(path)))
 
 
 def write_atomically(path: str, text: str, mode: int = 0o644) -> None:

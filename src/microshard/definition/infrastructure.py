@@ -233,3 +233,7 @@ class Infrastructure(Model):
     """Hosts of the workload's clients."""
     ec2: Ec2 = Ec2()
     """What only EC2 asks for."""
+    process_manager: Literal["auto", "direct", "systemd"] = "auto"
+    """How processes are run. systemd: as instances of a unit, with limits and a user of their own; direct: as children
+    of no one. auto: systemd where every host has it and its user may use sudo, unless the inventory's
+    microshard_process_manager says otherwise; direct on this machine."""

@@ -258,10 +258,19 @@ class Collection(Model):
 class Security(Model):
     """Who may speak to the servers, and how. Keys, certificates, users and passwords are made anew for every run."""
 
-    authorization: bool = False
-    """Whether clients log in and members know each other by a key file."""
-    tls: bool = False
-    """Whether every connection is encrypted."""
+    authorization: bool | None = None
+    """Whether clients log in and members know each other by a key file. null: yes where processes can be reached over
+    a network (hosts, EC2), no on this machine."""
+    tls: bool | None = None
+    """Whether every connection is encrypted. null: likewise."""
+
+    def at(self, backend: str) -> dict[str, bool]:
+        """Both, decided for a place."""
+        by_place = backend != "local"
+        return {
+            "authorization": by_place if self.authorization is None else self.authorization,
+            "tls": by_place if self.tls is None else self.tls,
+        }
 
 
 class Topology(Model):

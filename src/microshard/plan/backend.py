@@ -53,6 +53,10 @@ def _local(experiment: Experiment) -> Iterator[tuple[str, str]]:
             f"local takes embedded or path, not {topology.mongodb.source}",
         ),
         "budget.max_cost_usd": (experiment.budget.max_cost_usd is not None, "local costs nothing"),
+        "infrastructure.process_manager": (
+            experiment.infrastructure.process_manager == "systemd",
+            "on local processes are children of no one, systemd runs them on hosts",
+        ),
     }
     yield from _named(given)
     yield from _not_measured(experiment)
@@ -85,14 +89,6 @@ def _not_measured(experiment: Experiment) -> Iterator[tuple[str, str]]:
     )
 
 
-def _secured_elsewhere(experiment: Experiment) -> Iterator[tuple[str, str]]:
-    """Key and certificates are given to servers of this machine alone."""
-    wished = experiment.topology.security
-    for key in ("authorization", "tls"):
-        if getattr(wished, key):
-            yield f"topology.security.{key}", f"{_NOT_YET}: secrets stay on this machine"
-
-
 def _hosts(experiment: Experiment) -> Iterator[tuple[str, str]]:
     """Hosts of one's own, reached by SSH: everything on them is as their owner made it."""
     for key in ec2_keys(experiment):
@@ -112,7 +108,6 @@ def _hosts(experiment: Experiment) -> Iterator[tuple[str, str]]:
             "budget.max_cost_usd": (experiment.budget.max_cost_usd is not None, "hosts of your own cost nothing here"),
         }
     )
-    yield from _secured_elsewhere(experiment)
     for number, step in enumerate(experiment.workload):
         if getattr(step.phase, "cache", None) == "cold":
             yield (
@@ -136,12 +131,8 @@ def _sources_on_hosts(experiment: Experiment) -> Iterator[tuple[str, str]]:
 def _given_hosts(here: str, group: HostGroup) -> Iterator[tuple[str, str]]:
     for name, volume in group.volumes.named():
         key = f"{here}.volumes.{name}"
-        if name != "data":
-            yield key, f"{_NOT_YET}: the processes keep all their files below microshard_folder, the data volume"
-        elif volume.type not in {"existing", "instance_store"}:
+        if volume.type not in {"existing", "instance_store"}:
             yield f"{key}.type", f"hosts you have have volumes of type existing or instance_store, not {volume.type}"
-        elif volume.policy == "per_shard":
-            yield f"{key}.policy", f"{_NOT_YET}: all processes of a host are on one filesystem"
 
 
 def _local_hosts(here: str, group: HostGroup) -> Iterator[tuple[str, str]]:
@@ -159,7 +150,6 @@ def _local_hosts(here: str, group: HostGroup) -> Iterator[tuple[str, str]]:
 
 
 def _ec2(experiment: Experiment) -> Iterator[tuple[str, str]]:
-    yield from _secured_elsewhere(experiment)
     for name in _GROUPS:
         group: HostGroup | None = getattr(experiment.infrastructure, name)
         if group is None:
@@ -188,8 +178,6 @@ def not_on_hosts_yet(experiment: Experiment) -> Iterator[tuple[str, str]]:
     """What no role does yet on hosts reached by SSH, and so on none that is made on EC2: it may be planned, not run."""
     yield from _sources_on_hosts(experiment)
     yield from _not_measured(experiment)
-    for here, group in _groups(experiment):
-        yield from _given_hosts(here, group)
     several = experiment.infrastructure.client_hosts.count
     yield from _named({"infrastructure.client_hosts.count": (several != 1, f"one host runs the client, not {several}")})
 

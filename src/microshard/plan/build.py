@@ -20,8 +20,12 @@ from microshard.plan.numa import refusals as unbindable
 from microshard.plan.order import steps
 from microshard.plan.placement import GROUPS, Places, places, remarks, shortages, uneven
 from microshard.plan.topology import deploy, ports_needed
+<<<<<<< HEAD
 from microshard.plan.volumes import emulated, machines, too_small
 from microshard.plan.words import in_words
+=======
+from microshard.plan.volumes import data_room, emulated, machines, too_small, varied
+>>>>>>> ae2600e (Secrets reach hosts, systemd runs what it can, journal and log lie on volumes of their own, logs are rotated; a run puts its hosts back)
 
 FIRST_PORT = 27100  # the first port tried for base_port: auto, clear of a MongoDB of the user's own at 27017
 _RESERVED_MEMORY = (
@@ -130,6 +134,8 @@ def _refuse(points: Sequence[PointDefinition], inputs: Inputs) -> None:
         for name, volume in point.experiment.infrastructure.shard_hosts.volumes.named():
             if volume.type == "emulated" and inputs.no_volumes is not None:
                 problems[f"infrastructure.shard_hosts.volumes.{name}", inputs.no_volumes] = None
+        if inputs.backend == "hosts":
+            problems |= dict.fromkeys(varied(point.experiment, points[0].experiment))
         if short:
             continue
         there = places(point.experiment.infrastructure, inputs.all_hosts)
@@ -214,7 +220,8 @@ def _point(name: str, definition: PointDefinition, there: Places, first_port: in
         machines=machines(experiment) if inputs.backend != "local" else {},
         volumes=emulated(experiment, name),
         gates=_gates(experiment, deployment.replica_sets),
-        security=topology.security.model_dump(),
+        security=topology.security.at(inputs.backend),
+        process_manager=experiment.infrastructure.process_manager,
         numa=by_host(experiment.infrastructure, there),
     )
 
@@ -336,13 +343,17 @@ def _refuse_what_does_not_fit(plan: Plan, inputs: Inputs) -> None:
                     "order.redeploy: per_repetition",
                 )
             )
-        if host.free_disk_bytes is not None and needs.disk_bytes > host.free_disk_bytes * 0.95:
+        # A volume that is mounted only later was not there when the host was asked what is free.
+        rooms = [room for point in plan.points if (room := data_room(point, host.name)) is not None]
+        free = min(rooms) if rooms else host.free_disk_bytes
+        if free is not None and needs.disk_bytes > free * 0.95:
             elsewhere = "microshard_folder on another volume" if inputs.hosts else "--runs-dir on another volume"
+            elsewhere = "a larger size_gib" if rooms else elsewhere
             problems.append(
                 (
                     "workload",
                     f"about {needs.disk_bytes / 1e9:,.1f} GB of disk are needed at one time on {who}, "
-                    f"{host.free_disk_bytes / 1e9:,.1f} GB are free; fewer documents, or {elsewhere}",
+                    f"{free / 1e9:,.1f} GB are free; fewer documents, or {elsewhere}",
                 )
             )
     key = "infrastructure.shard_hosts.volumes.data.size_gib"

@@ -197,6 +197,7 @@ class Point:
     measure_seconds: float  # of one repetition
     zones: tuple[Zone, ...] = ()
     security: dict[str, bool] = field(default_factory=dict)  # authorization, tls
+    process_manager: str = "auto"  # auto: the place decides
     numa: dict[str, dict[str, Any]] = field(default_factory=dict)  # host → policy, nodes, reserved_cores, if any
     caches: tuple[CacheBudget, ...] = ()  # one a host that bears data
     needs: dict[str, HostNeeds] = field(default_factory=dict)  # host → its part of disk_bytes and memory_mib

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 from microshard.definition.experiment import Experiment
@@ -18,6 +20,57 @@ def machines(experiment: Experiment) -> dict[str, dict[str, Any]]:
         for name, group in groups.items()
         if group is not None
     }
+
+
+def varied(experiment: Experiment, first: Experiment) -> Iterator[tuple[str, str]]:
+    """What of the hosts differs between two points: they are prepared once, before the first of all points."""
+    before = machines(first)
+    for group, wanted in machines(experiment).items():
+        for part, value in wanted.items():
+            if group in before and before[group][part] != value:
+                yield (
+                    f"infrastructure.{group}.{part}",
+                    "hosts are prepared once for a run: it is no axis",
+                )
+
+
+HOST_VOLUMES = "/srv/microshard"  # where the role host_storage mounts all volumes but a single data volume
+
+
+def homes(point: Point) -> dict[str, dict[str, str]]:
+    """Process → purpose → name of the volume of its host that holds it, where that is not the one of the run's folder.
+
+    A data volume that is one filesystem is where the run's folder lies; of several each data-bearing process of a host
+    gets one, in turns, and its journal and log likewise.
+    """
+    found: dict[str, dict[str, str]] = {}
+    turns: Counter[str] = Counter()
+    for process in point.processes:
+        turn = turns[process.host]
+        turns[process.host] += process.role not in {"config", "mongos"}
+        here = found.setdefault(process.name, {})
+        for purpose, volume in _volumes(point, process.host).items():
+            if process.db_path is None and purpose != "log":
+                continue
+            if volume["policy"] == "per_shard":
+                here[purpose] = f"{purpose}-{turn % volume['count'] + 1:02d}"
+            elif purpose != "data":
+                here[purpose] = purpose
+    return found
+
+
+def _volumes(point: Point, host: str) -> dict[str, Any]:
+    """data, journal and log of a host, those there are: of the first of its groups that says something."""
+    groups = next(h.groups for h in point.hosts if h.name == host)
+    group = next((name for name in GROUPS if name in groups and name in point.machines), None)
+    wanted = point.machines[group]["volumes"] if group else {}
+    return {name: volume for name, volume in wanted.items() if volume}
+
+
+def data_room(point: Point, host: str) -> int | None:
+    """Bytes for files on the data volumes a host is given; None where it keeps the files on what it has."""
+    volume = _volumes(point, host).get("data")
+    return int(volume["size_gib"] * volume["count"] * 2**30 * _USABLE) if volume else None
 
 
 def emulated(experiment: Experiment, point: str) -> tuple[EmulatedVolume, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -79,7 +80,9 @@ class Ec2(Hosts):
 
     def clean(self, folder: RunFolder, playbooks: Playbooks) -> list[str]:
         """Remove the hosts, and with them everything on them; then it is looked whether anything of the run is left."""
-        return removed(folder, self.region, playbooks.listener)
+        left = removed(folder, self.region, playbooks.listener)
+        shutil.rmtree(folder / "secrets", ignore_errors=True)  # the next fleet has other addresses
+        return left
 
     def running(self, folder: RunFolder) -> list[str]:
         """None where the hosts are gone; else as on any hosts."""

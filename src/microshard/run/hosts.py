@@ -21,7 +21,7 @@ from microshard.plan import Inputs
 from microshard.plan.build import FIRST_PORT
 from microshard.plan.model import Host, Plan, Point
 from microshard.plan.placement import GROUPS
-from microshard.run import install
+from microshard.run import install, on_hosts
 from microshard.run.ansible import Event, Listener, PlaybookError, Playbooks
 from microshard.run.backend import RECORD, Backend
 from microshard.run.binaries import Binaries
@@ -103,15 +103,16 @@ class Hosts(Backend):
 
     @property
     def process_manager(self) -> str:  # type: ignore[override]  # a word of the inventory here
-        """microshard_process_manager of the inventory: direct, or systemd (root by sudo)."""
-        found = {str(self.variable(host, "microshard_process_manager", "direct")) for host in self.names}
-        if len(found) > 1 or not found <= {"direct", "systemd"}:
+        """microshard_process_manager of the inventory; without it systemd where every host has it and root by sudo."""
+        found = {str(self.variable(host, "microshard_process_manager", "auto")) for host in self.names}
+        if len(found) > 1 or not found <= {"auto", "direct", "systemd"}:
             raise PlaceError(
                 f"{self.where}: microshard_process_manager is direct or systemd, the same on all hosts, "
                 f"not {', '.join(sorted(found))}"
             )
         (manager,) = found
-        return manager
+        able = bool(self.facts) and all(facts.get("systemd") and facts["sudo"] for facts in self.facts.values())
+        return {"auto": "systemd" if able else "direct"}.get(manager, manager)
 
     @property
     def base(self) -> str:
@@ -305,7 +306,9 @@ class Hosts(Backend):
     def _run_variables(self, folder: RunFolder) -> Path:
         path = folder / "tmp" / "run.json"
         path.parent.mkdir(exist_ok=True)
-        write_json(path, {"microshard_run": {**self.variables(folder)}})
+        manager, machines = on_hosts.of_plan(folder)
+        point = {"id": "", "machines": machines}
+        write_json(path, {"microshard_run": {**self.variables(folder), **manager}, "microshard_point": point})
         return path
 
     def clean(self, folder: RunFolder, playbooks: Playbooks) -> list[str]:
@@ -320,6 +323,7 @@ class Hosts(Backend):
         with contextlib.suppress(OSError):
             for file in (folder / "tmp").iterdir():
                 file.unlink()
+        shutil.rmtree(folder / "secrets", ignore_errors=True)
         with contextlib.suppress(DiskError):
             folder.ledger.append(kind="run", state="clean" if not left else "not clean", left=left)
         return left

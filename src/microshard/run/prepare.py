@@ -26,6 +26,7 @@ from microshard.plan.backend import unsupported
 from microshard.plan.model import Plan, Point, Step
 from microshard.plan.placement import Places, places, shortages
 from microshard.plan.topology import ports_needed
+from microshard.plan.volumes import HOST_VOLUMES, homes
 from microshard.run import place, secrets
 from microshard.run.backend import Backend, Local
 from microshard.run.binaries import Binaries
@@ -192,7 +193,7 @@ def write_variables(
     at = backend or Local()
     root = at.host_folder(folder)
     variables: dict[str, Any] = {
-        "microshard_run": {**at.variables(folder), "bin": found.variables()},
+        "microshard_run": {**at.variables(folder), **_manager(point), "bin": found.variables()},
         "microshard_point": _absolute(point, root),
     }
     if step is not None:
@@ -215,6 +216,11 @@ def write_variables(
     return path
 
 
+def _manager(point: Point) -> dict[str, str]:
+    """What the experiment says of it goes before what the place would choose."""
+    return {} if point.process_manager == "auto" else {"process_manager": point.process_manager}
+
+
 def _absolute(point: Point, root: Path) -> dict[str, Any]:
     value = dataclasses.asdict(point)
     for process, planned in zip(value["processes"], point.processes, strict=True):
@@ -222,6 +228,9 @@ def _absolute(point: Point, root: Path) -> dict[str, Any]:
         for key in ("folder", "db_path", "log_path", "config_path", "pid_path"):
             if process[key] is not None:
                 process[key] = str(root / process[key])
+    for name, lying in homes(point).items():
+        process = next(p for p in value["processes"] if p["name"] == name)
+        process["volumes"] = {what: f"{HOST_VOLUMES}/{on}/{root.name}/{point.id}/{name}" for what, on in lying.items()}
     for volume in value["volumes"]:
         volume["image"], volume["mount"] = str(root / volume["image"]), str(root / volume["mount"])
     if point.volumes:

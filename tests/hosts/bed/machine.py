@@ -85,6 +85,8 @@ class Machine:
             *("nsenter", f"--net=/run/netns/{self.namespace}"),
             *("systemd-nspawn", "--quiet", "--boot", "--register=no", "--keep-unit", "--console=read-only"),
             *("--resolv-conf=off", "--timezone=off", "--link-journal=no", f"--directory={self.root}"),
+            # A server with logins or TLS locks the memory of its keys; without the capability mlock is forbidden.
+            *("--capability=CAP_IPC_LOCK", "--rlimit=RLIMIT_MEMLOCK=8388608"),
             *(f"--machine={self.machine}", f"--hostname={self.name}", f"--network-bridge={self.bridge}", *binds),
         ]
         loop = 'while :; do "$@"; [ $? -eq 133 ] || break; done'

@@ -50,9 +50,10 @@ def lacking() -> str:
 class Machine:
     """A running virtual machine; its disks and keys lie in a folder of its own."""
 
-    def __init__(self, folder: Path, disks: Sequence[Disk]) -> None:
+    def __init__(self, folder: Path, disks: Sequence[Disk], files: Mapping[str, Path] | None = None) -> None:
         self.folder = folder
         self.disks = disks
+        self.files = dict(files or {})  # executables of its root folder: name → source
         self.port = _free_port()
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -83,6 +84,8 @@ class Machine:
             "set_inode_field /etc/ssh/ssh_host_ed25519_key mode 0100600",
             f"set_inode_field {HOME}/.ssh/authorized_keys mode 0100600",
         ]
+        for name, source in self.files.items():
+            lines += [f"write {source} /{name}", f"set_inode_field /{name} mode 0100755"]
         script = self.folder / "debugfs.txt"
         script.write_text("\n".join(lines) + "\n")
         subprocess.run(
@@ -178,7 +181,7 @@ class Machine:
         raise BedError("the virtual machine did not come back after its reboot")
 
     def play(self, playbook: str, variables: Mapping[str, Any], *options: str) -> Played:
-        """Run playbooks/PLAYBOOK.yml on it."""
+        """Run playbooks/PLAYBOOK.yml, or the playbook at a path without its suffix, on it."""
         host = {
             "ansible_host": "127.0.0.1",
             "ansible_port": self.port,
@@ -226,9 +229,9 @@ class Played:
 
 
 @contextlib.contextmanager
-def machine(folder: Path, disks: Sequence[Disk]) -> Iterator[Machine]:
-    """A machine that runs while the context is open."""
-    made = Machine(folder, disks)
+def machine(folder: Path, disks: Sequence[Disk], files: Mapping[str, Path] | None = None) -> Iterator[Machine]:
+    """A machine that runs while the context is open, with these executables in its root folder."""
+    made = Machine(folder, disks, files)
     try:
         made.start()
         yield made

@@ -1,10 +1,18 @@
 """Volumes and kernel of a real machine, before and after a reboot. The tests build on one another, in this order."""
 
+import dataclasses
 import json
+import time
+from pathlib import Path
 
 import pytest
 
+<<<<<<< HEAD
 from tests.hosts.needs import need
+=======
+from microshard.embedded.binary import find_mongod
+from tests.cluster.ansible import points
+>>>>>>> ae2600e (Secrets reach hosts, systemd runs what it can, journal and log lie on volumes of their own, logs are rotated; a run puts its hosts back)
 from tests.hosts.vm.machine import Disk, lacking, machine
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -14,7 +22,9 @@ DISKS = [
     Disk("data2", "vol0data2", iops=2000),
     Disk("journal", "vol0journal"),
     Disk("log", "vol0log", gib=1),
+    Disk("slow", "vol0slow", gib=1, iops=100),
 ]
+RUN = "/var/lib/microshard/run-1"  # on the data volume
 VOLUME = {"type": "existing", "size_gib": 2, "filesystem": "xfs", "lazy_init": False, "policy": "single", "count": 1}
 MOUNTS = {"journal": "/srv/microshard/journal", "log": "/srv/microshard/log", "data": "/var/lib/microshard"}
 LOG = {**VOLUME, "size_gib": 1, "filesystem": "ext4"}
@@ -22,8 +32,15 @@ LOG = {**VOLUME, "size_gib": 1, "filesystem": "ext4"}
 
 @pytest.fixture(scope="module")
 def vm(tmp_path_factory):
+<<<<<<< HEAD
     need(lacking())
     with machine(tmp_path_factory.mktemp("vm"), DISKS) as made:
+=======
+    missing = lacking()
+    if missing:
+        pytest.skip(missing)
+    with machine(tmp_path_factory.mktemp("vm"), DISKS, {"mongod": find_mongod(None)}) as made:
+>>>>>>> ae2600e (Secrets reach hosts, systemd runs what it can, journal and log lie on volumes of their own, logs are rotated; a run puts its hosts back)
         yield made
 
 
@@ -31,10 +48,16 @@ def variables(vm, **log):
     """Data on RAID 0 over two devices, journal and log on their own; the kernel as the production notes say."""
     volumes = {"data": {**VOLUME, "policy": "raid0", "count": 2}, "journal": VOLUME, "log": LOG | log}
     kernel = {"production_notes": True, "readahead_sectors": 32, "swappiness": 10, "dirty_ratio": 30}
-    version = {"version": "6.0.5", "mongod": "/usr/bin/mongod", "mongos": "", "embedded": True}
+    version = {"version": "6.0.5", "mongod": "/mongod", "mongos": "", "embedded": True}
+    run = {"id": "run-1", "folder": RUN, "controller_folder": str(vm.folder / "run"), "bin": version}
+    layout = points.Layout("replica_set", members=2, first_port=27100, cache_mib=256)
+    point = json.loads(json.dumps(dataclasses.asdict(points.point(layout, Path(RUN)))))
+    point["machines"] = {"shard_hosts": {"volumes": volumes, "kernel": kernel}}
+    for process in point["processes"]:
+        process["host"] = "vm"
     return {
-        "microshard_run": {"id": "x", "folder": str(vm.folder / "run"), "bin": version},
-        "microshard_point": {"id": "p01", "machines": {"shard_hosts": {"volumes": volumes, "kernel": kernel}}},
+        "microshard_run": {**run, "process_manager": "systemd"},
+        "microshard_point": point,
         # EBS volumes are known by their ids, with a dash; NVMe devices carry them without.
         "microshard_volumes": [
             {"purpose": "data", "serial": "vol-0data1"},
@@ -70,6 +93,7 @@ WANTED = {
     "huge pages defrag": "never",
 }
 USER = "host_kernel_user=mongod"
+ROOT = Path(__file__).resolve().parents[3]
 before: dict[str, str] = {}
 
 
@@ -99,6 +123,7 @@ def test_it_has_two_numa_nodes_and_its_disks_their_serial_numbers(vm):
         "vol0data2",
         "vol0journal",
         "vol0log",
+        "vol0slow",
     ]
 
 
@@ -135,6 +160,45 @@ def test_volumes_and_kernel_are_as_asked_for(vm):
     assert kernel["before"]["swappiness"] == before["vm.swappiness"]
 
 
+def mongods(vm, policy, state="started"):
+    """The two mongods of the point as services in a state, bound by a policy of numactl; their records."""
+    wanted = {"state": state, "numa": policy, "start_timeout": 240, "user": "mongod", "templates": f"{ROOT}/templates"}
+    role = {"role": "mongo_processes", "vars": {f"mongo_processes_{key}": value for key, value in wanted.items()}}
+    (vm.folder / "mongods.yml").write_text(json.dumps([{"name": "mongods", "hosts": "shard_hosts", "roles": [role]}]))
+    played = vm.play(str(vm.folder / "mongods"), variables(vm))
+    assert played.code == 0, played.output
+    records = vm.folder / "run/points/p01/processes"
+    return [json.loads(path.read_text()) for path in sorted(records.glob("*.json"))]
+
+
+def are_interleaved(vm, records):
+    """Both mongods take memory from both nodes in turn, and have the limits of the unit, by the kernel's own word."""
+    assert [r["started_by"][:2] for r in records] == [["numactl", "--interleave=0-1"]] * 2
+    for record in records:
+        maps = vm.ssh(f"cat /proc/{record['pid']}/numa_maps")
+        assert "interleave:0-1" in maps
+        limits = vm.ssh(f"grep -E 'open files|processes' /proc/{record['pid']}/limits")
+        assert [line.split()[-3:-1] for line in limits.splitlines()] == [["64000", "64000"]] * 2
+        assert vm.ssh(f"ps -o user= -p {record['pid']}") == "mongod"
+
+
+def test_mongods_are_bound_to_the_nodes_as_asked(vm):
+    vm.ssh(f"mkdir -p {RUN} && echo '{json.dumps({'microshard': 'host', 'run_id': 'run-1'})}' > {RUN}/run.json")
+    records = mongods(vm, {"policy": "node_round_robin", "nodes": None})
+    for node, record in enumerate(records):
+        assert record["started_by"][:3] == ["numactl", f"--cpunodebind={node}", f"--membind={node}"]
+        assert f"bind:{node}" in vm.ssh(f"cat /proc/{record['pid']}/numa_maps")
+        assert f"Cpus_allowed_list:\t{node}" in vm.ssh(f"cat /proc/{record['pid']}/status")
+    are_interleaved(vm, mongods(vm, {"policy": "interleave", "nodes": None}))
+
+
+def test_a_disk_gives_no_more_than_its_limit(vm):
+    began = time.monotonic()
+    vm.ssh("dd if=/dev/disk/by-id/virtio-vol0slow of=/dev/null bs=4k count=400 iflag=direct")
+    # 400 reads at 100 a second; a busy machine only makes it longer. What an idle limit has saved up counts too.
+    assert time.monotonic() - began > 3
+
+
 def test_all_of_it_holds_after_a_reboot_and_a_second_run_changes_nothing(vm):
     vm.reboot()
     is_as_wanted(vm)
@@ -142,6 +206,11 @@ def test_all_of_it_holds_after_a_reboot_and_a_second_run_changes_nothing(vm):
     played = vm.play("prepare", variables(vm), "--tags", "storage,kernel", "-e", USER, "--diff")
     assert played.code == 0, played.output
     assert played.changed == 0, played.output
+    # Units of a run do not start by themselves: the same command brings them back, with what they had.
+    are_interleaved(vm, mongods(vm, {"policy": "interleave", "nodes": None}))
+    mongods(vm, {}, "absent")
+    assert vm.ssh("ps -C mongod -o pid= || true") == ""
+    assert vm.ssh(f"ls {RUN}/deployments; ls /etc/systemd/system | grep microshard@ || true") == ""
 
 
 def test_at_the_end_the_machine_is_as_it_was_and_the_data_is_still_there(vm):

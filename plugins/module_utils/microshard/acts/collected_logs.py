@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from ansible.module_utils.microshard.run_folder import require_below, require_run_folder
+from ansible.module_utils.microshard.run_folder import require_below, require_own, require_run_folder
 
 ARGUMENTS = {
     "run_folder": {"type": "path", "required": True},
@@ -27,9 +27,9 @@ def act(wanted: dict[str, Any], *, check: bool) -> dict[str, Any]:
     run_folder = require_run_folder(wanted["run_folder"])
     require_below(run_folder, wanted["folder"])
     for process in wanted["processes"]:
-        require_below(run_folder, process["log_path"])
+        require_own(run_folder, process["log_path"])
         if process.get("db_path"):
-            require_below(run_folder, process["db_path"])
+            require_own(run_folder, process["db_path"])
     if not check:
         os.makedirs(wanted["folder"], exist_ok=True)
     # zlib lets go of the interpreter's lock, so threads compress side by side.

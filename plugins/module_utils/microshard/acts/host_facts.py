@@ -41,6 +41,7 @@ def act(wanted: dict[str, Any], *, check: bool) -> dict[str, Any]:  # noqa: ARG0
         "client_python": _client_python(wanted["client_python"]),
         "writable": os.access(there, os.W_OK | os.X_OK),
         "sudo": os.geteuid() == 0 or _may_sudo(),
+        "systemd": os.path.isdir("/run/systemd/system"),  # as sd_booted(3)
     }
     return {"facts": facts, "msg": f"{facts['system']}, {facts['cores']} cores, {facts['ram_mib']} MiB of RAM"}
 

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from ansible.module_utils.microshard import numa, systemd
+from ansible.module_utils.microshard import numa, rotation, systemd
 from ansible.module_utils.microshard.access import OPEN, of_run
 from ansible.module_utils.microshard.fleet import Fleet
 from ansible.module_utils.microshard.mongo_process import Manner, MongoProcess, Outcome
@@ -38,16 +38,21 @@ def act(wanted: dict[str, Any], *, check: bool) -> dict[str, Any]:
     """The processes are in the state asked for."""
     run_folder = require_run_folder(wanted["run_folder"])
     by_units = wanted["process_manager"] == "systemd"
-    unit_diff = None
+    unit_diff, rotated = None, False
     if by_units and wanted["state"] == "started" and wanted["processes"]:
         unit_diff = systemd.install(wanted["unit"], check=check)
+        rotated = rotation.install(run_folder, wanted["user"], check=check)
     outcomes = _bring(wanted, run_folder, check=check)
     if by_units and not check and wanted["state"] in {"stopped", "absent"}:
         systemd.forget([plan["folder"] for plan in wanted["processes"]])
     unit_gone = by_units and wanted["state"] == "absent" and systemd.remove_if_unused(check=check)
+    if by_units and wanted["state"] == "absent" and not os.path.isdir(os.path.join(run_folder, "deployments")):
+        rotated = rotation.remove(run_folder, check=check)
     done = Counter(outcome.did for outcome in outcomes if outcome.did)
     if unit_diff:
         done["unit written"] += 1
+    if rotated:
+        done["logrotate's file written or removed"] += 1
     if unit_gone:
         done["unit removed"] += 1
     diffs = [unit_diff, *(o.diff for o in outcomes)]

@@ -9,9 +9,9 @@ import shutil
 import time
 from typing import Any
 
-from ansible.module_utils.microshard import daemon, logs, proc
+from ansible.module_utils.microshard import daemon, logs, proc, rotation
 from ansible.module_utils.microshard.refused import Refused
-from ansible.module_utils.microshard.run_folder import require_run_folder, write_atomically
+from ansible.module_utils.microshard.run_folder import on_volumes, require_run_folder, write_atomically
 
 ARGUMENTS = {
     "folder": {"type": "path", "required": True},
@@ -102,5 +102,8 @@ def _absent(folder: str, *, check: bool) -> dict[str, Any]:
         left = _ours(folder)
         if left:
             raise Refused("processes did not end: " + "; ".join(" ".join(p.command)[:160] for p in left))
+        for path in on_volumes(folder):
+            shutil.rmtree(path)
+        rotation.remove(folder, check=check)
         shutil.rmtree(folder)
     return {"changed": True, "msg": f"{len(found)} processes ended, {folder} removed"}
