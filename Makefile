@@ -6,7 +6,7 @@ BIN    := .venv/bin
 .DELETE_ON_ERROR:
 # Targets share .venv, and a sweep measures: nothing may run beside it.
 .NOTPARALLEL:
-.PHONY: help setup dev data sweep test test-long test-hosts-vm faults clients lint generate check-generated lock bench clean
+.PHONY: help setup dev data sweep test test-long test-hosts-vm faults deploys clients lint generate check-generated lock bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ test-hosts-vm: dev ## a virtual machine with two NUMA nodes: volumes and kernel 
 
 faults: dev ## the whole campaign of faults: kills, disks, wrong files, hostile clients (40 min; SECONDS=300 of kills)
 	@$(BIN)/python -m tests.faults $(if $(SECONDS),--seconds $(SECONDS))
+
+deploys: dev ## 500 deploys and teardowns in one run: does anything grow? (30 min)
+	@$(BIN)/python -m tests.faults deploys --deploys 500
 
 clients: setup ## build and test the YCSB binding (a JDK 17 and Maven are needed); its tests in tests/clients then run too
 	@MICROSHARD_MONGOD=$$($(BIN)/python -c 'from microshard.embedded.binary import find_mongod; print(find_mongod())') \

@@ -13,12 +13,12 @@ from pathlib import Path
 from rich.console import Console
 
 from tests.cluster.embedded.lab import small_cluster
-from tests.faults import definitions, disk, kills, router
+from tests.faults import definitions, disk, endless, kills, router
 from tests.faults.table import Row, show
 
 KILL_SECONDS = 25 * 60.0
 FUZZ_SECONDS = 60
-PARTS = ("disk", "definitions", "fuzz", "router", "kills")
+PARTS = ("disk", "definitions", "fuzz", "router", "deploys", "kills")
 
 
 def main() -> int:
@@ -27,6 +27,7 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all when left out")
     parser.add_argument("--seconds", type=float, default=KILL_SECONDS, help="for the kills")
     parser.add_argument("--kills", type=int, default=10**6, help="no more than so many kills")
+    parser.add_argument("--deploys", type=int, default=40, help="in one run, for the part deploys")
     parser.add_argument("--seed", type=int, default=datetime.date.today().toordinal(), help="that of the day")
     wanted = parser.parse_args()
     console = Console(width=max(Console().width, 120))
@@ -53,6 +54,8 @@ def main() -> int:
                     (folder / "router").mkdir()
                     with small_cluster(folder / "router") as cluster:
                         rows += router.campaign(cluster, wanted.seed, each=300, tell=tell)
+                case "deploys":
+                    rows.append(endless.campaign(folder / "deploys", wanted.deploys, tell))
                 case "kills":
                     rows += kills.campaign(wanted.seed, folder / "kills", wanted.seconds, wanted.kills, tell=tell)
                 case _:

@@ -211,6 +211,12 @@ class Campaign:
             kill = wanted.pop()
             watched = self._start(kind, *(("resume", run.run_id) if run else ()), run=run)
             hit = self._hit(watched, kill)
+            while hit and kill.signal == signal.SIGSTOP and wanted and len(hits) + 1 < most:
+                # Nothing is broken by that, so the same process is hit again.
+                hits.append(kill)
+                self._count(kill)
+                kill = wanted.pop()
+                hit = self._hit(watched, kill)
             if hit:
                 hits.append(kill)
                 self._count(kill)
@@ -300,15 +306,7 @@ class Campaign:
         said = Path(watched.log.name).read_text(encoding="utf-8", errors="replace")
         if "Traceback" in said:
             self.wrong.append(f"{kill}: a traceback: {said[-800:]}")
-        aimed = hit and kill.victim == "runner"
-        if aimed and kill.signal in {signal.SIGTERM, signal.SIGINT}:
-            allowed = {128 + kill.signal} if run is not None else {128 + kill.signal, -kill.signal}
-            if kill.stage in {"report", "any"}:
-                allowed.add(0)  # it was over
-        elif aimed and kill.signal == signal.SIGKILL:
-            allowed = {-kill.signal, 0} if kill.stage in {"report", "any"} else {-kill.signal}
-        else:
-            allowed = {0, 3}
+        allowed = _allowed(watched, kill, hit=hit)
         if code not in allowed:
             self.wrong.append(f"{kill}: exit code {code}, not one of {sorted(allowed)}: {said[-800:]}")
         if code >= 0:
@@ -368,6 +366,22 @@ class Campaign:
             self.wrong.append("there is no report")
         self.leftover += left(run, self.token)
         self.wrong += self.neighbours.harmed()
+
+
+def _allowed(watched: Watched, kill: Kill, *, hit: bool) -> set[int]:
+    """The exit codes that may follow."""
+    aimed = hit and kill.victim == "runner"
+    if aimed and kill.signal in {signal.SIGTERM, signal.SIGINT}:
+        allowed = {128 + kill.signal}
+        if not watched.events():
+            allowed.add(-kill.signal)  # Python itself was still starting, and nothing was touched
+        if kill.stage in {"report", "any"}:
+            allowed.add(0)  # it was over
+    elif aimed and kill.signal == signal.SIGKILL:
+        allowed = {-kill.signal, 0} if kill.stage in {"report", "any"} else {-kill.signal}
+    else:
+        allowed = {0, 3}
+    return allowed
 
 
 def _text(path: Path) -> str:

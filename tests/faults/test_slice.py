@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.embedded.lab import small_cluster
-from tests.faults import definitions, disk, kills, router
+from tests.faults import definitions, disk, endless, kills, router
 from tests.faults.table import Row
 
 SEED = datetime.date.today().toordinal()
@@ -75,6 +75,20 @@ def test_many_kills(tmp_path: Path) -> None:
     rows = kills.campaign(SEED, tmp_path, seconds=120)
     clean(rows)
     assert sum(row.times for row in rows) >= 4
+
+
+@pytest.mark.long
+@pytest.mark.cluster
+@pytest.mark.timeout(900)
+def test_many_deploys_in_a_row(tmp_path: Path) -> None:
+    clean([endless.campaign(tmp_path, 25)])
+
+
+def test_growth_is_seen(tmp_path: Path) -> None:
+    flat = [endless.Sample(rss_mib=100 + n % 3, files=20, temporary=3, ports=2) for n in range(40)]
+    assert list(endless.grown(flat)) == []
+    leaking = [endless.Sample(rss_mib=100 + n, files=20 + n, temporary=3, ports=2) for n in range(40)]
+    assert [word.split()[0] for word in endless.grown(leaking)] == ["rss_mib", "files"]
 
 
 def test_a_row_with_something_lost_is_not_clean() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping
@@ -23,6 +24,7 @@ from microshard.run.folder import RunFolder, write_json
 from microshard.run.prepare import Prepared, prepared, write_variables
 from microshard.run.progress import Progress
 from microshard.run.runner import Runner, worth_another
+from microshard.stopping import Stopped
 
 # Parts of a plan that may be others when it is made again: where things are, not what is measured.
 _ELSEWHERE = ("hosts", "facts", "warnings", "estimate_seconds", "disk_bytes", "memory_mib", "points")
@@ -59,32 +61,39 @@ def resume(run: RunFolder, console: Console, *, as_begun: bool = False) -> int:
     run was begun with; `as_begun` takes the copy in the run's folder whatever became of the original.
     """
     with run.held():
-        lock = _read(run / "lock.json")
-        asked = lock.get("asked")
-        if not isinstance(asked, dict) or "definition" not in lock or "steps" not in _read(run / "plan.json"):
-            raise CannotResumeError(
-                f"{run.run_id} has no plan that can be read: it broke off too early, or lock.json or plan.json is "
-                "damaged. Remove what is left (microshard gc) and start it again: microshard run FILE"
-            )
-        backend = of_run(run)
-        if backend.name == "ec2":
-            raise CannotResumeError(
-                f"{run.run_id}: hosts on EC2 are made for one run and removed with it; start it again"
-            )
-        if not as_begun:
-            _refuse_a_changed_file(asked, lock)
-        _clear(run, backend, console)
-        folder = Path(asked["file"]).parent
-        with prepared(
-            run / "experiment.yml",
-            scale=asked["scale"],
-            overrides=asked["overrides"],
-            runs=run.path.parent,
-            backend=backend,
-            folder=folder if folder.is_dir() else run.path,
-        ) as ready:
-            _refuse_another_plan(run, ready, lock)
-            return _go_on(run, ready, console)
+        try:
+            return _resume(run, console, as_begun=as_begun)
+        except Stopped:  # before the runner had it in hand: what broke off may still be there
+            with contextlib.suppress(MicroshardError):
+                _clear(run, of_run(run), console)
+            raise
+
+
+def _resume(run: RunFolder, console: Console, *, as_begun: bool) -> int:
+    lock = _read(run / "lock.json")
+    asked = lock.get("asked")
+    if not isinstance(asked, dict) or "definition" not in lock or "steps" not in _read(run / "plan.json"):
+        raise CannotResumeError(
+            f"{run.run_id} has no plan that can be read: it broke off too early, or lock.json or plan.json is "
+            "damaged. Remove what is left (microshard gc) and start it again: microshard run FILE"
+        )
+    backend = of_run(run)
+    if backend.name == "ec2":
+        raise CannotResumeError(f"{run.run_id}: hosts on EC2 are made for one run and removed with it; start it again")
+    if not as_begun:
+        _refuse_a_changed_file(asked, lock)
+    _clear(run, backend, console)
+    folder = Path(asked["file"]).parent
+    with prepared(
+        run / "experiment.yml",
+        scale=asked["scale"],
+        overrides=asked["overrides"],
+        runs=run.path.parent,
+        backend=backend,
+        folder=folder if folder.is_dir() else run.path,
+    ) as ready:
+        _refuse_another_plan(run, ready, lock)
+        return _go_on(run, ready, console)
 
 
 def _go_on(run: RunFolder, ready: Prepared, console: Console) -> int:
