@@ -33,7 +33,7 @@ def write_all(run_folder: Path, model: ReportModel) -> Path:
         if old.stem not in {picture.name for picture in drawn}:
             old.unlink()  # of an earlier report of this run, which had data this one does not
     _write(folder / "figures.csv", tidy_csv(model).encode("utf-8"))
-    _write(folder / "summary.json", (json.dumps(summary(model), indent=1, default=str) + "\n").encode("utf-8"))
+    _write(folder / "summary.json", (json.dumps(summary(model), default=str) + "\n").encode("utf-8"))
     _write(folder / "report.html", page(model, drawn).encode("utf-8"))  # last: it names the others
     return folder / "report.html"
 
