@@ -20,12 +20,8 @@ from microshard.plan.numa import refusals as unbindable
 from microshard.plan.order import steps
 from microshard.plan.placement import GROUPS, Places, places, remarks, shortages, uneven
 from microshard.plan.topology import deploy, ports_needed
-<<<<<<< HEAD
-from microshard.plan.volumes import emulated, machines, too_small
-from microshard.plan.words import in_words
-=======
 from microshard.plan.volumes import data_room, emulated, machines, too_small, varied
->>>>>>> ae2600e (Secrets reach hosts, systemd runs what it can, journal and log lie on volumes of their own, logs are rotated; a run puts its hosts back)
+from microshard.plan.words import in_words
 
 FIRST_PORT = 27100  # the first port tried for base_port: auto, clear of a MongoDB of the user's own at 27017
 _RESERVED_MEMORY = (

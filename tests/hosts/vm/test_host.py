@@ -7,12 +7,9 @@ from pathlib import Path
 
 import pytest
 
-<<<<<<< HEAD
-from tests.hosts.needs import need
-=======
 from microshard.embedded.binary import find_mongod
 from tests.cluster.ansible import points
->>>>>>> ae2600e (Secrets reach hosts, systemd runs what it can, journal and log lie on volumes of their own, logs are rotated; a run puts its hosts back)
+from tests.hosts.needs import need
 from tests.hosts.vm.machine import Disk, lacking, machine
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -32,15 +29,8 @@ LOG = {**VOLUME, "size_gib": 1, "filesystem": "ext4"}
 
 @pytest.fixture(scope="module")
 def vm(tmp_path_factory):
-<<<<<<< HEAD
     need(lacking())
-    with machine(tmp_path_factory.mktemp("vm"), DISKS) as made:
-=======
-    missing = lacking()
-    if missing:
-        pytest.skip(missing)
     with machine(tmp_path_factory.mktemp("vm"), DISKS, {"mongod": find_mongod(None)}) as made:
->>>>>>> ae2600e (Secrets reach hosts, systemd runs what it can, journal and log lie on volumes of their own, logs are rotated; a run puts its hosts back)
         yield made
 
 
