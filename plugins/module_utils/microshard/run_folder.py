@@ -44,7 +44,7 @@ def require_own(run_folder: str, path: str) -> str:
     """As require_below, or in the run's folder on a volume: VOLUMES/NAME/RUN/…, for a run's name has a random part."""
     real = os.path.realpath(path)
     parts = os.path.relpath(real, VOLUMES).split("/")
-    if len(parts) > 2 and parts[1] == os.path.basename(run_folder):
+    if len(parts) > 2 and parts[0] != ".." and parts[1] == os.path.basename(run_folder):
         return real
     return require_below(run_folder, path)
 

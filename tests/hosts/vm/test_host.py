@@ -100,7 +100,7 @@ def is_as_wanted(vm):
     ]
     assert all("noatime" in m[2].split(",") for m in found)
     assert "raid0" in vm.ssh("cat /proc/mdstat")
-    limits = vm.ssh("su --login mongod --shell /bin/sh --command 'ulimit -n; ulimit -u'").split()
+    limits = vm.ssh("su --login mongod --shell /bin/bash --command 'ulimit -n; ulimit -u'").split()
     assert limits == ["64000", "64000"]
     assert vm.ssh("systemctl is-active chrony") == "active"
 

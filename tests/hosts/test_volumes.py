@@ -1,0 +1,161 @@
+"""Volumes of their own for data, journal and log, logins and encryption: on three machines, until nothing is left."""
+
+import json
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from microshard.run.folder import find_runs
+from tests.hosts.bed import Bed
+from tests.hosts.test_run import Controller, small
+
+SEARCH = """
+import json, os
+told = [word.encode() for word in json.load(open("/root/told.json"))]
+found = []
+def look(path):
+    try:
+        with open(path, "rb") as file:
+            if any(word in file.read() for word in told):
+                found.append(path)
+    except OSError:
+        pass
+for top in ("/etc", "/home", "/tmp", "/run/log", "/var/log", "/var/lib/microshard", "/srv", "/root"):
+    for parent, folders, files in os.walk(top):
+        # What a server keeps of its users in its data files is hashed, and they are large.
+        folders[:] = [name for name in folders if name not in ("secrets", "data", "journal", "software")]
+        for name in files:
+            look(os.path.join(parent, name))
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    look(f"/proc/{pid}/cmdline")
+    look(f"/proc/{pid}/environ")
+print(json.dumps([path for path in found if path != "/root/told.json"]))
+"""
+ASK = """
+import json, sys
+from pymongo import MongoClient
+where, options = sys.argv[1], json.load(sys.stdin)
+try:
+    with MongoClient(where, serverSelectionTimeoutMS=4000, **options) as client:
+        print(sorted(client.list_database_names()))
+except Exception as error:
+    print(type(error).__name__, str(error)[:200])
+"""
+
+
+class Machines(Controller):
+    """The command line, and what is asked on the machines."""
+
+    def asked(self, number: int, script: str) -> str:
+        done = self.bed.ssh(self.bed.machines[number], f"sudo sh -c '{script}'")
+        return done.stdout.strip()
+
+    def told(self, words: list[str]) -> list[str]:
+        """Files and processes of all machines in which one of these words stands."""
+        found = []
+        for machine in self.bed.machines:
+            machine.write("root/told.json", json.dumps(words), 0o600)
+            machine.write("root/search.py", SEARCH, 0o600)
+            done = self.bed.ssh(machine, "sudo python3 /root/search.py; sudo rm /root/told.json /root/search.py")
+            found += [f"{machine.name}: {path}" for path in json.loads(done.stdout)]
+        return found
+
+    def client(self, endpoint: str, **options: Any) -> str:
+        words = self.bed.inside([sys.executable, "-c", ASK, f"mongodb://{endpoint}/"])
+        return subprocess.run(words, input=json.dumps(options), capture_output=True, text=True, check=True).stdout
+
+
+@pytest.fixture
+def machines(lab: Bed, tmp_path: Path) -> Iterator[Machines]:
+    made = Machines(lab, tmp_path)
+    yield made
+    made.run("down")
+
+
+def secrets_of(run: Path) -> tuple[list[str], dict[str, Any]]:
+    users = json.loads((run / "secrets" / "users.json").read_text())
+    key = (run / "secrets" / "keyfile").read_text()[:40]
+    private = (run / "secrets" / "server.pem").read_text().splitlines()[1]
+    return [key, private, *(user["password"] for user in users.values())], users["admin"]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+def test_files_lie_on_their_volumes_servers_keep_to_themselves_and_nothing_is_left(machines: Machines) -> None:
+    volume = {"type": "existing", "size_gib": 2}
+    volumes = {"data": volume, "journal": volume, "log": {**volume, "filesystem": "ext4"}}
+    named = [{"purpose": name, "device": f"{{{{ bed_devices.{name} }}}}"} for name in volumes]
+    inventory = machines.bed.write_inventory(name="volumes", microshard_volumes=named)
+    experiment = small(infrastructure={"shard_hosts": {"count": 3, "volumes": volumes}})
+    code, said = machines.run("up", machines.write(experiment), "--on", inventory, patience=250)
+    assert code == 0, said
+    (run,) = [found.path for found in find_runs(machines.runs)]
+
+    # Where files lie, by the machine's own word
+    here = f"/var/lib/microshard/{run.name}/deployments/p01/shard01-1"
+    wheres = {"/srv/microshard/journal": "journal", "/srv/microshard/log": "log", "/var/lib/microshard": "data"}
+    mounts = machines.asked(0, "findmnt -rno TARGET,SOURCE | grep microshard | sort").splitlines()
+    assert mounts == [f"{mount} {machines.bed.machines[0].devices[name]}" for mount, name in wheres.items()]
+    for path, mount in (
+        ("data", "/var/lib/microshard"),
+        ("data/journal", "/srv/microshard/journal"),
+        ("mongod.log", "/srv/microshard/log"),
+    ):
+        assert machines.asked(0, f"df --output=target $(realpath {here}/{path}) | tail -1") == mount
+    assert "WiredTigerLog" in machines.asked(0, f"ls {here}/data/journal/")
+    assert machines.asked(0, f"grep -c . {here}/mongod.log") > "10"
+
+    # systemd is what hosts that have it use
+    assert json.loads((run / "points/p01/processes/shard01-1.json").read_text())["unit"].startswith("microshard@")
+    assert machines.asked(0, "ps -o user= -C mongod | sort -u") == "microshard"
+
+    # Rotated by size: the server goes on in a new file, and not a line is lost
+    rotation = f"/etc/logrotate.d/microshard-{run.name}"
+    machines.asked(0, f"logrotate --force --state /root/state {rotation}")
+    log = f"/srv/microshard/log/{run.name}/p01/shard01-1/mongod.log"
+    machines.asked(0, f"for n in $(seq 100); do test -e {log} && break; sleep 0.1; done")
+    assert machines.asked(0, f"ls {log} {log}.1") == f"{log}\n{log}.1"
+
+    # Who has no password, or speaks in the open, is not served
+    told, admin = secrets_of(run)
+    endpoint = next(
+        p["endpoint"]
+        for p in json.loads((run / "points/p01/vars.json").read_text())["microshard_point"]["processes"]
+        if p["name"] == "shard01-1"
+    )
+    tls = {"tls": True, "tlsCAFile": str(run / "secrets/ca.pem"), "directConnection": True}
+    assert "ServerSelectionTimeoutError" in machines.client(endpoint, directConnection=True)
+    assert "requires authentication" in machines.client(endpoint, **tls)
+    assert "'admin'" in machines.client(
+        endpoint, **tls, username=admin["user"], password=admin["password"], authSource="admin"
+    )
+
+    # Secrets are their owner's alone, and nowhere else
+    folder = f"/var/lib/microshard/{run.name}/secrets"
+    modes = machines.asked(1, f'stat -c "%U %a %n" {folder} {folder}/*').splitlines()
+    assert modes == [
+        f"microshard 700 {folder}",
+        *(f"microshard 600 {folder}/{name}" for name in ("ca.pem", "keyfile", "server.pem")),
+    ]
+    assert machines.told(told) == []
+    assert stat.S_IMODE((run / "secrets").stat().st_mode) == 0o700
+
+    code, said = machines.run("down")
+    assert code == 0, said
+    assert machines.left() == []
+    assert machines.told(told) == []
+    files = [path for path in run.rglob("*") if path.is_file()]
+    assert files
+    assert not [path for path in files if any(word.encode() in path.read_bytes() for word in told)]
+    assert not (run / "secrets").exists()
+    for number in range(3):
+        assert machines.asked(number, "findmnt -rno TARGET | grep -c microshard || true") == "0"
+        assert (
+            machines.asked(number, f"ls {rotation} /etc/systemd/system/microshard@.service 2>/dev/null || true") == ""
+        )
+        assert machines.asked(number, "find /srv/microshard -type f || true") == ""
