@@ -54,7 +54,7 @@ class Controller:
             stderr=subprocess.STDOUT,
         )
 
-    def run(self, *words: str | Path, patience: float = 170) -> tuple[int, str]:
+    def run(self, *words: str | Path, patience: float = 280) -> tuple[int, str]:
         process = self.start(*words)
         try:
             said, _ = process.communicate(timeout=patience)
@@ -84,7 +84,7 @@ def controller(lab: Bed, tmp_path: Path) -> Iterator[Controller]:
     made.run("down")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 def test_a_cluster_spread_over_three_hosts_is_measured_and_leaves_nothing(controller: Controller) -> None:
     code, said = controller.run("run", controller.write(small()), "--on", controller.bed.inventory)
     assert code == 0, said

@@ -42,7 +42,7 @@ def test_what_the_data_volume_holds_counts_and_not_what_is_free_before_it_is_mou
     inputs = on(tuple(full))
     with pytest.raises(PlanError, match="GB are free"):
         planned([2], inputs, **given(1))
-    room = {
+    room: dict[str, Any] = {
         "infrastructure": {
             "shard_hosts": {"count": 1, "volumes": {"data": VOLUME}},
             "client_hosts": {"volumes": {"data": VOLUME}},
