@@ -25,8 +25,10 @@ sweep: ## setup, then 1 to 16 micro-shards on this machine (experiments/quicksta
 	@$(PYTHON) -m setup --quiet --need-mongod
 	@$(BIN)/microshard run experiments/quickstart.yml
 
+# Tests of pure functions on all cores; those with servers, browsers and hosts one after the other, as a run is measured.
 test: dev ## every test this machine can run; says which it could not run, and why
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --quiet --numprocesses auto --dist loadfile tests/unit
+	@$(BIN)/python -m pytest --ignore=tests/unit
 
 test-long: dev ## the tests that take longer: whole experiments at laptop scale, and every one of what `make test` samples
 	@$(BIN)/python -m pytest -m long --timeout 900

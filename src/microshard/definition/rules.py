@@ -147,7 +147,9 @@ def _engine(topology: Topology) -> Iterator[Finding]:
     if engine in _ELSEWHERE and mongodb.source == "packages":
         message = f"MongoDB's packages have no {engine}; take a tarball, or path"
         yield Finding(("topology", "mongodb", "source"), message)
-    yield from _own_engine(topology)
+    gone = _ENGINES[engine][1]
+    if version is None or gone is None or version < gone:
+        yield from _own_engine(topology)
     if engine == "inMemory" and mongodb.source == "embedded":
         yield Finding(path, "inMemory is part of MongoDB Enterprise, the embedded mongod is the Community edition")
 
@@ -156,8 +158,10 @@ def _own_engine(topology: Topology) -> Iterator[Finding]:
     """Compressor and cache of engines that take others than WiredTiger."""
     storage = topology.storage
     taken = _ENGINE_COMPRESSORS.get(storage.engine)
-    own = ((topology.mongod.get("storage") or {}).get("tokumx") or {}).get("setParameter") or {}
-    given = storage.engine == "tokumx" and "defaultCompression" in own
+    own: Any = topology.mongod
+    for key in ("storage", "tokumx", "setParameter"):
+        own = own.get(key) if isinstance(own, dict) else None
+    given = storage.engine == "tokumx" and isinstance(own, dict) and "defaultCompression" in own
     if taken and not given and storage.block_compressor not in taken:
         message = f"{storage.engine} does not compress with {storage.block_compressor}, but with {' or '.join(taken)}"
         if storage.engine == "tokumx":

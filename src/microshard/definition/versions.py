@@ -79,7 +79,8 @@ def leaves(options: Mapping[str, Any], path: KeyPath = ()) -> Iterator[tuple[Key
 def unknown(options: Mapping[str, Any], engine: str, version: Version | None) -> Iterator[tuple[KeyPath, str]]:
     """Options this version has not got, of those the process would be given: path below them, sentence."""
     for path, name in leaves(options):
-        if name.startswith("storage.") and path[1] in ENGINE_SECTIONS and path[1] != engine:
+        section = name.split(".")[1] if name.startswith("storage.") else ""
+        if section in ENGINE_SECTIONS and section != engine:
             continue
         if name.startswith(TOKUMX):
             flat = str(path[2])

@@ -86,7 +86,6 @@ def test_a_version_that_lacks_something_is_refused(lab: Lab, case: str) -> None:
         OLD % "3.4",
         OLD % "4.2" + "\n  storage: {block_compressor: zstd}\n  network: {compressors: [zstd, zlib, snappy]}",
         OLD % "3.6" + "\n  storage: {engine: rocksdb}\n  network: {compressors: [zlib]}",
-        OLD % "2.4" + "\n  storage: {engine: tokumx}\n  network: {compressors: []}",
         OLD % "4.0" + "\n  storage: {engine: mmapv1}",
         "mongodb: {source: path, path: /opt/x}\n  storage: {engine: mmapv1}",
     ],
