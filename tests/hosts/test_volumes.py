@@ -16,7 +16,7 @@ from tests.hosts.test_run import Controller, small
 
 SEARCH = """
 import json, os
-told = [word.encode() for word in json.load(open("/root/told.json"))]
+told = [word.encode() for word in json.load(open("/var/tmp/told.json"))]
 found = []
 def look(path):
     try:
@@ -34,7 +34,7 @@ for top in ("/etc", "/home", "/tmp", "/run/log", "/var/log", "/var/lib/microshar
 for pid in filter(str.isdigit, os.listdir("/proc")):
     look(f"/proc/{pid}/cmdline")
     look(f"/proc/{pid}/environ")
-print(json.dumps([path for path in found if path != "/root/told.json"]))
+print(json.dumps([path for path in found if path != "/var/tmp/told.json"]))
 """
 ASK = """
 import json, sys
@@ -59,9 +59,10 @@ class Machines(Controller):
         """Files and processes of all machines in which one of these words stands."""
         found = []
         for machine in self.bed.machines:
-            machine.write("root/told.json", json.dumps(words), 0o600)
-            machine.write("root/search.py", SEARCH, 0o600)
-            done = self.bed.ssh(machine, "sudo python3 /root/search.py; sudo rm /root/told.json /root/search.py")
+            machine.write("var/tmp/told.json", json.dumps(words), 0o600)
+            machine.write("var/tmp/search.py", SEARCH, 0o600)
+            script = "sudo python3 /var/tmp/search.py; sudo rm /var/tmp/told.json /var/tmp/search.py"
+            done = self.bed.ssh(machine, script)
             found += [f"{machine.name}: {path}" for path in json.loads(done.stdout)]
         return found
 
@@ -116,7 +117,7 @@ def test_files_lie_on_their_volumes_servers_keep_to_themselves_and_nothing_is_le
 
     # Rotated by size: the server goes on in a new file, and not a line is lost
     rotation = f"/etc/logrotate.d/microshard-{run.name}"
-    machines.asked(0, f"logrotate --force --state /root/state {rotation}")
+    machines.asked(0, f"logrotate --force --state /var/tmp/state {rotation}")
     log = f"/srv/microshard/log/{run.name}/p01/shard01-1/mongod.log"
     machines.asked(0, f"for n in $(seq 100); do test -e {log} && break; sleep 0.1; done")
     assert machines.asked(0, f"ls {log} {log}.1") == f"{log}\n{log}.1"
