@@ -1,7 +1,8 @@
 """A load client: `python client.py URI KIND CONNECTIONS SECONDS` prints when it began, ended, and its times.
 
 KIND is scan (an aggregation over all documents), count (one that computes little), find (single documents by _id),
-insert (one, with j: true) or idle (a find and a pause). Each connection repeats it until the time is over.
+insert (one, with j: true), blob (one of 200 kB that no compressor makes smaller, with j: true) or idle (a find and a
+pause). Each connection repeats it until the time is over.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ def work(kind: str, client: MongoClient[dict[str, Any]]) -> Callable[[], object]
         "count": lambda: list(collection.aggregate([{"$match": {"n": {"$gte": 0}}}, {"$count": "n"}])),
         "find": lambda: collection.find_one({"_id": random.randrange(documents)}),
         "insert": lambda: journaled.insert_one({"text": "x" * 100}),
+        "blob": lambda: journaled.insert_one({"bytes": random.randbytes(200_000)}),
         "idle": lambda: collection.find_one({"_id": 1}),
     }[kind]
 

@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 from microshard.embedded.binary import find_mongod
+from microshard.judge.evidence import Evidence
 from microshard.volumes import emulated, throttle
+from tests.cluster.embedded.lab import small_cluster
 from tests.cluster.engines.mongods import Mongod, start_mongod, stop_mongod
 from tests.cluster.judge.lab import Lab, fill, first_in_line, leave_line, told, verdict
 
@@ -118,33 +120,82 @@ def test_a_cache_of_a_few_pages(lab: Lab, start: Start) -> None:
     assert found.figures["cache_read_bytes_per_second"] > 10 * 2**20
 
 
-@pytest.mark.long
-def test_a_volume_of_a_hundred_writes_a_second(lab: Lab, start: Start, tmp_path: Path) -> None:
-    """Journaled inserts on a loop device with the limits of a small rented volume, told by its control group."""
+@contextlib.contextmanager
+def volume(folder: Path, *, iops: int | None = None, throughput_mibps: int | None = None) -> Iterator[None]:
+    """A loop device with the limits of a small rented volume, mounted where shard01 will keep its data."""
     wish = emulated.Wish(
         name="data",
-        image=tmp_path / "volumes" / "p01" / "data.img",
-        mount=tmp_path / "shard01",
+        image=folder / "volumes" / "p01" / "data.img",
+        mount=folder / "shard01",
         size_gib=1,
         filesystem="ext4",
         lazy_init=True,
-        iops=100,
-        throughput_mibps=None,
+        iops=iops,
+        throughput_mibps=throughput_mibps,
         readahead_sectors=None,
     )
-    group = emulated.group(tmp_path, "p01")
     try:
-        emulated.present([wish], group)
-        mongod = start("shard01", "--wiredTigerEngineConfigString", "cache_size=64M,log=(prealloc=false)")
-        if throttle.controller().version == 2:
-            (throttle.controller().group(group) / "cgroup.procs").write_text(str(mongod.pid()))
-        seen = lab.run([mongod.info], "insert", uri=uri(mongod), connections=16, seconds=5)
-        stop_mongod(mongod)
+        emulated.present([wish], emulated.group(folder, "p01"))
+        yield
     finally:
-        assert emulated.absent(tmp_path)[1] == []
+        assert emulated.absent(folder)[1] == []
+
+
+def on_volume(lab: Lab, start: Start, folder: Path, kind: str) -> Evidence:
+    """Journaled writes of this kind by sixteen connections."""
+    mongod = start("shard01", "--wiredTigerEngineConfigString", "cache_size=64M,log=(prealloc=false)")
+    if throttle.controller().version == 2:
+        group = throttle.controller().group(emulated.group(folder, "p01"))
+        (group / "cgroup.procs").write_text(str(mongod.pid()))
+    seen = lab.run([mongod.info], kind, uri=uri(mongod), connections=16, seconds=5)
+    stop_mongod(mongod)
+    return seen
+
+
+@pytest.mark.long
+def test_a_volume_of_a_hundred_writes_a_second(lab: Lab, start: Start, tmp_path: Path) -> None:
+    with volume(tmp_path, iops=100):
+        seen = on_volume(lab, start, tmp_path, "insert")
     found = verdict(seen)
     assert found.name == "disk IOPS", told(seen)
     assert found.figures["w_ios_limit"] == 100
+
+
+@pytest.mark.long
+def test_a_volume_of_few_megabytes_a_second(lab: Lab, start: Start, tmp_path: Path) -> None:
+    with volume(tmp_path, throughput_mibps=6):
+        seen = on_volume(lab, start, tmp_path, "blob")
+    found = verdict(seen)
+    assert found.name == "disk throughput", told(seen)
+    assert found.figures["w_bytes_limit"] == 6 * 2**20
+
+
+@pytest.mark.long
+def test_a_router_held_to_a_quarter_of_a_core(lab: Lab, tmp_path: Path) -> None:
+    with small_cluster(tmp_path, shards=1) as cluster:
+        documents: list[Any] = [{"_id": n} for n in range(1000)]
+        cluster.client["test"]["things"].insert_many(documents)
+        pids = {"mongos1": cluster.mongos.pid}
+        servers = [
+            {"name": "mongos1", "role": "mongos", "endpoint": f"127.0.0.1:{cluster.mongos.port}", "db_path": None}
+        ]
+        for name, port in cluster.shards.items():
+            pids[name] = next(p.pid for p in cluster.processes if f"'{port}'" in str(p.args))
+            servers.append(
+                {"name": name, "role": "shard", "endpoint": f"127.0.0.1:{port}", "db_path": str(tmp_path / name)}
+            )
+        for server in servers:
+            pid_file = tmp_path / f"{server['name']}.pid"
+            pid_file.write_text(f"{pids[str(server['name'])]}\n")
+            server |= {"pid_path": str(pid_file), "host": "local"}
+        with control_group(
+            "cpu", cpu__cfs_quota_us="25000", cpu__cfs_period_us="100000", cpu__shares="200000"
+        ) as group:
+            (group / "cgroup.procs").write_text(str(cluster.mongos.router_pid()))
+            address = f"mongodb://127.0.0.1:{cluster.mongos.port}/"
+            seen = lab.run(servers, "find", uri=address, connections=8, seconds=5)
+    found = verdict(seen)
+    assert found.name == "router", told(seen)
 
 
 @pytest.mark.long
