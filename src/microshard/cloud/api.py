@@ -171,7 +171,9 @@ def _session(boto3: Any, region: str, profile: str | None) -> Any:
     from botocore.exceptions import BotoCoreError  # noqa: PLC0415
 
     try:
-        session = boto3.Session(region_name=region, profile_name=profile, botocore_session=_botocore_session())
+        inner = _botocore_session()
+        session = boto3.Session(region_name=region, profile_name=profile, botocore_session=inner)
+        inner.get_scoped_config()  # a profile that is not there is told here, whichever version of botocore it is
         known: list[str] = session.get_available_regions("ec2")
     except BotoCoreError as error:
         raise CloudError("session", "NoCredentials", f"{error}.") from error

@@ -92,7 +92,10 @@ def shell(run: Run, name: str) -> tuple[list[str], str | None]:
 def log(run: Run, name: str, *, follow: bool, lines: int) -> list[str]:
     """The command of `logs NAME`."""
     process = run.process(name)
-    return run.on(str(process["host"]), "tail", *(["-F"] if follow else []), "-n", str(lines), process["log_path"])
+    # Logs of systemd's processes belong to their own user.
+    root = ["sudo", "-n"] if run.hosts is not None and run.hosts.process_manager == "systemd" else []
+    tail = [*root, "tail", *(["-F"] if follow else []), "-n", str(lines), process["log_path"]]
+    return run.on(str(process["host"]), *tail)
 
 
 def mongosh(run: Run, name: str | None, words: Sequence[str] = ()) -> list[str]:

@@ -141,6 +141,9 @@ def _tells(text: str) -> bool:
 def for_run(run: Path, project: Path) -> Redactor:
     """What is known about a run and this machine: its paths, hosts, users and secrets."""
     known = {str(run): "RUN", str(run.parent): "RUNS", str(project): "PROJECT"}
+    asked = _read(run / "lock.json").get("asked")
+    if isinstance(asked, dict) and isinstance(asked.get("file"), str) and len(Path(asked["file"]).parts) > 2:
+        known.setdefault(str(Path(asked["file"]).parent), "EXPERIMENTS")
     home = str(Path.home())
     if len(home) > 1:
         known.setdefault(home, "HOME")
@@ -167,9 +170,13 @@ def _user() -> str:
 
 
 def _hosts(run: Path) -> list[dict[str, Any]]:
-    try:
-        plan = json.loads((run / "plan.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return []
-    hosts = plan.get("hosts") if isinstance(plan, dict) else None
+    hosts = _read(run / "plan.json").get("hosts")
     return [host for host in hosts if isinstance(host, dict)] if isinstance(hosts, list) else []
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}

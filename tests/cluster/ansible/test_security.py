@@ -88,6 +88,7 @@ def nothing_is_told(made: Lab) -> None:
             assert not any(secret in words for secret in told), words
 
 
+@pytest.mark.long
 def test_clients_of_the_embedded_mongos_log_in_at_the_config_servers(lab: MakeLab) -> None:
     collections = [{"namespace": "vosa.things", "shard_key": {"_id": "hashed"}, "presplit": {"policy": "hashed"}}]
     topology = {"kind": "sharded", "shards": {"count": 2}, "collections": collections}

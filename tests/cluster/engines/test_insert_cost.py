@@ -10,7 +10,7 @@ from microshard.engines.datasets.purchases import Purchases
 from tests.cluster.engines.mongods import Mongod, RunJob, load, start_job
 
 pytestmark = pytest.mark.cluster
-DOCUMENTS, PADDING, NAMESPACE = 60_000, 256, "ib.purchases"
+DOCUMENTS, PADDING, NAMESPACE = 120_000, 256, "ib.purchases"
 
 
 def purchases(**changes: Any) -> dict[str, Any]:

@@ -49,6 +49,7 @@ def check(phase: dict[str, Any], *, before: int) -> None:
     assert phase["metric"]["value"] <= phase["seconds"]
 
 
+@pytest.mark.long
 def test_documents_are_conserved_when_a_shard_is_added_and_a_closed_window_fails_by_name(cli: Cli) -> None:
     hours = [time.strftime("%H:%M", time.localtime(time.time() + 3600 * h)) for h in (6, 7)]
     axis = f'[null, {{"start": "{hours[0]}", "stop": "{hours[1]}"}}]'

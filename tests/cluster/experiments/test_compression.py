@@ -17,6 +17,7 @@ def words(settings: dict[str, Any]) -> list[str]:
     return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
 
 
+@pytest.mark.long
 def test_hidden_members_have_the_same_documents_in_other_sizes(cli: Cli) -> None:
     file = EXPERIMENTS / "block-compression-hidden.yml"
     code, output = cli.run("run", file, "--scale", "laptop", *words(TINY))

@@ -40,6 +40,7 @@ def check(load: dict[str, Any], phase: dict[str, Any]) -> None:
     assert "dbHash" in phase["notes"]["verification"]
 
 
+@pytest.mark.long
 def test_the_stages_sum_up_with_a_write_load_and_an_interruption(cli: Cli) -> None:
     settings = TINY | {
         "matrix": '{"zip": {"workload.1.measure.load_runs": [true, false], '

@@ -16,6 +16,7 @@ def words(settings: dict[str, Any]) -> list[str]:
     return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
 
 
+@pytest.mark.long
 def test_bytes_before_and_after_add_up_and_a_narrow_link_is_narrow(cli: Cli) -> None:
     relay = '{"kind": "relay", "delay_ms": 5, "rate_mbps": 4}'
     settings = {

@@ -80,6 +80,7 @@ def test_a_client_held_to_a_quarter_of_a_core(lab: Lab, start: Start) -> None:
     assert found.figures["threads_held_back"] > 0.3
 
 
+@pytest.mark.long
 def test_a_query_that_is_one_thread_on_a_cpu(lab: Lab, start: Start) -> None:
     mongod = start("shard01")
     fill(mongod, 20_000)
@@ -101,6 +102,7 @@ def test_one_hot_shard_of_two(lab: Lab, start: Start) -> None:
     assert found.runner_up.name == "CPU"
 
 
+@pytest.mark.long
 def test_one_ticket_for_many_readers(lab: Lab, start: Start) -> None:
     mongod = start("shard01", "--setParameter", "wiredTigerConcurrentReadTransactions=1")
     fill(mongod, 20_000)
@@ -110,6 +112,7 @@ def test_one_ticket_for_many_readers(lab: Lab, start: Start) -> None:
     assert found.figures["queue"] > 5
 
 
+@pytest.mark.long
 def test_a_cache_of_a_few_pages(lab: Lab, start: Start) -> None:
     mongod = start("shard01", "--wiredTigerEngineConfigString", "cache_size=4M")
     fill(mongod, 6_000, bytes_each=12_000)
