@@ -25,10 +25,12 @@ sweep: ## setup, then 1 to 16 micro-shards on this machine (experiments/quicksta
 	@$(PYTHON) -m setup --quiet --need-mongod
 	@$(BIN)/microshard run experiments/quickstart.yml
 
-# Tests of pure functions on all cores; those with servers, browsers and hosts one after the other, as a run is measured.
+# Pure functions, pages and the simulated EC2 on all cores; tests with servers and hosts one after the other, as a run is.
+SIDE_BY_SIDE := tests/unit tests/report tests/cloud
+
 test: dev ## every test this machine can run; says which it could not run, and why
-	@$(BIN)/python -m pytest --quiet --numprocesses auto --dist loadfile tests/unit
-	@$(BIN)/python -m pytest --ignore=tests/unit
+	@$(BIN)/python -m pytest --quiet --numprocesses auto --dist loadfile $(SIDE_BY_SIDE)
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE:%=--ignore=%)
 
 test-long: dev ## the tests that take longer: whole experiments at laptop scale, and every one of what `make test` samples
 	@$(BIN)/python -m pytest -m long --timeout 900

@@ -134,6 +134,7 @@ def test_a_deployment_stays_is_deployed_again_without_a_change_and_can_be_looked
     assert controller.left() == []
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_what_a_host_lacks_is_told_by_its_name_and_with_the_next_step(controller: Controller, tmp_path: Path) -> None:
     file, lab = controller.write(small()), controller.bed

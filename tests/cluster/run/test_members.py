@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from pymongo import MongoClient
 
 from microshard.run import leftovers
 from tests.cluster.run.conftest import Cli
 
 
+@pytest.mark.long
 def test_a_waiting_member_is_added_and_then_another_and_down_removes_both(cli: Cli) -> None:
     experiment = cli.write(
         topology={
