@@ -106,6 +106,7 @@ def test_a_cluster_spread_over_three_hosts_is_measured_and_leaves_nothing(contro
     assert controller.left() == []
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_deployment_stays_is_deployed_again_without_a_change_and_can_be_looked_at(controller: Controller) -> None:
     code, said = controller.run("up", controller.write(small()), "--on", controller.bed.inventory)

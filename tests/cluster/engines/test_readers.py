@@ -41,6 +41,7 @@ def phase(replica_set: tuple[list[Mongod], str], tmp_path_factory: pytest.TempPa
     return found
 
 
+@pytest.mark.long
 def test_histogram_counter_and_windows_count_the_same_reads(phase: dict[str, Any]) -> None:
     reads = phase["counters"]["reads"]
     latency = phase["latency"]["READ"]
@@ -54,6 +55,7 @@ def test_histogram_counter_and_windows_count_the_same_reads(phase: dict[str, Any
     assert latency["min"] <= latency["percentiles"]["50"] <= latency["percentiles"]["99"] <= latency["max"]
 
 
+@pytest.mark.long
 def test_the_secondary_answers_and_the_primary_does_not(phase: dict[str, Any]) -> None:
     answered = dict(phase["table"]["rows"])
     reads = phase["counters"]["reads"]
@@ -61,6 +63,7 @@ def test_the_secondary_answers_and_the_primary_does_not(phase: dict[str, Any]) -
     assert answered["rs0-1"] < reads / 4
 
 
+@pytest.mark.long
 def test_every_write_met_a_document(phase: dict[str, Any], replica_set: tuple[list[Mongod], str]) -> None:
     counters = phase["counters"]
     assert counters["documents_written"] == counters["writes"] * 20 == phase["latency"]["UPDATE"]["count"] * 20
@@ -70,6 +73,7 @@ def test_every_write_met_a_document(phase: dict[str, Any], replica_set: tuple[li
         assert 0 < client.lab.documents.count_documents({"w": {"$exists": True}}) <= DOCUMENTS
 
 
+@pytest.mark.long
 def test_the_lag_is_that_of_the_secondary(phase: dict[str, Any]) -> None:
     (series,) = phase["series"]
     assert list(series["lines"]) == ["rs0-2"]
