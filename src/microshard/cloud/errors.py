@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from microshard.errors import EXIT_LEFT, EXIT_PLACE, MicroshardError
+from microshard.errors import EXIT_PLACE, MicroshardError
 
 # Missing capacity: another zone, type or market may have it. "Unsupported" is a type that is not offered in a zone.
 CAPACITY = frozenset(
@@ -83,9 +83,3 @@ class CapacityError(CloudError):
 
 class LaunchError(CloudError):
     """Instances or volumes did not become what was asked for."""
-
-
-class LeftoverError(MicroshardError):
-    """Something of a run is still there after its teardown."""
-
-    exit_code = EXIT_LEFT

@@ -7,8 +7,6 @@ It dies with the process that started it.
 
 from __future__ import annotations
 
-import json
-import signal
 import sys
 import time
 from collections import deque
@@ -19,19 +17,16 @@ from typing import Any
 
 import numpy as np
 from bson.raw_bson import RawBSONDocument
-from pymongo.errors import PyMongoError
 
 from microshard.engines import datasets
 from microshard.engines.base import PhaseError, connect
-from microshard.engines.datasets.base import DataError, Dataset
-from microshard.engines.lifetime import die_with_parent
+from microshard.engines.child import REPORT_SECONDS, say, serve, told_to_go
+from microshard.engines.datasets.base import Dataset
 from microshard.engines.streams import Stream
 
-REPORT_SECONDS = 0.25
 BLOCK_DOCUMENTS = 4096  # generated at a time: large enough for numpy, 1 MB of inspections …
 BLOCK_BYTES = 4 << 20  # … and no more than this of large documents, unless a batch is more
 BUFFERED_BYTES = 60_000_000  # over all streams of a process
-FAILED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +38,6 @@ class Target:
     collection: str
     write_concern: dict[str, Any]
     ordered: bool
-
-
-def say(**message: Any) -> None:
-    """A line to the parent."""
-    print(json.dumps(message), flush=True)
 
 
 def batches(dataset: Dataset, stream: Stream, seed: int, size: int, block: int) -> Iterator[list[RawBSONDocument]]:
@@ -101,7 +91,7 @@ def insert(target: Target, dataset: Dataset, streams: list[Stream], seed: int, s
         client.admin.command("ping")
         database = client[target.database]
         say(ready=True)
-        if sys.stdin.readline().strip() != "go":
+        if not told_to_go():
             return
         began, reported = time.process_time(), time.monotonic()
         documents = size_bytes = 0
@@ -126,28 +116,12 @@ def insert(target: Target, dataset: Dataset, streams: list[Stream], seed: int, s
         say(finished=True, cpu_seconds=time.process_time() - began)
 
 
-def main() -> int:
-    """The command; returns the exit code."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole terminal; the parent decides
-    work = json.loads(sys.stdin.readline())
-    die_with_parent(work["parent"])
-    try:
-        streams = [Stream(*stream) for stream in work["streams"]]
-        dataset = datasets.make(work["dataset"], work["options"])
-        insert(Target(**work["target"]), dataset, streams, work["seed"], work["batch_size"])
-    except PhaseError as error:
-        say(error={"type": error.kind, "message": str(error)})
-        return FAILED
-    except DataError as error:
-        say(error={"type": "NoData", "message": str(error)})
-        return FAILED
-    except PyMongoError as error:
-        code = getattr(error, "code", None)
-        text = f"code {code}: {error}" if code is not None else str(error)
-        say(error={"type": type(error).__name__, "message": text})
-        return FAILED
-    return 0
+def work_on(work: dict[str, Any]) -> None:
+    """Insert the streams of this process."""
+    streams = [Stream(*stream) for stream in work["streams"]]
+    dataset = datasets.make(work["dataset"], work["options"])
+    insert(Target(**work["target"]), dataset, streams, work["seed"], work["batch_size"])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve(work_on))

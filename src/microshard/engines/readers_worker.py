@@ -11,7 +11,6 @@ import json
 import mmap
 import os
 import random
-import signal
 import struct
 import sys
 import time
@@ -24,11 +23,10 @@ from pymongo import MongoClient, ReadPreference, UpdateOne
 from pymongo.errors import PyMongoError
 
 from microshard.engines.base import connect, cpu_seconds
+from microshard.engines.child import REPORT_SECONDS, fail, say, serve, told_to_go
 from microshard.engines.histograms import histogram, merged
 from microshard.engines.lifetime import die_with_parent
 
-REPORT_SECONDS = 0.25
-FAILED = 3
 PREFERENCES = {
     "primary": ReadPreference.PRIMARY,
     "primaryPreferred": ReadPreference.PRIMARY_PREFERRED,
@@ -50,11 +48,6 @@ class Tally:
     missing: int = 0
     error: str = ""
     cpu_seconds: float = 0.0
-
-
-def say(**message: Any) -> None:
-    """A line to the parent."""
-    print(json.dumps(message), flush=True)
 
 
 def reader(work: dict[str, Any], client: MongoClient[Any], dice: random.Random) -> Callable[[], tuple[int, int]]:
@@ -169,7 +162,7 @@ def run(work: dict[str, Any]) -> int:
         time.sleep(0.02)
     if not any(flag == 2 for _, flag in state()):
         say(role=work["role"], ready=True)
-        if sys.stdin.readline().strip() != "go":
+        if not told_to_go():
             os.close(gate_out)
             return 0
     os.close(gate_out)
@@ -198,8 +191,7 @@ def tell(role: str, tallies: list[Tally], told: int) -> int:
     if wrong:
         kind, _, message = wrong[0].partition(": ")
         more = f" (and {len(wrong) - 1} more of {len(tallies)})" if len(wrong) > 1 else ""
-        say(error={"type": kind, "message": message + more})
-        return FAILED
+        return fail(kind, message + more)
     say(role=role, operations=sum(tally.operations for tally in tallies) - told)
     say(
         role=role,
@@ -212,13 +204,5 @@ def tell(role: str, tallies: list[Tally], told: int) -> int:
     return 0
 
 
-def main() -> int:
-    """The command; returns the exit code."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole terminal; the parent decides
-    work = json.loads(sys.stdin.readline())
-    die_with_parent(work["parent"])
-    return run(work)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve(run))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from dataclasses import asdict, dataclass
@@ -11,7 +10,7 @@ from typing import Any
 
 from microshard.errors import EXIT_LEFT, MicroshardError
 from microshard.run import leftovers
-from microshard.run.folder import RunFolder, find_runs
+from microshard.run.folder import RunFolder, find_runs, read_object
 
 _ENDED = {0: "done", 3: "failed in part", 5: "left something", 130: "stopped", 143: "stopped"}  # by exit code
 
@@ -51,8 +50,8 @@ def entries(runs: Path) -> list[Entry]:
 
 def entry(run: RunFolder) -> Entry:
     """One run; what of its files cannot be read counts as not there."""
-    marker = _json(run / "run.json")
-    steps = _json(run / "plan.json").get("steps")
+    marker = read_object(run / "run.json")
+    steps = read_object(run / "plan.json").get("steps")
     return Entry(
         run_id=run.run_id,
         experiment=str(marker.get("experiment", "")),
@@ -91,14 +90,4 @@ def _state(run: RunFolder, marker: dict[str, Any]) -> str:
     code = ended.get("exit_code")
     if code is None:
         return f"broken off ({last})"
-    return {0: "done", 3: "failed in part", 5: "left something", 130: "stopped", 143: "stopped"}.get(
-        code, f"exit {code}"
-    )
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
+    return _ENDED.get(code, f"exit {code}")

@@ -56,6 +56,15 @@ def write_json(path: Path, value: Any) -> None:
     write_atomic(path, json.dumps(value, indent=1, default=str) + "\n")
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """A JSON object from a file; an empty one when the file is not there, not whole, or holds something else."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
 class JsonLines:
     """An append-only file of records, one JSON object a line, each on disk before `append` returns."""
 

@@ -20,7 +20,7 @@ from microshard.run import secrets
 from microshard.run.backend import Backend, of_run
 from microshard.run.budget import Meter
 from microshard.run.execute import report
-from microshard.run.folder import RunFolder, write_json
+from microshard.run.folder import RunFolder, read_object, write_json
 from microshard.run.prepare import Prepared, prepared, write_variables
 from microshard.run.progress import Progress
 from microshard.run.runner import Runner, worth_another
@@ -70,9 +70,9 @@ def resume(run: RunFolder, console: Console, *, as_begun: bool = False) -> int:
 
 
 def _resume(run: RunFolder, console: Console, *, as_begun: bool) -> int:
-    lock = _read(run / "lock.json")
+    lock = read_object(run / "lock.json")
     asked = lock.get("asked")
-    if not isinstance(asked, dict) or "definition" not in lock or "steps" not in _read(run / "plan.json"):
+    if not isinstance(asked, dict) or "definition" not in lock or "steps" not in read_object(run / "plan.json"):
         raise CannotResumeError(
             f"{run.run_id} has no plan that can be read: it broke off too early, or lock.json or plan.json is "
             "damaged. Remove what is left (microshard gc) and start it again: microshard run FILE"
@@ -153,7 +153,7 @@ def damaged(run: RunFolder, plan: Plan) -> Iterator[str]:
     points = {step.point for step in plan.steps}
     for point, name in sorted(_journaled(run)):
         path = run / "results" / point / f"{name}.json"
-        if point in points and "gates" not in _read(path):
+        if point in points and "gates" not in read_object(path):
             yield f"{path.relative_to(run.path)} was measured and cannot be read; it is measured again"
 
 
@@ -191,7 +191,7 @@ def remaining(plan: Plan, taken: list[Taken]) -> tuple[Step, ...]:
 
 def _result(run: RunFolder, step: Step) -> dict[str, Any] | None:
     """The result of an attempt when it is whole: judged by the runner, and not only left by the engine."""
-    result = _read(run / "results" / step.point / f"{step.name}.json")
+    result = read_object(run / "results" / step.point / f"{step.name}.json")
     whole = isinstance(result.get("phases"), list) and isinstance(result.get("valid"), bool) and "gates" in result
     return result if whole and not any("error" in phase for phase in result["phases"]) else None
 
@@ -213,7 +213,7 @@ def _refuse_a_changed_file(asked: Mapping[str, Any], lock: Mapping[str, Any]) ->
 def _refuse_another_plan(run: RunFolder, ready: Prepared, lock: Mapping[str, Any]) -> None:
     """This version must plan the same points and steps; where it does not, results would be mixed."""
     changed = [str(d) for d in differences(lock["definition"], ready.loaded.experiment.model_dump(mode="json"))]
-    old, new = (_comparable(plan) for plan in (_read(run / "plan.json"), dataclasses.asdict(ready.plan)))
+    old, new = (_comparable(plan) for plan in (read_object(run / "plan.json"), dataclasses.asdict(ready.plan)))
     changed += [str(d) for d in differences(old, new)]
     if changed:
         raise ChangedError(
@@ -244,14 +244,6 @@ def _clear(run: RunFolder, backend: Backend, console: Console) -> None:
         raise StillThereError("cannot be removed, so nothing is started beside it:\n  " + "\n  ".join(left))
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
 def _first_name(step: Mapping[str, Any]) -> tuple[str, str]:
     """Point and name of the first attempt at a step of plan.json."""
     return str(step["point"]), "drift" if step["purpose"] == "drift" else f"r{step['repetition']}"
@@ -261,12 +253,12 @@ def broken_off(runs: list[RunFolder]) -> list[RunFolder]:
     """The runs that have steps left: stopped, broken off, or failed at a point."""
     found = []
     for run in runs:
-        steps = _read(run / "plan.json").get("steps")
+        steps = read_object(run / "plan.json").get("steps")
         done = _journaled(run)
         if (
             isinstance(steps, list)
             and not all(_first_name(step) in done for step in steps)
-            and "asked" in _read(run / "lock.json")
+            and "asked" in read_object(run / "lock.json")
         ):
             found.append(run)
     return found

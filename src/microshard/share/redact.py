@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import getpass
 import ipaddress
-import json
 import re
 import socket
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+from microshard.run.folder import read_object
 
 # Names that many machines have; they say nothing about anybody, and are words besides.
 _COMMON_NAMES = frozenset(
@@ -141,7 +142,7 @@ def _tells(text: str) -> bool:
 def for_run(run: Path, project: Path) -> Redactor:
     """What is known about a run and this machine: its paths, hosts, users and secrets."""
     known = {str(run): "RUN", str(run.parent): "RUNS", str(project): "PROJECT"}
-    asked = _read(run / "lock.json").get("asked")
+    asked = read_object(run / "lock.json").get("asked")
     if isinstance(asked, dict) and isinstance(asked.get("file"), str) and len(Path(asked["file"]).parts) > 2:
         known.setdefault(str(Path(asked["file"]).parent), "EXPERIMENTS")
     home = str(Path.home())
@@ -170,13 +171,5 @@ def _user() -> str:
 
 
 def _hosts(run: Path) -> list[dict[str, Any]]:
-    hosts = _read(run / "plan.json").get("hosts")
+    hosts = read_object(run / "plan.json").get("hosts")
     return [host for host in hosts if isinstance(host, dict)] if isinstance(hosts, list) else []
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}

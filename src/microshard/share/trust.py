@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
@@ -14,7 +13,7 @@ import click
 from microshard.definition.load import load
 from microshard.definition.matrix import expand
 from microshard.errors import EXIT_DEFINITION, MicroshardError
-from microshard.run.folder import MARKER
+from microshard.run.folder import MARKER, read_object
 
 
 class UnaskedError(MicroshardError):
@@ -26,11 +25,9 @@ class UnaskedError(MicroshardError):
 def is_imported(path: Path) -> bool:
     """Whether a file lies in a run that was imported."""
     for folder in path.absolute().parents:
-        try:
-            marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        return isinstance(marker, dict) and "imported" in marker
+        marker = read_object(folder / MARKER)
+        if marker:
+            return "imported" in marker
     return False
 
 

@@ -7,9 +7,7 @@ end {"finished", "documents", "cpu_seconds"} or {"error"} and exit code 3. It di
 
 from __future__ import annotations
 
-import json
 import random
-import signal
 import sys
 import threading
 import time
@@ -22,11 +20,8 @@ from pymongo.errors import PyMongoError
 
 from microshard.engines.base import PhaseError, connect
 from microshard.engines.beside.documents import Maker, key
-from microshard.engines.insert_worker import check, say
-from microshard.engines.lifetime import die_with_parent
-
-REPORT_SECONDS = 0.25
-FAILED = 3
+from microshard.engines.child import REPORT_SECONDS, say, serve, told_to_go
+from microshard.engines.insert_worker import check
 
 
 @dataclass
@@ -157,7 +152,7 @@ def run(work: dict[str, Any]) -> None:
     with connect(work["uri"], maxPoolSize=1, **work["options"]) as client:
         client.admin.command("ping")
     say(ready=True)
-    if sys.stdin.readline().strip() != "go":
+    if not told_to_go():
         return
     began = time.process_time()
     threads = [threading.Thread(target=operate, args=(shared, n), daemon=True) for n in range(work["threads"])]
@@ -178,23 +173,5 @@ def run(work: dict[str, Any]) -> None:
     say(finished=True, total=shared.total, cpu_seconds=time.process_time() - began)
 
 
-def main() -> int:
-    """The command; returns the exit code."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole terminal; the parent decides
-    work = json.loads(sys.stdin.readline())
-    die_with_parent(work["parent"])
-    try:
-        run(work)
-    except PhaseError as error:
-        say(error={"type": error.kind, "message": str(error)})
-        return FAILED
-    except PyMongoError as error:
-        code = getattr(error, "code", None)
-        text = f"code {code}: {error}" if code is not None else str(error)
-        say(error={"type": type(error).__name__, "message": text})
-        return FAILED
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve(run))
