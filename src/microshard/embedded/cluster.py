@@ -213,17 +213,15 @@ class Cluster:
                 await self.router_settled()
 
     async def router_settled(self) -> None:
-        """After a broken connection: return when the router mongod is known to have ended, or accepts a new one."""
+        """After a broken connection: return when the router mongod is known to have ended, or answers."""
         for _ in range(50):
             self.router.withdraw_if_ended()
             pool = self.router.pool
             if pool is None:
                 return
-            try:
-                pool.release(await pool.acquire())
+            if await pool.answers():
                 return
-            except OSError:
-                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)
 
     async def through_router(self, database: str, command: Mapping[str, Any]) -> bytes:
         """Run a command on the router mongod, again when its routing was old; the BSON of the reply. CommandError."""

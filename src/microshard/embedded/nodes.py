@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol, cast
 
 from microshard.embedded import wire
-from microshard.embedded.access import OPEN, Access, Waiter, authenticate
+from microshard.embedded.access import OPEN, Access, Waiter, authenticate, pass_on
 from microshard.embedded.errors import HOST_UNREACHABLE, NO_PRIMARY, NOT_PRIMARY, CommandError
 
 MAX_IDLE_LINKS = 256  # an idle connection costs the mongod a thread (1 MiB of stack): keep a burst's worth, not all
@@ -102,6 +102,16 @@ class Pool:
         link.private = True
         self._links.add(link)
         return link
+
+    async def answers(self) -> bool:
+        """Whether the mongod does more than accept: one that is ending keeps some connections open for a moment."""
+        try:
+            link = await self.dedicated()
+            await pass_on(link, "admin", {"hello": 1})
+        except OSError:
+            return False
+        link.transport.abort()
+        return True
 
     def release(self, link: Link) -> None:
         """Take a link back."""

@@ -23,7 +23,10 @@ def read(**changes: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def replica_set(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[list[Mongod], str]]:
+    """Two members that hold the documents; their connection string."""
     started = start_replica_set(tmp_path_factory.mktemp("rs"), 2)
+    first = load(namespace=NAMESPACE, documents=DOCUMENTS, key_ranges=0, write_concern={"w": 2})
+    assert start_job(tmp_path_factory.mktemp("load"), started[0], first, uri=started[1]).finish()[0] == 0
     yield started
     for mongod in started[0]:
         stop_mongod(mongod)
@@ -33,11 +36,9 @@ def replica_set(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[list
 def phase(replica_set: tuple[list[Mongod], str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Three readers of the secondary beside two writers."""
     mongods, uri = replica_set
-    first = load(namespace=NAMESPACE, documents=DOCUMENTS, key_ranges=0, write_concern={"w": 2})
-    job = start_job(tmp_path_factory.mktemp("job"), mongods, first, read(writers=2), uri=uri)
-    code, result, errors = job.finish()
+    code, result, errors = start_job(tmp_path_factory.mktemp("job"), mongods, read(writers=2), uri=uri).finish()
     assert (code, errors) == (0, "")
-    found: dict[str, Any] = result["phases"][1]
+    found: dict[str, Any] = result["phases"][0]
     return found
 
 
