@@ -22,6 +22,7 @@ from microshard.embedded.binary import find_mongod
 from tests.cloud.fleets import dummy_environment
 from tests.cloud.strict import Boots, Simulation
 from tests.hosts.bed import Bed, Machine, bed, lacking, wheels
+from tests.hosts.bed.lab import OPEN_FILES
 from tests.hosts.bed.machine import _family
 from tests.hosts.bed.system import command
 from tests.hosts.needs import need
@@ -34,7 +35,7 @@ microshard: 1
 name: joined
 infrastructure:
   ec2: {region: us-east-1, controller_cidrs: [10.89.0.1/32], owner: tester}
-  shard_hosts: {instance_type: c5.xlarge, image: debian-12, market: spot}
+  shard_hosts: {instance_type: c5.xlarge, image: debian-12, market: spot, kernel: {open_files: OPEN_FILES}}
   client_hosts: {instance_type: c5.large, image: debian-12}
 topology:
   kind: standalone
@@ -143,7 +144,7 @@ def _land(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Land]:
 def land(_land: Land) -> Iterator[Land]:
     _land.fresh()
     shutil.rmtree(_land.runs, ignore_errors=True)
-    (_land.folder / "joined.yml").write_text(FILE)
+    (_land.folder / "joined.yml").write_text(FILE.replace("OPEN_FILES", str(OPEN_FILES)))
     yield _land
     assert _land.simulation.everything() == {}
 

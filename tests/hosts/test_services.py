@@ -104,7 +104,7 @@ def services(lab: Bed, tmp_path: Path) -> Iterator[Services]:
 def test_processes_are_units_bound_limited_and_recorded_as_planned(services: Services) -> None:
     checked = services.succeed("deploy", "--check", "--diff", "--limit", "host2")
     assert checked.changed == 1
-    assert "+LimitNOFILE=20000" in checked.output
+    assert f"+LimitNOFILE={LIMITS['nofile']}" in checked.output
     assert services.units() == []
 
     services.succeed("deploy")
@@ -114,7 +114,7 @@ def test_processes_are_units_bound_limited_and_recorded_as_planned(services: Ser
     assert record["command"][0] == "/opt/microshard-lab/mongod"
     assert record["started_by"][:2] == ["numactl", "--interleave=0"]
     assert record["memory_policies"].keys() >= {"interleave:0"}
-    assert record["limits"]["nofile"] == ["20000", "20000"]
+    assert record["limits"]["nofile"] == [str(LIMITS["nofile"])] * 2
     assert record["limits"]["nproc"] == ["64000", "64000"]
     assert record["options"]["operationProfiling"]["slowOpThresholdMs"] == 77
     assert services.ssh("stat", "-c", "%U", f"{RUN}/deployments/p01/rs0-1/data") == "microshard"

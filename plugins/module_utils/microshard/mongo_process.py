@@ -222,7 +222,7 @@ class MongoProcess:
             **numa.seen(running.pid),
         }
         found = numa.difference(self.binding, record)
-        found = found or observed.limits_difference(self.manner.limits, record["limits"])
+        found = found or observed.limits_difference(self.manner.limits, record["limits"], observed.limits(1))
         if self.role != "mongos":  # a mongos answers only when the config servers are a set
             record["options"] = self._parsed_options()
             found = found or observed.options_difference(self.options, record["options"])

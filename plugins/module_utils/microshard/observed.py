@@ -28,12 +28,18 @@ def limits(pid: int) -> dict[str, list[str]]:
     return found
 
 
-def limits_difference(wanted: Mapping[str, Any], found: Mapping[str, list[str]]) -> str:
-    """Which limit is another than wanted (a number or `infinity`); "" when all are as wanted."""
+def limits_difference(
+    wanted: Mapping[str, Any], found: Mapping[str, list[str]], most: Mapping[str, list[str]] | None = None
+) -> str:
+    """Which limit is another than wanted (a number or `infinity`); "" when all are as wanted.
+
+    `infinity` is as much as the host gives: in a container, no more than its manager has (`most`, limits of pid 1).
+    """
     for name, value in wanted.items():
         word = "unlimited" if str(value) == "infinity" else str(value)
         soft = found.get(name, ["unknown"])[0]
-        if soft != word:
+        ceiling = (most or {}).get(name, [word])[-1]
+        if soft != word and not (word == "unlimited" and soft == ceiling):
             return f"has the limit {name} {soft}, planned is {word}"
     return ""
 

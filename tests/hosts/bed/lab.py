@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import shutil
 import subprocess
 import tempfile
@@ -29,7 +30,8 @@ _TOOLS = {
 _SUBNET = "10.89.0"  # every bed may have the same: each namespace is a world of its own
 _BRIDGE = "br0"
 # A container cannot raise limits beyond what its own manager was given: less than a real host has.
-LIMITS = {"nofile": 20000, "nproc": 64000, "fsize": "infinity"}
+OPEN_FILES = min(20000, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+LIMITS = {"nofile": OPEN_FILES, "nproc": 64000, "fsize": "infinity"}
 GROUPS = ("shard_hosts", "config_hosts", "mongos_hosts", "client_hosts")
 
 

@@ -78,6 +78,10 @@ def test_what_is_seen_of_a_process_is_held_against_its_binding() -> None:
         limits = observed.limits(process.pid)
         assert observed.limits_difference({"nofile": limits["nofile"][0]}, limits) == ""
         assert "has the limit nofile" in observed.limits_difference({"nofile": 7}, limits)
+        contained = {"memlock": ["8192", "8192"]}
+        assert observed.limits_difference({"memlock": "infinity"}, contained, {"memlock": ["0", "8192"]}) == ""
+        assert "planned is unlimited" in observed.limits_difference({"memlock": "infinity"}, contained)
+        assert "planned is 9000" in observed.limits_difference({"memlock": 9000}, contained, contained)
     finally:
         process.kill()
         process.wait()
