@@ -203,9 +203,11 @@ def test_a_host_that_vanishes_fails_its_point_by_name_and_not_the_run(controller
     with _gone(lab, lab.machines[2], how) as vanish:
         process = controller.start("run", controller.write(experiment), "--on", lab.inventory)
         deadline = time.monotonic() + 200
-        while time.monotonic() < deadline and not _measuring(controller):
+        while time.monotonic() < deadline and process.poll() is None and not _measuring(controller):
             time.sleep(0.3)
-        assert _measuring(controller)
+        if not _measuring(controller):
+            process.send_signal(signal.SIGTERM)
+            pytest.fail(f"it did not measure:\n{process.communicate(timeout=60)[0]}")
         vanish()
         said, _ = process.communicate(timeout=360)
     assert process.returncode == 5, said  # what is on the lost host could not be removed, and is told

@@ -61,7 +61,7 @@ def homes(point: Point) -> dict[str, dict[str, str]]:
 
 def _volumes(point: Point, host: str) -> dict[str, Any]:
     """data, journal and log of a host, those there are: of the first of its groups that says something."""
-    groups = next(h.groups for h in point.hosts if h.name == host)
+    groups = next((h.groups for h in point.hosts if h.name == host), ())  # none where the point is without the host
     group = next((name for name in GROUPS if name in groups and name in point.machines), None)
     wanted = point.machines[group]["volumes"] if group else {}
     return {name: volume for name, volume in wanted.items() if volume}

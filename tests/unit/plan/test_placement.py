@@ -2,8 +2,10 @@ from collections import Counter
 
 import pytest
 
-from microshard.plan import Inputs, PlanError
+from microshard.definition.matrix import PointDefinition
+from microshard.plan import Inputs, PlanError, build
 from microshard.plan.model import Host, Plan
+from tests.unit.plan.conftest import experiment
 
 DATA, CLIENT = ("shard_hosts",), ("client_hosts",)
 
@@ -109,6 +111,16 @@ def test_more_hosts_than_the_inventory_has_are_refused_by_group(planned):
 def test_hosts_that_nothing_uses_are_told(planned):
     plan = planned([1], on(lab(3)), **infrastructure(1))
     assert "not used by this experiment: db2, db3 of inventories/lab" in plan.warnings
+
+
+def test_a_point_may_be_without_a_host_that_others_have() -> None:
+    both = [experiment(**infrastructure(count)) for count in (3, 1)]
+    axis = [PointDefinition({"infrastructure.shard_hosts.count": n}, e) for n, e in zip((3, 1), both, strict=True)]
+    plan = build(both[0], axis, on(lab(3)))
+    assert [{h.name for h in point.hosts} for point in plan.points] == [
+        {"db1", "db2", "db3", "load1"},
+        {"db1", "load1"},
+    ]
 
 
 def test_the_embedded_mongos_cannot_have_hosts_of_its_own(planned):

@@ -85,6 +85,9 @@ def mounted(mount: str) -> dict[str, str] | None:
 
 
 def require_free(mount: str) -> None:
-    """Refused when files lie where a filesystem is to be mounted: it would hide them."""
-    if os.path.isdir(mount) and os.listdir(mount):
+    """Refused when files lie where a filesystem is to be mounted: it would hide them.
+
+    Software that runs without volumes have left may be hidden: it is brought again, and is there again afterwards.
+    """
+    if os.path.isdir(mount) and set(os.listdir(mount)) - {"software"}:
         raise Refused(f"{mount} has files and nothing is mounted there; move them away. Nothing was formatted")
