@@ -9,7 +9,7 @@ short_description: Phases of a workload were executed and their result is on dis
 description:
   - Writes the job, runs C(PYTHON -m microshard.engines) with it and reads the result.
   - Always runs, so it always reports a change; in check mode it does nothing.
-  - The engine stays in the module's process group, so it ends with a play that is interrupted.
+  - The engine stays in the module's process group, so it ends with a play that is interrupted; but see I(state).
 options:
   run_folder:
     description: Folder of the run; its C(run.json) must carry microshard's marker.
@@ -37,6 +37,18 @@ options:
   progress:
     description: File the engine appends its progress to.
     type: path
+  state:
+    description:
+      - C(executed) runs the phases. The other two are its halves, for a phase that several hosts do together.
+      - C(ready) starts the engine and waits until its clients are connected; the engine outlives the module.
+      - C(finished) tells it when they begin, and waits for its end.
+      - Both need I(pid_path), and a job of one phase with C(start_at=told).
+    type: str
+    choices: [executed, ready, finished]
+    default: executed
+  start_at:
+    description: When the clients of all hosts begin, in seconds since the epoch by this host's clock; for C(finished).
+    type: float
 attributes:
   check_mode:
     support: partial

@@ -39,8 +39,9 @@ def small(**changes: Any) -> dict[str, Any]:
 class Controller:
     """The command line on a bed's network."""
 
-    def __init__(self, bed: Bed, folder: Path) -> None:
+    def __init__(self, bed: Bed, folder: Path, inventory: Path | None = None) -> None:
         self.bed, self.folder, self.runs = bed, folder, folder / "runs"
+        self.inventory = inventory or bed.inventory
         self.file = folder / "experiment.yml"
 
     def start(self, *words: str | Path) -> subprocess.Popen[str]:
@@ -200,7 +201,7 @@ def test_a_host_that_vanishes_fails_its_point_by_name_and_not_the_run(controller
     # The second point is on the first host alone.
     experiment["matrix"] = {"infrastructure.shard_hosts.count": [3, 1]}
     experiment["topology"]["shards"] = {"count": 3, "members": 1}
-    with _gone(lab, lab.machines[2], how) as vanish:
+    with gone(lab, lab.machines[2], how) as vanish:
         process = controller.start("run", controller.write(experiment), "--on", lab.inventory)
         deadline = time.monotonic() + 200
         while time.monotonic() < deadline and process.poll() is None and not _measuring(controller):
@@ -225,7 +226,7 @@ def test_a_host_that_vanishes_fails_its_point_by_name_and_not_the_run(controller
 
 
 @contextlib.contextmanager
-def _gone(lab: Bed, machine: Machine, how: str) -> Iterator[Callable[[], None]]:
+def gone(lab: Bed, machine: Machine, how: str) -> Iterator[Callable[[], None]]:
     """A way to lose a machine, which is back afterwards."""
     try:
         yield machine.cut if how == "cut" else machine.kill

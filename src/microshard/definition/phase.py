@@ -20,6 +20,7 @@ class Surroundings:
 
     topology: Topology
     cores: int  # of the client host
+    client_hosts: int = 1
     key_ranges: Mapping[str, int] = field(default_factory=dict)  # namespace → chunks the plan places before the load
     pipelines: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)  # by name
     folder: Path | None = None  # of the experiment file, for files it names
@@ -44,6 +45,9 @@ class PhaseKeys(Model):
     changes_data: ClassVar[bool] = False
     """Whether a measurement by this engine leaves other data behind than it found; the point is then deployed and
     loaded anew for every repetition."""
+
+    spreads: ClassVar[bool] = False
+    """Whether several client hosts can do the phase together, each its part."""
 
     def of_kind(self, kind: PhaseKind) -> PhaseKeys:  # noqa: ARG002
         """These keys as they stand under load, warm_up or measure, for engines to which it makes a difference."""

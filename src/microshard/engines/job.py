@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from microshard.engines.access import with_access
 
@@ -125,7 +125,9 @@ class Job:
     step: str | None
     purpose: str | None
     part: Part = Part()
-    start_at: float | None = None  # epoch seconds at which the clients of all hosts begin
+    # Epoch seconds at which the clients of all hosts begin; told: it will stand in a file once all hosts are ready.
+    start_at: float | Literal["told"] | None = None
+    after: bool = False  # all hosts have done their parts: only look at what is there now
     tools: Mapping[str, str] = field(default_factory=dict)  # programs of this host by name: java, ycsb_jar
 
 
@@ -237,6 +239,7 @@ def read_job(data: Any) -> Job:
             purpose=step.get("purpose"),
             part=Part(**(data.get("part") or {})),
             start_at=data.get("start_at"),
+            after=bool(data.get("after")),
             tools=dict(data.get("tools") or {}),
         )
     except KeyError as missing:

@@ -100,7 +100,7 @@ class Evidence:
     hosts: tuple[Host, ...] = ()
     shards: tuple[Mongod, ...] = ()
     routers: tuple[Use, ...] = ()
-    client: Use | None = None
+    client: Use | None = None  # of several the one that is nearest to its limit
     devices: tuple[Device, ...] = ()
     interfaces: tuple[Interface, ...] = ()
     concurrency: int | None = None  # operations the client keeps in flight
@@ -124,7 +124,7 @@ def gather(phase: Mapping[str, Any], summary: Mapping[str, Any], point: Mapping[
         (p.get("parameters", {}) for p in point.get("phases", []) if p.get("name") == phase.get("name")), {}
     )
     concurrency = in_flight(parameters)
-    client = processes.get("client")
+    clients = [_use(name, use) for name, use in processes.items() if name.split("/", 1)[0] == "client"]
     return Evidence(
         seconds=seconds,
         records=min((int(host["records"]) for host in summary.get("hosts", {}).values()), default=0),
@@ -135,7 +135,7 @@ def gather(phase: Mapping[str, Any], summary: Mapping[str, Any], point: Mapping[
             if roles.get(name) == "shards"
         ),
         routers=tuple(_use(n, use) for n, use in processes.items() if roles.get(n.split("/", 1)[0]) == "router"),
-        client=None if client is None else _use("client", client),
+        client=max(clients, key=lambda use: use.cpu / (use.limit or math.inf), default=None),
         devices=tuple(_devices(summary, roles, places)),
         interfaces=tuple(_interfaces(summary, seconds)),
         concurrency=concurrency,

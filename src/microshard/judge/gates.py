@@ -126,9 +126,15 @@ def _skew(documents: Mapping[str, float]) -> float | None:
 
 
 def _client(telemetry: Mapping[str, Any]) -> float | None:
-    host = next((h for h in telemetry.get("hosts", {}).values() if "client" in h.get("processes", [])), None)
-    used = telemetry.get("processes", {}).get("client", {}).get("cpu_mean")
-    return float(used) / float(host["cores"]) if host is not None and used is not None and host.get("cores") else None
+    """The share of its host's cores that the client used; of several the largest."""
+    shares = [
+        float(used) / float(host["cores"])
+        for host in telemetry.get("hosts", {}).values()
+        for name in host.get("processes", [])
+        if name.split("/")[0] == "client" and host.get("cores")
+        if (used := telemetry.get("processes", {}).get(name, {}).get("cpu_mean")) is not None
+    ]
+    return max(shares, default=None)
 
 
 def variation(phase: Mapping[str, Any]) -> float | None:

@@ -97,14 +97,12 @@ def _hosts(experiment: Experiment) -> Iterator[tuple[str, str]]:
         yield from _given_hosts(here, group)
     topology = experiment.topology
     embedded = topology.kind == "sharded" and topology.mongodb.source == "embedded"
-    several = experiment.infrastructure.client_hosts.count
     yield from _named(
         {
             "infrastructure.mongos_hosts": (
                 embedded and experiment.infrastructure.mongos_hosts is not None,
                 "the embedded mongos listens on loopback only, so it runs on the client host",
             ),
-            "infrastructure.client_hosts.count": (several != 1, f"one host runs the client, not {several}"),
             "budget.max_cost_usd": (experiment.budget.max_cost_usd is not None, "hosts of your own cost nothing here"),
         }
     )
@@ -114,8 +112,28 @@ def _hosts(experiment: Experiment) -> Iterator[tuple[str, str]]:
                 f"workload.{number}.{step.kind}.cache",
                 f"{_NOT_YET}: the client host cannot empty the caches of other hosts",
             )
+    yield from _several_clients(experiment)
     yield from _sources_on_hosts(experiment)
     yield from _not_measured(experiment)
+
+
+def _several_clients(experiment: Experiment) -> Iterator[tuple[str, str]]:
+    """Phases whose engine works from one client host only, and what keeps the other hosts from the servers."""
+    count = experiment.infrastructure.client_hosts.count
+    if count == 1:
+        return
+    for number, step in enumerate(experiment.workload):
+        if not step.phase.spreads:
+            yield (
+                f"workload.{number}.{step.kind}.engine",
+                f"{step.phase.engine} works from one client host, not from {count} (infrastructure.client_hosts.count)",
+            )
+    if experiment.topology.kind == "sharded" and experiment.topology.mongodb.source == "embedded":
+        yield (
+            "infrastructure.client_hosts.count",
+            f"the embedded mongos listens on loopback of one client host, so {count} need a real one "
+            "(topology.mongodb.source: packages, tarball or path)",
+        )
 
 
 def _sources_on_hosts(experiment: Experiment) -> Iterator[tuple[str, str]]:
@@ -178,8 +196,7 @@ def not_on_hosts_yet(experiment: Experiment) -> Iterator[tuple[str, str]]:
     """What no role does yet on hosts reached by SSH, and so on none that is made on EC2: it may be planned, not run."""
     yield from _sources_on_hosts(experiment)
     yield from _not_measured(experiment)
-    several = experiment.infrastructure.client_hosts.count
-    yield from _named({"infrastructure.client_hosts.count": (several != 1, f"one host runs the client, not {several}")})
+    yield from _several_clients(experiment)
 
 
 def _local_volumes(here: str, group: HostGroup) -> Iterator[tuple[str, str]]:

@@ -197,6 +197,7 @@ def _point(name: str, definition: PointDefinition, there: Places, first_port: in
         topology=topology.kind,
         shards=topology.shards.count if topology.kind == "sharded" else 0,
         hosts=there.hosts,
+        client_hosts=tuple(host.name for host in there.client),
         processes=deployment.processes,
         replica_sets=deployment.replica_sets,
         collections=deployment.collections,
@@ -250,9 +251,11 @@ def _phases(experiment: Experiment, collections: Sequence[Collection], inputs: I
 
 
 def _surroundings(experiment: Experiment, collections: Sequence[Collection], inputs: Inputs) -> Surroundings:
+    clients = places(experiment.infrastructure, inputs.all_hosts).client
     return Surroundings(
         topology=experiment.topology,
-        cores=places(experiment.infrastructure, inputs.all_hosts).client[0].cores,
+        cores=clients[0].cores,
+        client_hosts=len(clients),
         key_ranges={c.namespace: len(c.chunks) for c in collections},
         pipelines=inputs.pipelines,
         folder=inputs.folder,

@@ -196,6 +196,7 @@ class Point:
     load_seconds: float
     measure_seconds: float  # of one repetition
     zones: tuple[Zone, ...] = ()
+    client_hosts: tuple[str, ...] = ()  # names of the hosts whose clients do the phases; the first forms the topology
     security: dict[str, bool] = field(default_factory=dict)  # authorization, tls
     process_manager: str = "auto"  # auto: the place decides
     numa: dict[str, dict[str, Any]] = field(default_factory=dict)  # host → policy, nodes, reserved_cores, if any

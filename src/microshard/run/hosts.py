@@ -235,6 +235,7 @@ class Hosts(Backend):
             "software": f"{self.base}/software",
             "client_folder": self.client_folder(),
             "client_wheels": str(install.wheels_folder()),
+            "clock_offsets": {name: facts["clock_offset"] for name, facts in self.facts.items()},
             "client_pythons": {name: facts["client_python"]["path"] for name, facts in self.facts.items()},
             "make_base": [name for name, facts in self.facts.items() if not facts["writable"]],
         }
@@ -251,9 +252,7 @@ class Hosts(Backend):
 
     def clock_shifts(self, point: Point) -> Mapping[str, float]:
         """Against the first client host, whose clock the phases are timed by."""
-        names = [host.name for host in point.hosts]
-        client = next(name for name in self.group("client_hosts") if name in names)
-        return shifts({name: self.facts[name] for name in names}, client)
+        return shifts({host.name: self.facts[host.name] for host in point.hosts}, point.client_hosts[0])
 
     def recorded(self, folder: RunFolder) -> Mapping[str, Any]:
         """Inventory, folder and facts."""

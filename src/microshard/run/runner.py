@@ -28,6 +28,7 @@ from microshard.run.backend import Backend, Local
 from microshard.run.binaries import Binaries
 from microshard.run.budget import Meter
 from microshard.run.folder import DiskError, RunFolder, write_json
+from microshard.run.parts import PartsError, put_together
 from microshard.run.prepare import write_variables
 from microshard.stopping import Stopped, signals
 from microshard.telemetry import summary
@@ -230,7 +231,10 @@ class Runner:
         park = not step.undeploy and self._next_point(step) != point.id
         variables = self._variables(point, step, park=park)
         with self._stage(step, "measure"):
-            self.playbooks.run("measure", variables, limit=self._hosts(point))
+            try:
+                self.playbooks.run("measure", variables, limit=self._hosts(point))
+            finally:
+                self._put_together(point, step)
         result = self._result(point, step)
         self.outcome.done += 1
         how = {"valid": True} if result["valid"] else {"valid": False, "reasons": result["problems"]}
@@ -317,6 +321,14 @@ class Runner:
         if kept.is_dir():
             write_json(kept / logs.SUMMARY, logs.summarise_folder(kept))
         self.folder.ledger.append(kind="deployment", state="removed", point=point.id)
+
+    def _put_together(self, point: Point, step: Step) -> None:
+        """Of several client hosts each has left its part, also of a step that failed."""
+        path = self.folder / "results" / point.id / step.name
+        if len(point.client_hosts) > 1:
+            with contextlib.suppress(PartsError):
+                parts = put_together(path, point, step, self.backend.clock_shifts(point))
+                write_json(path.with_name(f"{step.name}.json"), parts)
 
     def _result(self, point: Point, step: Step) -> dict[str, Any]:
         path = self.folder / "results" / point.id / f"{step.name}.json"

@@ -292,6 +292,18 @@ def _over_hosts(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return merged
 
 
+def _by_host(
+    hosts: Mapping[str, Sequence[Record]], started: float, ended: float, *, whole: bool = False
+) -> dict[str, dict[str, Any]]:
+    """The figures of every host. Where several have a client each is called client/HOST, as names must be unique."""
+    found = {name: host_summary(records, started, ended, whole=whole) for name, records in hosts.items()}
+    with_client = [name for name, host in found.items() if "client" in host.get("processes", {})]
+    for name in with_client if len(with_client) > 1 else ():
+        processes = found[name]["processes"]
+        processes[f"client/{name}"] = processes.pop("client")
+    return found
+
+
 def summarise(
     hosts: Mapping[str, Sequence[Record]],
     servers: Sequence[Record],
@@ -305,7 +317,7 @@ def summarise(
     `hosts` has per host how many records cover the window; with 0 the window was missed. `whole` takes only the
     records of hosts that lie in the window altogether: levels that nothing before or after it dilutes.
     """
-    per_host = {name: host_summary(records, started, ended, whole=whole) for name, records in hosts.items()}
+    per_host = _by_host(hosts, started, ended, whole=whole)
     per_server = server_summary(servers, started, ended)
     return {
         **_over_hosts(per_host),
@@ -358,7 +370,7 @@ def read_folder(folder: Path, shifts: Mapping[str, float] | None = None) -> Tele
 
 def _rung(hosts: Mapping[str, Sequence[Record]], started: float, ended: float) -> dict[str, Any]:
     """CPU of all hosts (shares) and of every process on them (cores) during a rung."""
-    over = _over_hosts({name: host_summary(records, started, ended) for name, records in hosts.items()})
+    over = _over_hosts(_by_host(hosts, started, ended))
     return {
         "cpu": over["cpu"],
         "processes": {name: process["cpu_mean"] for name, process in over["processes"].items()},

@@ -7,13 +7,16 @@ import os
 import socket
 import subprocess
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from ansible.module_utils.microshard import daemon, logs, proc
 from ansible.module_utils.microshard.refused import Refused
 from ansible.module_utils.microshard.run_folder import require_below, require_run_folder, write_atomically
 
 _LOOK_EVERY = 2.0  # s between two looks at the hosts of the point
+_LOOK_SOON = 0.05  # s between two looks at an engine whose clients connect
 _VANISHED = 15.0  # s without any answer; ssh gives up on a connection after the same time (ansible.cfg)
 
 ARGUMENTS = {
@@ -24,15 +27,22 @@ ARGUMENTS = {
     "out": {"type": "path", "required": True},
     "progress": {"type": "path"},
     "pid_path": {"type": "path"},
+    "state": {"choices": ["executed", "ready", "finished"], "default": "executed"},
+    "start_at": {"type": "float"},
 }
 
 
 def act(wanted: dict[str, Any], *, check: bool) -> dict[str, Any]:
-    """The phases were executed and their result is on disk."""
+    """The phases were executed and their result is on disk; or, with `state`, the first or the second half of it."""
     if check:
         return {"changed": True, "msg": f"would run {', '.join(phase['name'] for phase in wanted['job']['phases'])}"}
-    _prepare(wanted)
-    code, words = _run(wanted)
+    if wanted["state"] == "ready":
+        return _make_ready(wanted)
+    if wanted["state"] == "finished":
+        code, words = _finish(wanted)
+    else:
+        _prepare(wanted)
+        code, words = _run(wanted)
     phases = _phases(wanted["out"])
     if code != 0:
         raise Refused(_failure(code, words, phases), rc=code, phases=phases)
@@ -67,40 +77,112 @@ def _run(wanted: dict[str, Any]) -> tuple[int, str]:
     try:
         if wanted["pid_path"]:
             write_atomically(wanted["pid_path"], f"{engine.pid}\n")
-        words = _await(engine, wanted["job"]["point"]["processes"])
+        words = _await_own(engine, wanted["job"]["point"])
     finally:
-        if wanted["pid_path"] and os.path.exists(wanted["pid_path"]):
-            os.unlink(wanted["pid_path"])
+        _forget(wanted)
     return engine.returncode, words
 
 
-def _await(engine: subprocess.Popen[str], processes: list[dict[str, Any]]) -> str:
-    """What the engine said; Refused by host when one vanishes meanwhile.
+def _await_own(engine: subprocess.Popen[str], point: dict[str, Any]) -> str:
+    """What an engine said that is a child of this process; Refused by host when one vanishes meanwhile."""
+
+    def is_over() -> bool:
+        try:
+            said.append(engine.communicate(timeout=_LOOK_EVERY)[0])
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    said: list[str] = []
+    try:
+        _watch(is_over, point)
+    except Refused:
+        engine.terminate()
+        try:
+            engine.communicate(timeout=5)
+        except subprocess.TimeoutExpired:
+            engine.kill()
+            engine.communicate()
+        raise
+    return said[0]
+
+
+# Several client hosts: on each the engine is started and connects its clients, then all are told when to begin.
+
+
+def _signal(wanted: dict[str, Any], name: str) -> str:
+    """A file through which the engine and this module speak; it lies where the engine keeps its logs."""
+    (phase,) = wanted["job"]["phases"]
+    return os.path.join(os.path.splitext(wanted["out"])[0], phase["name"], name)
+
+
+def _words(wanted: dict[str, Any]) -> str:
+    return f"{wanted['pid_path']}.out"
+
+
+def _make_ready(wanted: dict[str, Any]) -> dict[str, Any]:
+    """The engine runs and its clients are connected. It outlives the module, as a server does."""
+    _prepare(wanted)
+    for path in (_signal(wanted, "ready"), _signal(wanted, "start"), _words(wanted)):
+        if os.path.exists(path):
+            os.unlink(path)
+    folder = os.path.dirname(wanted["pid_path"])
+    engine = daemon.spawn(_command(wanted), folder=folder, output=_words(wanted), pid_path=wanted["pid_path"])
+    while not os.path.exists(_signal(wanted, "ready")):
+        code = engine.poll()
+        if code is not None:
+            _forget(wanted)
+            phases = _phases(wanted["out"])
+            raise Refused(_failure(code, "\n".join(logs.last_words(_words(wanted))), phases), rc=code, phases=phases)
+        time.sleep(_LOOK_SOON)
+    return {"changed": True, "msg": "its clients are connected"}
+
+
+def _finish(wanted: dict[str, Any]) -> tuple[int, str]:
+    """The engine is told when its clients begin, and has ended; whether well is in its result."""
+    engine = proc.recorded(wanted["pid_path"], wanted["job_path"])
+    if engine is not None:
+        write_atomically(_signal(wanted, "start"), f"{round(wanted['start_at'] * 1000)}\n")
+        seen = engine
+        try:
+            _watch(lambda: proc.wait_gone(seen, time.monotonic() + _LOOK_EVERY), wanted["job"]["point"])
+        except Refused:
+            daemon.end(engine, grace=5)
+            raise
+        finally:
+            _forget(wanted)
+    phases = _phases(wanted["out"])
+    failed = not phases or any(phase["error"] for phase in phases)
+    return int(failed), "\n".join(logs.last_words(_words(wanted)))
+
+
+def _forget(wanted: dict[str, Any]) -> None:
+    if wanted["pid_path"] and os.path.exists(wanted["pid_path"]):
+        os.unlink(wanted["pid_path"])
+
+
+def _watch(is_over: Callable[[], bool], point: dict[str, Any]) -> None:
+    """Until `is_over`, which waits a while itself, look at the hosts of the point; Refused by host when one vanishes.
 
     A host that is cut off answers nothing, not even that a connection is gone: a query would wait for ever.
     A process that died is another matter: its host refuses the connection.
     """
     doors: dict[str, tuple[str, int]] = {}
-    for process in processes:
+    for process in point["processes"]:
         if not str(process["address"]).startswith(("127.", "::1")):
             doors.setdefault(str(process.get("host", "")), (process["address"], process["port"]))
     answered = dict.fromkeys(doors, time.monotonic())
-    while True:
-        try:
-            return engine.communicate(timeout=_LOOK_EVERY)[0]
-        except subprocess.TimeoutExpired:
-            with ThreadPoolExecutor(len(doors) or 1) as pool:
-                there = dict(zip(doors, pool.map(_is_there, doors.values())))
+    # Other client hosts may have no process to connect to; one that has answered once can be missed afterwards.
+    port = point["processes"][0]["port"]
+    for host in point.get("hosts", []) if len(point.get("client_hosts", [])) > 1 else []:
+        doors.setdefault(host["name"], (host["address"], port))
+    while not is_over():
+        with ThreadPoolExecutor(len(doors) or 1) as pool:
+            there = dict(zip(doors, pool.map(_is_there, doors.values())))
         now = time.monotonic()
         answered.update({host: now for host, is_there in there.items() if is_there})
         for host, last in answered.items():
             if now - last > _VANISHED:
-                engine.terminate()
-                try:
-                    engine.communicate(timeout=5)
-                except subprocess.TimeoutExpired:
-                    engine.kill()
-                    engine.communicate()
                 raise Refused(f"{host} ({doors[host][0]}) has vanished: it answers nothing for {now - last:.0f} s")
 
 

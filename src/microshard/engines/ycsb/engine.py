@@ -29,6 +29,7 @@ from microshard.engines.ycsb.properties import Client, divide, properties
 POLL_SECONDS = 0.25
 LOGGED_SECONDS = 1.3  # after the end of an interval it stands in the log
 READY_POLL_SECONDS = 0.02
+PATIENCE_SECONDS = 60.0  # for hosts that are slower than this one
 START_SECONDS = 0.3  # from "all are ready" to the common start: every thread has read it by then
 LATE_SECONDS = 0.5  # a client that begins later than that is not measured
 
@@ -82,6 +83,8 @@ class YcsbEngine(Engine):
 
     def prepare(self) -> None:
         """Find Java and the jar; see that the collection holds what the phase needs."""
+        if self.context.job.after:
+            return
         tools = java.find(self.context.job.tools)
         self.folder.mkdir(parents=True, exist_ok=True)
         self._clients = Clients(tools, self.keys["java_options"], self.folder)
@@ -104,26 +107,35 @@ class YcsbEngine(Engine):
 
     def run(self) -> None:
         """Start all clients, let them begin together, measure, stop them together, merge."""
+        if self.context.job.after:
+            if self.load:
+                self._verify()
+            return
         mine = self._mine()
         seconds = self._planned_seconds()
         given = self.context.job.start_at
-        if given is not None and given <= time.time():
-            raise PhaseError("TooLate", f"the clients were to begin {time.time() - given:.1f} s ago")
-        start_file = self.folder / "start"
-        start_file.unlink(missing_ok=True)
+        known = given if isinstance(given, float | int) else None
+        if known is not None and known <= time.time():
+            raise PhaseError("TooLate", f"the clients were to begin {time.time() - known:.1f} s ago")
+        start_file, ready_file = self.folder / "start", self.folder / "ready"
+        for old in (start_file, ready_file):
+            old.unlink(missing_ok=True)
         for client in mine:
             made = properties(
                 self.keys,
                 client,
                 load=self.load,
                 now=time.time(),
-                start=f"@{start_file}" if given is None else str(round(given * 1000)),
+                start=f"@{start_file}" if known is None else str(round(known * 1000)),
                 seconds=seconds + self.keys["start_seconds"],
                 prefix=str(self.clients.prefix(client)),
             )
             started = self.clients.start(client, made, load=self.load)
             self.observer.watch_client(started.name, started.process.pid)
-        start_at = self._all_ready(start_file) if given is None else given
+        if known is None:
+            self._await_ready()
+            known = self._told(start_file, ready_file) if given == "told" else self._tell(start_file)
+        start_at = known
         self.outcome.started = start_at
         try:
             if self.ladder is not None:
@@ -148,11 +160,8 @@ class YcsbEngine(Engine):
             raise PhaseError("NoClients", f"{self.keys['clients']} clients leave none for host {job.part.index + 1}")
         return mine
 
-    def _all_ready(self, start_file: Path) -> float:
-        """Wait until every client is connected, then tell all of them the same start; returns it.
-
-        Raises PhaseError when one dies, or is not ready after `start_seconds`.
-        """
+    def _await_ready(self) -> None:
+        """Wait until every client is connected. Raises PhaseError when one dies or needs more than `start_seconds`."""
         deadline = time.monotonic() + self.keys["start_seconds"]
         while waiting := [client.name for client in self.clients.running if not client.is_ready()]:
             self.clients.check()
@@ -162,6 +171,21 @@ class YcsbEngine(Engine):
                     f"{', '.join(waiting)} not connected after {self.keys['start_seconds']} s (start_seconds)",
                 )
             time.sleep(READY_POLL_SECONDS)
+
+    def _told(self, start_file: Path, ready_file: Path) -> float:
+        """Say that this host's clients are connected, and wait for the start that all hosts are given."""
+        ready_file.touch()
+        # The others began to start at about the same time, and may take as long as their clients.
+        deadline = time.monotonic() + 2 * self.keys["start_seconds"] + PATIENCE_SECONDS
+        while not start_file.exists():
+            self.clients.check()
+            if time.monotonic() > deadline:
+                raise PhaseError("NotTold", "the clients were connected, but nobody said when they are to begin")
+            time.sleep(READY_POLL_SECONDS)
+        return int(start_file.read_text(encoding="ascii")) / 1000
+
+    def _tell(self, start_file: Path) -> float:
+        """Tell all clients the same start; returns it."""
         start_at = time.time() + START_SECONDS
         draft = start_file.with_name("start.part")
         draft.write_text(str(round(start_at * 1000)), encoding="ascii")
@@ -351,7 +375,7 @@ class YcsbEngine(Engine):
         """Count what a load left behind and measure its size. Raises PhaseError if records are missing."""
         database, _, collection = self.keys["namespace"].partition(".")
         processes = self.context.job.point.processes
-        if self.context.job.part.of > 1:
+        if self.context.job.part.of > 1 and not self.context.job.after:
             return  # the others may still be loading
         with self.context.connect() as client:
             found = client[database][collection].count_documents({})

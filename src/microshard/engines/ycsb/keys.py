@@ -50,6 +50,7 @@ OURS = {
     "insertstart": "clients (each is given its range)",
     "insertcount": "clients (each is given its range)",
     "mongodb.url": "topology (the plan knows where the point listens)",
+    "mongodb.tlsCAFile": "topology.security (the run has its own authority)",
     "mongodb.maxconnections": "threads (a connection each)",
 }
 # What it needs for itself; nobody else may say it.
@@ -107,6 +108,7 @@ class YcsbPhase(PhaseKeys):
     """Run YCSB: as load phase it fills the collection, as measurement it runs a mix of operations for a time."""
 
     changes_data: ClassVar[bool] = True
+    spreads: ClassVar[bool] = True
 
     engine: Literal["ycsb"]
     """ycsb: YCSB core 0.17.0 with the binding of clients/ycsb-mongodb."""
@@ -229,12 +231,13 @@ class YcsbPhase(PhaseKeys):
         return given
 
     def problems(self, around: Surroundings) -> Iterator[tuple[str, str]]:
-        """More clients by mongos than threads."""
-        if self.clients == "per_mongos":
-            count = mongos_count(around.topology)
-            most = self.ladder.last if self.threads == "ladder" else self.threads
-            if count > most:
-                yield "threads", f"{most} threads over {count} clients (one a mongos) leave some without any"
+        """More clients by mongos than threads, or fewer clients than client hosts."""
+        count = (mongos_count(around.topology) or 1) if self.clients == "per_mongos" else self.clients
+        most = self.ladder.last if self.threads == "ladder" else self.threads
+        if self.clients == "per_mongos" and count > most:
+            yield "threads", f"{most} threads over {count} clients (one a mongos) leave some without any"
+        if count < around.client_hosts:
+            yield "clients", f"{count} on {around.client_hosts} client hosts (infrastructure) leave some without any"
 
     def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[Rule]:
         """Keys that belong to the other kind of phase, and routers that are not there."""

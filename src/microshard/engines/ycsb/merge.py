@@ -28,10 +28,13 @@ class MergeError(Exception):
     """The parts are not parts of one measurement."""
 
 
-def merge_results(parts: Sequence[Result]) -> Result:
+def merge_results(
+    parts: Sequence[Result], names: Sequence[str] = (), after: Mapping[str, Result] | None = None
+) -> Result:
     """One result of those of all client hosts. Raises MergeError when they do not belong together.
 
-    A part that failed makes the whole fail; its error names the host's number, counted from 1.
+    A part that failed makes the whole fail; its error names the host: by `names`, else by its number from 1. `after`:
+    phase → what was found when all hosts had done their parts: its storage, or an error.
     """
     if not parts:
         raise MergeError("there is no result to merge")
@@ -43,24 +46,32 @@ def merge_results(parts: Sequence[Result]) -> Result:
     longest = max(shapes, key=len)
     if any(shape != longest[: len(shape)] for shape in shapes):
         raise MergeError(f"the results are of different phases: {shapes}")
+    called = dict(zip(names or [f"client host {number}" for number in range(1, len(parts) + 1)], parts, strict=True))
     phases = []
     for number, name in enumerate(longest):
-        there = [part["phases"][number] for part in parts if len(part["phases"]) > number]
+        there = {who: part["phases"][number] for who, part in called.items() if len(part["phases"]) > number}
         phases.append(merge_phases(there))
-        if len(there) < len(parts) and "error" not in phases[-1]:
-            phases[-1]["error"] = {"type": "PartMissing", "message": f"{name} was not run on every client host"}
+        missing = [who for who in called if who not in there]
+        if missing and "error" not in phases[-1]:
+            message = f"there is no result of {name} from {', '.join(missing)}"
+            phases[-1]["error"] = {"type": "PartMissing", "message": message}
+        found = (after or {}).get(name, {})
+        phases[-1]["storage"] = found.get("storage")
+        if found.get("error") and "error" not in phases[-1]:
+            phases[-1]["error"] = found["error"]
     problems = [f"{p['name']}: {p['error']['type']}: {p['error']['message']}" for p in phases if p.get("error")]
     return {**first, "valid": not problems, "problems": problems, "phases": phases}
 
 
-def merge_phases(parts: Sequence[Result]) -> Result:
-    """One phase of those of all client hosts (see merge_results)."""
+def merge_phases(named: Mapping[str, Result]) -> Result:
+    """One phase of those of all client hosts, by their names (see merge_results)."""
+    parts = list(named.values())
     merged: Result = {**parts[0]}
-    errors = [(number, part["error"]) for number, part in enumerate(parts, 1) if part.get("error")]
+    errors = [(who, part["error"]) for who, part in named.items() if part.get("error")]
     if errors:
-        number, error = errors[0]
+        who, error = errors[0]
         more = f" (and {len(errors) - 1} more hosts failed)" if len(errors) > 1 else ""
-        merged["error"] = {**error, "message": f"client host {number}: {error['message']}{more}"}
+        merged["error"] = {**error, "message": f"{who}: {error['message']}{more}"}
     measured = [part for part in parts if part.get("metric")]
     merged["client_cpu_seconds"] = math.fsum(part["client_cpu_seconds"] for part in parts)
     merged["seconds"] = max(part["seconds"] for part in parts)
@@ -70,7 +81,7 @@ def merge_phases(parts: Sequence[Result]) -> Result:
     merged["started"] = min(part["started"] for part in parts)
     merged["ended"] = max(part["ended"] for part in parts)
     if all(part.get("rungs") for part in parts):
-        return _judged(merged, parts)
+        return _judged(merged, named)
     value = math.fsum(part["metric"]["value"] for part in parts)
     if merged["kind"] == "load":
         # Hosts that end earlier than others wait: the load is over with the last of them.
@@ -78,12 +89,29 @@ def merge_phases(parts: Sequence[Result]) -> Result:
     _set(merged, value, [_decoded(part.get("latency") or {}) for part in parts])
     merged["windows"] = merge_windows([part["windows"] for part in parts if part.get("windows")])
     merged["details"] = _details([part.get("details") or {} for part in parts])
-    merged["notes"] = _notes(merged, [part["notes"] for part in parts])
+    merged["notes"] = _notes(merged, named)
     return merged
 
 
-def _judged(merged: Result, parts: Sequence[Result]) -> Result:
+def moved(part: Result, seconds: float) -> Result:
+    """A host's result with its times on another clock, which is so many seconds ahead of the host's."""
+    phases = []
+    for phase in part["phases"]:
+        new = {**phase, "started": phase["started"] + seconds, "ended": phase["ended"] + seconds}
+        if phase.get("windows"):
+            new["windows"] = {**phase["windows"], "start": phase["windows"]["start"] + seconds}
+        if phase.get("rungs"):
+            new["rungs"] = [
+                {**rung, "started": rung["started"] + seconds, "ended": rung["ended"] + seconds}
+                for rung in phase["rungs"]
+            ]
+        phases.append(new)
+    return {**part, "phases": phases}
+
+
+def _judged(merged: Result, named: Mapping[str, Result]) -> Result:
     """A ladder: every rung is the sum of the hosts' ones, and the knee is that of the sums."""
+    parts = list(named.values())
     steps = min(len(part["rungs"]) for part in parts)
     rungs, histograms = [], []
     for number in range(steps):
@@ -120,7 +148,7 @@ def _judged(merged: Result, parts: Sequence[Result]) -> Result:
     packed = [{name: h.encode().decode("ascii") for name, h in every.items()} for every in histograms]
     merged["details"] = details | {"threads": knee["threads"], "rungs": packed[:end], "rule": merged["details"]["rule"]}
     merged["figures"] = [{**merged["figures"][0], "value": knee["threads"]}]
-    merged["notes"] = _notes(merged, [part["notes"] for part in parts])
+    merged["notes"] = _notes(merged, named)
     merged["notes"]["ladder"] = f"best of {end} rungs: {knee['threads']} threads; end: {verdict.why}"
     return merged
 
@@ -198,12 +226,12 @@ def _details(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return merged
 
 
-def _notes(merged: Result, parts: Sequence[Mapping[str, str]]) -> dict[str, str]:
+def _notes(merged: Result, named: Mapping[str, Result]) -> dict[str, str]:
     details = merged["details"]
-    found = {k: v for k, v in parts[0].items() if k not in {"load", "cpu", "limited"}}
-    found["load"] = f"{details['threads']} threads, {details['clients']} client(s) on {len(parts)} hosts"
-    for number, part in enumerate(parts, 1):
-        found |= {f"{key} of host {number}": part[key] for key in ("cpu", "limited") if key in part}
+    found = {k: v for k, v in merged["notes"].items() if k not in {"load", "cpu", "limited"}}
+    found["load"] = f"{details['threads']} threads, {details['clients']} client(s) on {len(named)} hosts"
+    for who, part in named.items():
+        found |= {f"{key} of {who}": part["notes"][key] for key in ("cpu", "limited") if key in part["notes"]}
     return found
 
 

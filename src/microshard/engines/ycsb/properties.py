@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 from microshard.engines.streams import cut
 
@@ -35,6 +36,7 @@ class Client:
     count: int
     operations: int | None
     target: int | None
+    ca_file: str | None = None  # PEM file of the authority that signed the servers' certificates
 
 
 def share(total: int, parts: int, index: int) -> int:
@@ -43,16 +45,28 @@ def share(total: int, parts: int, index: int) -> int:
 
 
 def client_url(connection_string: str, endpoints: Sequence[str]) -> str:
-    """The connection string with these endpoints instead of its own, and with what it does not say of URL_OPTIONS."""
+    """The connection string with these endpoints instead of its own, and with what it does not say of URL_OPTIONS.
+
+    Without tlsCAFile, which Java's driver does not know: it is a property of the binding.
+    """
     match = re.fullmatch(r"(mongodb://(?:[^@/]*@)?)([^/?]+)(/[^?]*)?(?:\?(.*))?", connection_string)
     if match is None:
         raise ValueError("not a connection string of the form mongodb://HOST:PORT/")
     scheme, hosts, path, query = match.groups()
-    given = dict(part.partition("=")[::2] for part in (query or "").split("&") if part)
+    given = {name: value for name, value in _options(query) if name.lower() != "tlscafile"}
     said = {name.lower() for name in given}
     options = given | {name: value for name, value in URL_OPTIONS.items() if name.lower() not in said}
     text = "&".join(f"{name}={value}" for name, value in options.items())
     return f"{scheme}{','.join(endpoints) or hosts}{path or '/'}?{text}"
+
+
+def _options(query: str | None) -> list[tuple[str, str]]:
+    return [(name, value) for name, _, value in (part.partition("=") for part in (query or "").split("&") if part)]
+
+
+def _ca_file(connection_string: str) -> str | None:
+    options = _options(connection_string.partition("?")[2])
+    return next((unquote(value) for name, value in options if name.lower() == "tlscafile"), None)
 
 
 def divide(
@@ -78,6 +92,7 @@ def divide(
                 count=ranges[client][1],
                 operations=None if keys["operations"] is None else share(keys["operations"], total, client),
                 target=None if keys["target_rate"] is None else share(keys["target_rate"], total, client),
+                ca_file=_ca_file(connection_string),
             )
         )
     return found
@@ -118,6 +133,8 @@ def properties(
         }
     else:
         found |= _run(keys, client, now, seconds)
+    if client.ca_file is not None:
+        found["mongodb.tlsCAFile"] = client.ca_file
     if client.target is not None:
         found["target"] = client.target
     return {name: _text(value) for name, value in (found | keys["properties"]).items()}

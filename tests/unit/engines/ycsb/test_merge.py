@@ -59,7 +59,7 @@ def test_windows_that_begin_elsewhere_are_shared_out_by_time() -> None:
 def test_one_host_that_is_limited_marks_the_whole() -> None:
     merged = merge_results([part([1]), part([1], cpu=CPU | {"client": 3.9})])["phases"][0]
     assert merged["details"]["limited"] == "client"
-    assert "limited of host 2" in merged["notes"]
+    assert "limited of client host 2" in merged["notes"]
 
 
 def test_one_host_that_failed_makes_the_whole_fail_by_its_number() -> None:

@@ -58,6 +58,15 @@ def test_options_of_the_connection_string_are_kept_and_retries_are_off() -> None
         client_url("nonsense", [])
 
 
+def test_the_authority_of_the_servers_is_a_property_and_no_option_of_the_url() -> None:
+    string = "mongodb://u:p@h:1/?tls=true&tlsCAFile=%2Fa%20b%2Fca.pem"
+    (client,) = divide(keys(), [], string, [], index=0, of=1)
+    assert "tls=true" in client.url
+    assert "tlsCAFile" not in client.url
+    assert made(keys(), client)["mongodb.tlsCAFile"] == "/a b/ca.pem"
+    assert "mongodb.tlsCAFile" not in made(keys(), clients(keys())[0])
+
+
 def test_rungs_and_the_target_are_dealt_out_over_the_clients() -> None:
     given = keys(clients=3, threads="ladder")
     assert [c.rungs for c in clients(given, (1, 2, 4, 8))] == [(1, 1, 2, 3), (0, 1, 1, 3), (0, 0, 1, 2)]

@@ -19,6 +19,7 @@ final class PropertyNames {
   static final String READ_CONCERN = "mongodb.readConcern";
   static final String MAX_CONNECTIONS = "mongodb.maxconnections";
   static final String COMPRESSORS = "mongodb.compressors";
+  static final String TLS_CA_FILE = "mongodb.tlsCAFile";
   static final String VALUE_TYPE = "mongodb.valuetype";
   static final String REPORT = "mongodb.report";
   static final String START_AT = "mongodb.startat";
@@ -26,7 +27,7 @@ final class PropertyNames {
   static final String RUNG_SECONDS = "mongodb.rungseconds";
 
   private static final List<String> KNOWN = List.of(URL, DATABASE, BATCH_SIZE, UPSERT, WRITE_CONCERN, READ_PREFERENCE,
-      READ_CONCERN, MAX_CONNECTIONS, COMPRESSORS, VALUE_TYPE, REPORT, START_AT, RUNGS, RUNG_SECONDS);
+      READ_CONCERN, MAX_CONNECTIONS, COMPRESSORS, TLS_CA_FILE, VALUE_TYPE, REPORT, START_AT, RUNGS, RUNG_SECONDS);
 
   private static final Map<String, String> RETIRED = Map.of(
       "mongodb.threadsAllowedToBlockForConnectionMultiplier",

@@ -27,13 +27,14 @@ import org.bson.codecs.configuration.CodecRegistries;
  * @param readConcern used by reads and scans; {@link ReadConcern#DEFAULT} sends none
  * @param poolSize connections per server, at most
  * @param compressors offered to the server, in this order; empty for none
+ * @param tlsCaFile PEM file of the certificate authorities that are trusted; empty for those of the JVM
  * @param strings whether values are stored as strings instead of binary
  * @param reportPath file for the report; empty for none
  * @param start when each thread begins
  */
 record Settings(ConnectionString url, String database, int batchSize, boolean upsert, WriteConcern writeConcern,
     ReadPreference readPreference, ReadConcern readConcern, int poolSize, List<MongoCompressor> compressors,
-    boolean strings, String reportPath, StartPlan start) {
+    String tlsCaFile, boolean strings, String reportPath, StartPlan start) {
 
   private static final String DEFAULT_URL = "mongodb://localhost:27017/ycsb";
   private static final String DEFAULT_DATABASE = "ycsb";
@@ -108,6 +109,7 @@ record Settings(ConnectionString url, String database, int batchSize, boolean up
             "maxPoolSize", url.getMaxConnectionPoolSize(),
             positive("threadcount", properties.getProperty("threadcount", "1"))),
         agreed(properties, PropertyNames.COMPRESSORS, Settings::compressors, "compressors", urlCompressors, List.of()),
+        tlsCaFile(properties, url),
         oneOf(PropertyNames.VALUE_TYPE, properties.getProperty(PropertyNames.VALUE_TYPE, "binary"), VALUE_TYPES),
         properties.getProperty(PropertyNames.REPORT, ""),
         StartPlan.parse(properties));
@@ -128,6 +130,9 @@ record Settings(ConnectionString url, String database, int batchSize, boolean up
       // Servers log it with every connection: the load can be told from the tools that look on.
       builder.applicationName("ycsb-mongodb");
     }
+    if (!tlsCaFile.isEmpty()) {
+      builder.applyToSslSettings(ssl -> ssl.context(Trust.in(tlsCaFile)));
+    }
     return builder.build();
   }
 
@@ -143,6 +148,14 @@ record Settings(ConnectionString url, String database, int batchSize, boolean up
   /** Messages end in logs and reports, where a password has no business. */
   static String withoutPassword(String text) {
     return String.valueOf(text).replaceAll("://[^@/]*@", "://***@");
+  }
+
+  private static String tlsCaFile(Properties properties, ConnectionString url) {
+    String path = properties.getProperty(PropertyNames.TLS_CA_FILE, "");
+    if (!path.isEmpty() && !Boolean.TRUE.equals(url.getSslEnabled())) {
+      throw new StartupException(PropertyNames.TLS_CA_FILE + "=" + path + " needs tls=true in " + PropertyNames.URL);
+    }
+    return path;
   }
 
   private static int batchSize(Properties properties) {

@@ -9,9 +9,13 @@ import com.mongodb.MongoCompressor;
 import com.mongodb.ReadConcern;
 import com.mongodb.ReadPreference;
 import com.mongodb.WriteConcern;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.List;
 import java.util.Properties;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
@@ -70,6 +74,17 @@ class SettingsTest {
   @ValueSource(strings = {"local", "available", "majority", "linearizable"})
   void readConcernsAreUnderstood(String name) {
     assertEquals(name, parse("mongodb.readConcern=" + name).readConcern().getLevel().getValue());
+  }
+
+  @Test
+  void authoritiesAreReadFromAPemFileAndNeedTls(@TempDir Path folder) throws IOException {
+    Path empty = Files.writeString(folder.resolve("ca.pem"), "");
+    String named = "mongodb.tlsCAFile=" + empty;
+    assertTrue(refusal(named).contains("needs tls=true"));
+    Settings settings = parse(named, "mongodb.url=mongodb://h/?tls=true");
+    assertTrue(assertThrows(StartupException.class, settings::driver).getMessage().contains("no certificate in it"));
+    Files.delete(empty);
+    assertTrue(assertThrows(StartupException.class, settings::driver).getMessage().contains("NoSuchFile"));
   }
 
   @Test

@@ -1,0 +1,118 @@
+"""YCSB from two client hosts at the same time, and from one of them after the other is gone."""
+
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from microshard.engines.ycsb.java import BUILT
+from microshard.run.folder import find_runs
+from tests.hosts.bed import Bed
+from tests.hosts.test_run import Controller, gone
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(shutil.which("jlink") is None, reason="there is no JDK to make a JRE of"),
+    pytest.mark.skipif(not BUILT.exists(), reason="the YCSB client is not built (make clients)"),
+]
+
+# What the client and the driver use; machines of the bed reach no package source.
+_MODULES = "java.logging,java.management,java.naming,java.security.sasl,java.sql,jdk.crypto.ec,jdk.unsupported"
+_JAVA = "/opt/lab-java"
+_OPTIONS = ["-XX:TieredStopAtLevel=1", "-Xmx128m"]
+
+
+@pytest.fixture(scope="module")
+def java(lab: Bed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A JRE on the second and the third machine; its path there."""
+    made = tmp_path_factory.mktemp("java") / "jre"
+    words = ["--add-modules", _MODULES, "--strip-debug", "--no-header-files", "--no-man-pages", "--output", str(made)]
+    subprocess.run(["jlink", *words], check=True, timeout=100)
+    for machine in lab.machines[1:]:
+        shutil.copytree(made, machine.root / _JAVA.lstrip("/"), symlinks=True)
+    yield f"{_JAVA}/bin/java"
+    for machine in lab.machines[1:]:
+        shutil.rmtree(machine.root / _JAVA.lstrip("/"))
+
+
+@pytest.fixture
+def controller(lab: Bed, java: str, tmp_path: Path) -> Iterator[Controller]:
+    groups = {"shard_hosts": ["host1"], "client_hosts": ["host2", "host3"]}
+    made = Controller(lab, tmp_path, lab.write_inventory(groups, name="clients", ycsb_client_java=java))
+    yield made
+    made.run("down")
+
+
+def experiment(*, seconds: int, counts: list[int]) -> dict[str, Any]:
+    """A load and a measurement from so many client hosts, point after point."""
+    keys = {"engine": "ycsb", "records": 2000, "clients": 2, "threads": 4, "java_options": _OPTIONS}
+    return {
+        "microshard": 1,
+        "name": "clients",
+        "topology": {"kind": "standalone", "storage": {"cache": {"policy": "host_total_mb", "value": 256}}},
+        "workload": [
+            {"load": {**keys, "batch_size": 20}},
+            {"measure": {**keys, "warm_up_seconds": 2, "duration_seconds": seconds}},
+        ],
+        "matrix": {"infrastructure.client_hosts.count": counts},
+        "repetitions": 1,
+        "order": {"policy": "sequential"},
+    }
+
+
+@pytest.mark.timeout(300)
+def test_two_client_hosts_begin_together_and_their_parts_become_one_result(controller: Controller) -> None:
+    code, said = controller.run(
+        "run", controller.write(experiment(seconds=6, counts=[2])), "--on", controller.inventory
+    )
+    assert code == 0, said
+    (folder,) = find_runs(controller.runs)
+    step = folder / "results" / "p01" / "r1"
+    load, measure = json.loads(step.with_suffix(".json").read_text())["phases"]
+    assert load["counters"]["documents"] == 2000
+    assert load["storage"]["data_bytes"] > 0
+    parts = [
+        json.loads((step / "hosts" / host / "measure.json").read_text())["phases"][0] for host in ("host2", "host3")
+    ]
+    assert abs(parts[0]["started"] - parts[1]["started"]) < 1.5  # intervals of the logs are a second long
+    assert measure["metric"]["value"] == pytest.approx(sum(part["metric"]["value"] for part in parts))
+    for name in ("READ", "UPDATE"):
+        counts = [part["latency"][name]["count"] for part in parts]
+        assert min(counts) > 0
+        assert measure["latency"][name]["count"] == sum(counts)
+    assert measure["details"]["clients"] == 2
+    assert {"client/host2", "client/host3"} <= set(measure["telemetry"]["processes"])
+    assert (step / "hosts" / "host3" / "measure" / "measure" / "client2-READ.hdr").exists()
+    assert controller.left() == []
+
+
+@pytest.mark.timeout(300)
+def test_a_client_host_that_is_killed_fails_its_point_by_name_and_the_other_points_are_kept(
+    controller: Controller,
+) -> None:
+    lab, host = controller.bed, controller.bed.machines[2]
+    with gone(lab, host, "kill") as vanish:
+        process = controller.start(
+            "run", controller.write(experiment(seconds=25, counts=[2, 1])), "--on", controller.inventory
+        )
+        logs = "ls /var/lib/microshard/*/results/p01/r1/hosts/host3/measure/measure/client2-READ.hdr"
+        deadline = time.monotonic() + 120
+        while lab.ssh(host, logs).returncode != 0:
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.3)
+        vanish()
+        said, _ = process.communicate(timeout=200)
+    assert process.returncode == 5, said  # what is on the lost host could not be removed, and is told
+    assert "left behind: host3: " in said
+    (folder,) = find_runs(controller.runs)
+    journal = [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]
+    (failed,) = [entry for entry in journal if entry["event"] == "point failed"]
+    assert failed["point"] == "p01"
+    assert "host3" in failed["message"]
+    assert json.loads((folder / "results" / "p02" / "r1.json").read_text())["valid"], said
