@@ -230,7 +230,7 @@ class Infrastructure(Model):
     mongos_hosts: HostGroup | None = None
     """Hosts of the mongos; null puts them on the client hosts."""
     client_hosts: HostGroup = HostGroup()
-    """Hosts of the workload's clients."""
+    """Hosts of the workload's clients; several take every phase together, each its part (engine ycsb)."""
     ec2: Ec2 = Ec2()
     """What only EC2 asks for."""
     process_manager: Literal["auto", "direct", "systemd"] = "auto"

@@ -64,6 +64,17 @@ def test_the_client_is_held_against_its_own_host() -> None:
     assert broken(phase(telemetry=telemetry()), max_client_cpu=0.8) == []
 
 
+def test_of_several_clients_the_one_that_fills_its_host_most_is_held_against_the_limit() -> None:
+    found = telemetry()
+    found["hosts"] |= {
+        "h2": {"cores": 2, "processes": ["client/h2"]},
+        "h3": {"cores": 8, "processes": ["client/h3"]},
+    }
+    found["processes"] = {"client/h2": {"cpu_mean": 1.9}, "client/h3": {"cpu_mean": 2.0}}
+    (check,) = broken(phase(telemetry=found), max_client_cpu=0.9)
+    assert check.value == pytest.approx(0.95)
+
+
 def test_variation_is_over_windows_else_over_samples() -> None:
     assert variation({"windows": {"values": [90, 100, 110]}, "samples": [1, 9, 1]}) == pytest.approx(0.1)
     assert variation({"samples": [9, 10, 11]}) == pytest.approx(0.1)

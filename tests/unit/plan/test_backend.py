@@ -81,3 +81,33 @@ def test_servers_no_client_speaks_to_are_planned_on_ec2_and_refused_by_name_wher
     (point,) = build(base, points(base, [1]), Inputs(cores=2, ram_mib=16384.0, backend="ec2")).points
     assert point.processes[0].options["storage"]["engine"] == engine
     assert [key for key, _ in not_on_hosts_yet(base)] == keys
+
+
+def several(*workload: dict[str, Any], topology: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {
+        "infrastructure": {"client_hosts": {"count": 2}},
+        "topology": topology or {"kind": "standalone"},
+        "workload": list(workload),
+    }
+
+
+def test_an_engine_of_one_client_host_is_refused_by_name_where_there_are_several() -> None:
+    ycsb = {"engine": "ycsb", "records": 1000, "clients": 2}
+    insert = {"load": {"engine": "insert", "documents": 1000}}
+    assert refused("hosts", several(insert, {"measure": ycsb})) == ["workload.0.load.engine"]
+    embedded = {"kind": "sharded", "collections": []}
+    assert refused("hosts", several({"load": ycsb}, {"measure": ycsb}, topology=embedded)) == [
+        "infrastructure.client_hosts.count"
+    ]
+    assert refused("local", several({"load": ycsb}, {"measure": ycsb})) == ["infrastructure.client_hosts.count"]
+
+
+def test_fewer_clients_than_client_hosts_are_refused() -> None:
+    from microshard.plan import build
+    from microshard.plan.model import Host
+
+    hosts = (Host("db", "10.0.0.1", ("shard_hosts",)), *(Host(n, n, ("client_hosts",)) for n in ("c1", "c2")))
+    one = {"engine": "ycsb", "records": 1000}
+    base = experiment(**several({"load": one | {"clients": 2}}, {"measure": one}))
+    with pytest.raises(PlanError, match=r"workload\.1\.measure\.clients: 1 on 2 client hosts"):
+        build(base, points(base, [1]), Inputs(hosts=hosts, backend="hosts"))

@@ -146,6 +146,18 @@ def test_hosts_are_weighted_by_their_cores() -> None:
     assert set(found["disk"]) == {"db:vda", "client:vda"}
 
 
+def test_clients_of_several_hosts_keep_their_figures_apart() -> None:
+    def hosts(cores: float) -> list[summary.Record]:
+        return [host_record(1.0, proc={"client": {"pid": 5, "cpu": cores, "rss": 1, "r_bytes": 0, "w_bytes": 0}})]
+
+    found = summary.summarise({"h1": hosts(0.5), "h2": hosts(1.5), "h3": [host_record(1.0)]}, [], 0.0, 1.0)
+    used = {name: process["cpu_mean"] for name, process in found["processes"].items()}
+    assert used == pytest.approx({"client/h1": 0.5, "client/h2": 1.5, "shard01": 0.8})
+    assert found["hosts"]["h2"]["processes"] == ["client/h2"]
+    alone = summary.summarise({"h1": hosts(0.5)}, [], 0.0, 1.0)
+    assert list(alone["processes"]) == ["client"]
+
+
 def write(path: Path, *lines: dict[str, Any], torn: str = "") -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines) + torn)
 
