@@ -47,6 +47,10 @@ _TASK = (
         r"Missing sudo password|sudo: a password is required|is not in the sudoers file|sudo: not found",
         "the user may not become root: allow sudo without a password (NOPASSWD), or log in as another ansible_user",
     ),
+    (
+        r"Module result deserialization failed: No start of json",
+        "it broke off in the middle of a task; look whether it is up, and what its kernel's log says",
+    ),
 )
 
 
