@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 
 from tests.cluster.embedded.lab import small_cluster
-from tests.faults import definitions, disk, endless, kills, router
+from tests.faults import definitions, disk, endless, full, kills, router
 from tests.faults.table import Row, show
 
 KILL_SECONDS = 25 * 60.0
@@ -45,6 +45,7 @@ def main() -> int:
             match part:
                 case "disk":
                     rows += disk.campaign(folder / "disk", tell)
+                    rows += full.campaign(folder / "full", tell)
                 case "definitions":
                     (folder / "definitions").mkdir()
                     rows += definitions.campaign(wanted.seed, 2500, folder / "definitions")

@@ -5,20 +5,18 @@ from __future__ import annotations
 import os
 import random
 import signal
-import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pymongo
 from ruamel.yaml import YAML
 
-from microshard.embedded.binary import find_mongod
 from microshard.run import leftovers
 from microshard.run.folder import RunFolder
+from tests.faults.neighbours import Neighbours
 from tests.faults.table import Row
 from tests.faults.watched import Watched, answers, below, left, state, whole_results, words
 
@@ -49,7 +47,7 @@ class Kill:
         return f"{self.signal.name} to {self.victim} at {self.stage}"
 
 
-def definition(kind: str) -> dict[str, Any]:
+def definition(kind: str, repetitions: int = 2) -> dict[str, Any]:
     """The cheapest experiment that has every stage: two points that take turns on this machine."""
     topology: dict[str, Any] = {
         "kind": kind,
@@ -66,58 +64,9 @@ def definition(kind: str) -> dict[str, Any]:
             {"measure": {"engine": "aggregate", "pipeline": "mot_greenness", "iterations": 60}},
         ],
         "matrix": {"topology.storage.block_compressor": ["zlib", "none"]},
-        "repetitions": 2,
+        "repetitions": repetitions,
         "order": {"seed": 1},
     }
-
-
-class Neighbours:
-    """Things of somebody else, beside and like ours: none may be touched."""
-
-    def __init__(self, folder: Path) -> None:
-        # Below the folder of the runs and called like a deployment, but of no run.
-        self.data = folder / "runs" / "kills-of-others" / "deployments" / "p01" / "shard01" / "data"
-        self.data.mkdir(parents=True)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
-        self.mongod = subprocess.Popen(
-            [str(find_mongod(None)), "--dbpath", str(self.data), "--port", str(self.port), "--bind_ip", "127.0.0.1",
-             "--nounixsocket", "--logpath", str(self.data.parent / "mongod.log"), "--wiredTigerCacheSizeGB", "0.25"],
-            stdout=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
-        with self._client(60_000) as client:
-            client.neighbour.things.insert_one({"_id": 1})
-        self.files: list[Path] = []
-
-    def _client(self, patience: int) -> pymongo.MongoClient[dict[str, Any]]:
-        return pymongo.MongoClient("127.0.0.1", self.port, directConnection=True, serverSelectionTimeoutMS=patience)
-
-    def beside(self, run: RunFolder) -> None:
-        """Folders whose names are nearly that of the run."""
-        for name in (f"{run.run_id}-2", run.run_id[:-1], f"{run.run_id}.old"):
-            file = run.path.parent / name / "deployments" / "p01" / "file"
-            if file not in self.files:
-                file.parent.mkdir(parents=True)
-                file.write_text("not yours", encoding="utf-8")
-                self.files.append(file)
-
-    def harmed(self) -> Iterator[str]:
-        """What of them is not as it was."""
-        if self.mongod.poll() is not None:
-            yield "a mongod of somebody else was ended"
-            return
-        with self._client(20_000) as client:
-            if client.neighbour.things.count_documents({}) != 1:
-                yield "a mongod of somebody else has lost its data"
-        for file in self.files:
-            if not file.is_file() or file.read_text(encoding="utf-8") != "not yours":
-                yield f"{file} of somebody else is gone"
-
-    def close(self) -> None:
-        """End the mongod; the folders go with the campaign's."""
-        self.mongod.kill()
-        self.mongod.wait()
 
 
 @dataclass
@@ -127,10 +76,11 @@ class Campaign:
     folder: Path
     rng: random.Random
     tell: Callable[[str], None] = lambda _: None
+    repetitions: int = 2
+    compared: bool = True  # with an undisturbed run; otherwise the measurements are compared with one another
     rows: dict[tuple[str, str], Row] = field(default_factory=dict)
     expected: dict[str, dict[str, list[Any]]] = field(default_factory=dict)  # kind → answers of an undisturbed run
     count: int = 0
-    missed: int = 0
     token: str = ""
     kept: dict[str, bytes] = field(default_factory=dict)  # results of the present run that are finished
     wrong: list[str] = field(default_factory=list)
@@ -151,44 +101,54 @@ class Campaign:
     def execute(self, seconds: float, most: int, kinds: Sequence[str]) -> list[Row]:
         """As many kills as fit into the time, `most` at the most; a run that was begun is ended.
 
-        The same time for each kind, so that every victim has its turn; the undisturbed runs come on top.
+        The same time for each kind, so that every victim has its turn; what one kind did not need is the next one's.
         """
+        began = time.monotonic()
         for number, kind in enumerate(kinds, start=1):
             self._undisturbed(kind)
-            wanted = self._plan(kind)
-            began = time.monotonic()
-            while (
-                wanted and time.monotonic() - began < seconds / len(kinds) and self.count < most * number / len(kinds)
-            ):
-                self._broken_run(kind, wanted, self.rng.randrange(4, 9), began + seconds / len(kinds))
+            until = began + seconds * number / len(kinds)
+            share = most * number // len(kinds)
+            wanted: list[Kill] = []
+            while time.monotonic() < until and self.count < share:
+                wanted = wanted or self._round(kind)
+                before = self.count
+                self._broken_run(kind, wanted, min(self.rng.randrange(8, 20), share - self.count), until)
                 if self.wrong or self.leftover:
                     return self._told()
+                if self.count == before:
+                    self.tell(f"given up, as no run came to it: {', '.join(map(str, wanted))}")
+                    wanted = []
+            self.tell(f"{kind}: {self.count} kills by now")
         return self._told()
 
     def _told(self) -> list[Row]:
         return list(self.rows.values()) or [Row("kills", "nowhere")]
 
-    def _plan(self, kind: str) -> list[Kill]:
-        """Every victim, signal and stage once in random order, again and again, and random moments."""
+    @staticmethod
+    def everything(kind: str) -> list[Kill]:
+        """Every victim, signal and stage once."""
         victims = [v for v in MOMENTS if (v in ALONE) == (kind == "standalone")]
         if kind == "sharded":
             victims += ["runner", "shard"]
-        plan: list[Kill] = []
-        for _ in range(20):
-            each = [Kill(v, s, stage) for v in victims for s in SIGNALS for stage in (*MOMENTS[v], "any")]
-            self.rng.shuffle(each)
-            plan += each
-        plan.reverse()  # taken from the end
-        return plan
+        return [Kill(v, s, stage) for v in victims for s in SIGNALS for stage in (*MOMENTS[v], "any")]
+
+    def _round(self, kind: str) -> list[Kill]:
+        wanted = self.everything(kind)
+        self.rng.shuffle(wanted)
+        return wanted
 
     def _start(self, kind: str, *arguments: str, run: RunFolder | None = None) -> Watched:
         path = self.folder / f"{kind}.yml"
         if not path.exists():
             with path.open("w", encoding="utf-8") as file:
-                YAML(typ="safe").dump(definition(kind), file)
+                YAML(typ="safe").dump(definition(kind, self.repetitions), file)
         return Watched(arguments or ("run", str(path)), self.folder, self.token, run)
 
     def _undisturbed(self, kind: str) -> None:
+        if not self.compared:
+            self.expected[kind] = {f"p0{p}/r{r}": [] for p in (1, 2) for r in range(1, self.repetitions + 1)}
+            return
+        began = time.monotonic()
         watched = self._start(kind)
         code = watched.process.wait(timeout=LONGEST)
         run = watched.found_run()
@@ -196,9 +156,10 @@ class Campaign:
         watched.close()
         self.neighbours.beside(run)
         self.expected[kind] = answers(run)
-        assert len(self.expected[kind]) == 4, self.expected
+        assert len(self.expected[kind]) == 2 * self.repetitions, self.expected
         assert left(run, self.token) == []
-        self.tell(f"{kind}: undisturbed, {len(self.expected[kind])} measurements")
+        took = time.monotonic() - began
+        self.tell(f"{kind}: undisturbed, {len(self.expected[kind])} measurements in {took:.1f} s")
 
     def _broken_run(self, kind: str, wanted: list[Kill], most: int, until: float) -> None:
         """A run that is hit again and again, taken up each time, and left in peace at the end."""
@@ -208,27 +169,15 @@ class Campaign:
         while wanted and len(hits) < most and not self._complete(run, kind):
             if hits and time.monotonic() > until:
                 break
-            kill = wanted.pop()
             watched = self._start(kind, *(("resume", run.run_id) if run else ()), run=run)
-            hit = self._hit(watched, kill)
-            while hit and kill.signal == signal.SIGSTOP and wanted and len(hits) + 1 < most:
-                # Nothing is broken by that, so the same process is hit again.
-                hits.append(kill)
-                self._count(kill)
-                kill = wanted.pop()
-                hit = self._hit(watched, kill)
-            if hit:
-                hits.append(kill)
-                self._count(kill)
-            else:
-                self.missed += 1
-                wanted.insert(0, kill)
-            code = self._ended(watched, kill)
-            run = self._after(watched, kill, code, hit=hit)
+            now = self._hits(watched, wanted, most - len(hits))
+            hits += now
+            code = self._ended(watched, now)
+            run = self._after(watched, now, code)
             if run is not None:
                 self.neighbours.beside(run)
-            self.tell(f"{self.count} kills; {kill}{'' if hit else ' (did not come to it)'}: exit code {code}")
-            if self.wrong or self.leftover:
+            self.tell(f"{self.count} kills; {', '.join(map(str, now)) or 'nothing that is wanted'}: exit code {code}")
+            if self.wrong or self.leftover or not now:
                 break
         if not self.wrong and not self.leftover:
             self._in_peace(kind, run)
@@ -248,20 +197,55 @@ class Campaign:
         row.times += 1
         row.where = ", ".join(dict.fromkeys([*filter(None, row.where.split(", ")), kill.stage]))
 
-    def _hit(self, watched: Watched, kill: Kill) -> bool:
-        """Wait for the moment and send the signal; whether it came to that."""
+    def _hits(self, watched: Watched, wanted: list[Kill], most: int) -> list[Kill]:
+        """Follow a command from stage to stage and hit in each what is still wanted there, until it ends.
+
+        The first stages come with every command and the last ones seldom, so a kill is taken when its stage comes
+        and not waited for. What was hit goes from `wanted`.
+        """
+        done: list[Kill] = []
         deadline = time.monotonic() + LONGEST
-        random_moment = time.monotonic() + self.rng.uniform(0.0, 20.0)
-        while not watched.is_over and time.monotonic() < deadline:
+        passed = ""
+        while len(done) < most and not watched.is_over and time.monotonic() < deadline:
             stage = watched.stage()
-            if stage == kill.stage or (kill.stage == "any" and time.monotonic() > random_moment):
-                if kill.victim in {"runner", "shard"}:
-                    time.sleep(self.rng.uniform(0.0, 0.3))  # not only the beginning of a stage
-                pids = self._pids(watched, kill.victim)
-                if pids:
-                    return self._send(self.rng.choice(pids), kill.signal)
+            kill = self._fitting(wanted, stage) if stage != passed else None
+            passed = stage
+            if kill is not None and self._hit(watched, kill):
+                wanted.remove(kill)
+                done.append(kill)
+                self._count(kill)
+                if kill.victim == "runner" and kill.signal != signal.SIGSTOP:
+                    break
+                passed = watched.stage()
             time.sleep(0.01)
+        return done
+
+    def _fitting(self, wanted: Sequence[Kill], stage: str) -> Kill | None:
+        """What is to be hit in this stage: the first that is wanted, and now and then something at any moment."""
+        stages = {"any"} if self.rng.random() < 0.1 else {stage}
+        return next((kill for kill in wanted if kill.stage in stages), None)
+
+    def _hit(self, watched: Watched, kill: Kill) -> bool:
+        """Send the signal once the victim is there, within the stage; whether it came to that."""
+        if kill.stage == "any":
+            self._wait(watched, self.rng.uniform(0.0, 4.0))
+        elif kill.victim in {"runner", "shard"}:
+            time.sleep(self.rng.uniform(0.0, 0.3))  # not only the beginning of a stage
+        until = time.monotonic() + (2.0 if kill.stage == "any" else LONGEST)
+        while not watched.is_over and time.monotonic() < until:
+            pids = self._pids(watched, kill.victim)
+            if pids:
+                return self._send(self.rng.choice(pids), kill.signal)
+            time.sleep(0.01)
+            if kill.stage not in {"any", watched.stage()}:
+                return False
         return False
+
+    @staticmethod
+    def _wait(watched: Watched, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while not watched.is_over and time.monotonic() < until:
+            time.sleep(0.01)
 
     def _pids(self, watched: Watched, victim: str) -> list[int]:
         if victim == "runner":
@@ -290,34 +274,38 @@ class Campaign:
             return False
         return True
 
-    def _ended(self, watched: Watched, kill: Kill) -> int:
+    def _ended(self, watched: Watched, hits: Sequence[Kill]) -> int:
         try:
             return watched.process.wait(timeout=LONGEST)
         except subprocess.TimeoutExpired:
-            self.wrong.append(f"{kill}: no end after {LONGEST:.0f} s: {watched.said()[-500:]}")
+            self.wrong.append(f"{_names(hits)}: no end after {LONGEST:.0f} s: {watched.said()[-500:]}")
             watched.process.kill()
             return watched.process.wait()
         finally:
             watched.close()
 
-    def _after(self, watched: Watched, kill: Kill, code: int, *, hit: bool) -> RunFolder | None:
+    def _after(self, watched: Watched, hits: Sequence[Kill], code: int) -> RunFolder | None:
         """The checks that hold right after a process has ended, resumed or not."""
         run = watched.found_run()
+        when = _names(hits)
         said = Path(watched.log.name).read_text(encoding="utf-8", errors="replace")
-        if "Traceback" in said:
-            self.wrong.append(f"{kill}: a traceback: {said[-800:]}")
-        allowed = _allowed(watched, kill, hit=hit)
+        starting = code == -signal.SIGINT and not watched.events()  # Python itself was, with words of its own
+        if "Traceback" in said and not starting:
+            self.wrong.append(f"{when}: a traceback: {said[-800:]}")
+        allowed = _allowed(watched, hits)
         if code not in allowed:
-            self.wrong.append(f"{kill}: exit code {code}, not one of {sorted(allowed)}: {said[-800:]}")
-        if code >= 0:
-            self.leftover += [f"right after {kill}: {item}" for item in left(run, self.token)]
+            self.wrong.append(f"{when}: exit code {code}, not one of {sorted(allowed)}: {said[-800:]}")
+        if code > 128 and run is not None and watched.journal_at and not watched.events():
+            self._collect(run, when)  # stopped before it had looked at what an earlier process was forced to leave
+        elif code >= 0:
+            self.leftover += [f"right after {when}: {item}" for item in left(run, self.token)]
         if run is None:
             return None
-        self._compare(run, str(kill))
+        self._compare(run, when)
         if code < 0 and self.rng.random() < 0.3:
-            self._collect(run, str(kill))
+            self._collect(run, when)
         if "steps" not in _text(run / "plan.json"):
-            self._collect(run, str(kill))
+            self._collect(run, when)
             return None  # it broke off before it had a plan, and is begun anew
         return run
 
@@ -356,8 +344,11 @@ class Campaign:
             self.wrong.append(f"resume ends with {code}: {said[-1500:]}")
             return
         self._compare(run, "resume")
-        if answers(run) != self.expected[kind]:
-            self.wrong.append(f"the measurements are {answers(run)}, not {self.expected[kind]}")
+        found, expected = answers(run), self.expected[kind]
+        if not self.compared:
+            expected = dict.fromkeys(expected, next(iter(found.values()), []))
+        if found != expected or not all(found.values()):
+            self.wrong.append(f"the measurements are {found}, not {expected}")
         names = [f"{r['point']}/{r['name']}" for r in run.journal.records() if r.get("event") == "step done"]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -368,20 +359,20 @@ class Campaign:
         self.wrong += self.neighbours.harmed()
 
 
-def _allowed(watched: Watched, kill: Kill, *, hit: bool) -> set[int]:
-    """The exit codes that may follow."""
-    aimed = hit and kill.victim == "runner"
-    if aimed and kill.signal in {signal.SIGTERM, signal.SIGINT}:
-        allowed = {128 + kill.signal}
-        if not watched.events():
-            allowed.add(-kill.signal)  # Python itself was still starting, and nothing was touched
-        if kill.stage in {"report", "any"}:
-            allowed.add(0)  # it was over
-    elif aimed and kill.signal == signal.SIGKILL:
-        allowed = {-kill.signal, 0} if kill.stage in {"report", "any"} else {-kill.signal}
-    else:
-        allowed = {0, 3}
-    return allowed
+def _names(hits: Sequence[Kill]) -> str:
+    return ", ".join(map(str, hits)) or "nothing"
+
+
+def _allowed(watched: Watched, hits: Sequence[Kill]) -> set[int]:
+    """The exit codes that may follow. Whatever else was hit, a signal that ends the runner is the last one."""
+    last = hits[-1] if hits and hits[-1].victim == "runner" else None
+    over = {0, 3} if last and last.stage in {"report", "any"} else set()  # it was over
+    if last and last.signal in {signal.SIGTERM, signal.SIGINT}:
+        # Without a journal Python itself was still starting, and nothing was touched.
+        return over | {128 + last.signal} | (set() if watched.events() else {-last.signal})
+    if last and last.signal == signal.SIGKILL:
+        return over | {-last.signal}
+    return {0, 3}
 
 
 def _text(path: Path) -> str:
@@ -395,9 +386,12 @@ def campaign(
     most: int = 10**6,
     kinds: Sequence[str] = ("standalone", "sharded"),
     tell: Callable[[str], None] = lambda _: None,
+    repetitions: int = 2,
+    *,
+    compared: bool = True,
 ) -> list[Row]:
     """Kills for a while, in an order that the seed decides, upon runs of these kinds."""
-    whole = Campaign(folder, random.Random(seed), tell)
+    whole = Campaign(folder, random.Random(seed), tell, repetitions, compared)
     try:
         return whole.execute(seconds, most, kinds)
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.embedded.lab import small_cluster
-from tests.faults import definitions, disk, endless, kills, router
+from tests.faults import definitions, disk, endless, full, kills, router
 from tests.faults.table import Row
 
 SEED = datetime.date.today().toordinal()
@@ -60,10 +61,17 @@ def test_disks_that_fail_and_files_that_end_anywhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.cluster
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+def test_a_whole_run_on_a_disk_that_gives_way(tmp_path: Path) -> None:
+    fault = ("full", "read-only")[SEED % 2]
+    clean([full.whole_run(tmp_path / "run", fault, ("deploy", "measure", "between")[SEED // 2 % 3])])
+
+
+@pytest.mark.cluster
 @pytest.mark.timeout(600)
 def test_a_few_kills(tmp_path: Path) -> None:
     kind = ("standalone", "sharded")[SEED % 2]
-    rows = kills.campaign(SEED, tmp_path, seconds=20, most=3, kinds=[kind])
+    rows = kills.campaign(SEED, tmp_path, seconds=20, most=3, kinds=[kind], repetitions=1, compared=False)
     clean(rows)
     assert sum(row.times for row in rows) >= 1
 

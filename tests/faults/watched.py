@@ -84,7 +84,7 @@ class Watched:
     def __post_init__(self) -> None:
         self.runs = self.folder / "runs"
         self.known = {run.run_id for run in find_runs(self.runs)}
-        if self.run is not None:
+        if self.run is not None and self.run.journal.path.exists():
             self.journal_at = self.run.journal.path.stat().st_size
         self.log = (self.folder / "output.log").open("w+", encoding="utf-8")
         self.process = subprocess.Popen(

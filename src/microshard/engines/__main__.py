@@ -1,6 +1,7 @@
 """`python -m microshard.engines --job JOB --out RESULT [--progress FILE]`: run the phases of a job.
 
-Exit codes: 0 all phases done, 3 a phase failed (the result says why), 2 the job is wrong (no result is written),
+Exit codes: 0 all phases done, 3 a phase failed (the result says why) or the result cannot be written (the words say
+why), 2 the job is wrong (no result is written),
 143 ended by SIGTERM (130 by SIGINT); the result then holds the error and what was finished before.
 """
 
@@ -126,13 +127,24 @@ def execute(path: Path, out: Path, progress_path: Path | None) -> int:
     except Terminated as signal:  # between two phases
         code = signal.exit_code
         result = {"microshard": 1, "valid": False, "problems": [f"ended by {signal}"], "phases": []}
+    except OSError as error:
+        return _not_written(error, progress_path)
     finally:
         if progress is not None:
             progress.close()
-    write_atomically(out, result)
+    try:
+        write_atomically(out, result)
+    except OSError as error:
+        return _not_written(error, out)
     for problem in result["problems"]:
         print(f"microshard.engines: {problem}", file=sys.stderr)
     return code
+
+
+def _not_written(error: OSError, path: Path | None) -> int:
+    """A full or failing disk: there is no result then, and the words say why."""
+    print(f"microshard.engines: {error.filename or path}: {error.strerror or error}", file=sys.stderr)
+    return FAILED
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from pathlib import Path
@@ -13,8 +14,8 @@ class Progress:
     """Writes how far a phase is. Without a file it keeps silent."""
 
     def __init__(self, path: Path | None) -> None:
-        # Line buffered: a reader sees whole lines, and nothing is left to flush when the process is ended.
-        self._file = path.open("a", buffering=1, encoding="utf-8") if path else None
+        # Unbuffered: a reader sees whole lines, and nothing is left to flush when the process is ended.
+        self._file = path.open("ab", buffering=0) if path else None
         self._last = 0.0
 
     def report(self, phase: str, done: int, of: int, unit: str, note: str = "") -> None:
@@ -24,7 +25,8 @@ class Progress:
             return
         self._last = now
         line = {"phase": phase, "done": done, "of": of, "unit": unit, "time": time.time(), "note": note}
-        self._file.write(json.dumps(line) + "\n")
+        with contextlib.suppress(OSError):  # a full disk: it is told when the result cannot be written
+            self._file.write(json.dumps(line).encode() + b"\n")
 
     def close(self) -> None:
         """Close the file."""

@@ -9,8 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from microshard.errors import RunFolderError
+
 if TYPE_CHECKING:
     from microshard.report.model import ReportModel
+
+
+class NotWrittenError(RunFolderError):
+    """The report cannot be written; what was measured is there all the same."""
 
 
 def build(run_folder: Path) -> ReportModel:
@@ -26,11 +32,18 @@ def build(run_folder: Path) -> ReportModel:
 def write(run_folder: Path) -> Path:
     """Write all files of the report, each atomically, and return the path of report.html.
 
-    Raises RunFolderError when the folder is not a run of ours, OSError when it cannot be written.
+    Raises RunFolderError when the folder is not a run of ours, NotWrittenError when there is no room or no right.
     """
     from microshard.report.output import write_all  # noqa: PLC0415 - the command line starts without matplotlib
 
-    return write_all(Path(run_folder), build(run_folder))
+    model = build(run_folder)
+    try:
+        return write_all(Path(run_folder), model)
+    except OSError as error:
+        raise NotWrittenError(
+            f"{run_folder / 'report'}: the report cannot be written: {error.strerror or error}. Make room; microshard "
+            f"report {run_folder} writes it, of all that was measured."
+        ) from error
 
 
-__all__ = ["build", "write"]
+__all__ = ["NotWrittenError", "build", "write"]

@@ -16,7 +16,7 @@ from typing import Any
 
 from microshard.errors import MicroshardError
 from microshard.run import untrusted
-from microshard.run.folder import RunFolder, write_json
+from microshard.run.folder import DiskError, RunFolder, write_json
 from microshard.run.place import project_root
 from microshard.run.reach import lacking, unreachable
 
@@ -47,10 +47,10 @@ class Playbooks:
     def run(self, name: str, variables: Path | None, *, limit: Sequence[str] = ()) -> None:
         """Run playbooks/NAME.yml to its end, `limit` on these hosts alone.
 
-        Raises PlaybookError with the failed tasks' messages; its `hosts` says which hosts could not be reached.
+        Raises PlaybookError with the failed tasks' messages, its `unreachable` says which hosts could not be reached,
+        and DiskError where variables or log cannot be written.
         """
         root = project_root()
-        read, write = os.pipe()
         command = [
             str(Path(sys.executable).with_name("ansible-playbook")),
             "--inventory",
@@ -63,7 +63,12 @@ class Playbooks:
             command += ["--limit", ",".join(limit or self.limit)]
         log_path = self.folder / "logs" / "ansible.log"
         failures: list[Event] = []
-        with log_path.open("ab") as log:
+        try:
+            log = log_path.open("ab")
+        except OSError as error:
+            raise DiskError(log_path, error) from error
+        read, write = os.pipe()
+        with log:
             self.process = subprocess.Popen(
                 command,
                 cwd=root,

@@ -10,8 +10,9 @@ from pathlib import Path
 from rich.console import Console
 
 from microshard.definition.errors import Problem
+from microshard.errors import EXIT_FAILED, EXIT_OK
 from microshard.plan.model import Plan
-from microshard.report import build, write
+from microshard.report import NotWrittenError, build, write
 from microshard.report.table import final
 from microshard.run.budget import Meter
 from microshard.run.folder import RunFolder
@@ -68,13 +69,15 @@ def announce(plan: Plan, warnings: Sequence[Problem | str], folder: RunFolder, c
 
 
 def report(folder: RunFolder, outcome: Outcome, console: Console) -> None:
-    """Write the report and print how the run ended."""
-    if outcome.done:
-        console.print(final(build(folder.path), width=console.width))
-        console.print(f"Report: {write(folder.path)}", soft_wrap=True, highlight=False)
+    """Write the report and print how the run ended.
+
+    Raises NotWrittenError when that is the only thing, or the worst one, that went wrong; after the rest is told.
+    """
+    not_written = _written(folder, console) if outcome.done else None
     _unhappy(outcome, console)
     if outcome.unprepared:
-        console.print(f"[red]not prepared:[/red] {outcome.unprepared}", highlight=False, soft_wrap=True)
+        word = "broken off" if outcome.done else "not prepared"
+        console.print(f"[red]{word}:[/red] {outcome.unprepared}", highlight=False, soft_wrap=True)
     if outcome.over_budget:
         console.print(f"[yellow]{outcome.over_budget}[/yellow]: the rest of the measurements was not taken")
     if outcome.stopped_by is not None:
@@ -93,6 +96,20 @@ def report(folder: RunFolder, outcome: Outcome, console: Console) -> None:
         highlight=False,
         soft_wrap=True,
     )
+    if not_written and outcome.exit_code in {EXIT_OK, EXIT_FAILED}:
+        raise not_written
+    if not_written:
+        console.print(f"[red]{not_written}[/red]", highlight=False, soft_wrap=True)
+
+
+def _written(folder: RunFolder, console: Console) -> NotWrittenError | None:
+    """Print the table and write the report; what kept it from being written."""
+    console.print(final(build(folder.path), width=console.width))
+    try:
+        console.print(f"Report: {write(folder.path)}", soft_wrap=True, highlight=False)
+    except NotWrittenError as error:
+        return error
+    return None
 
 
 def _unhappy(outcome: Outcome, console: Console) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from dataclasses import dataclass, field
@@ -96,7 +97,8 @@ class Progress:
 
     def stage(self, step: Step | None, stage: str) -> None:
         """A stage begins."""
-        (self.folder / "tmp" / "progress.jsonl").unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # only what is shown: a failing disk is told by what has to be written
+            (self.folder / "tmp" / "progress.jsonl").unlink(missing_ok=True)
         if step is not None and step is not self.current:
             self.current = step
             self.clock.begin()

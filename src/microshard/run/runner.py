@@ -177,11 +177,13 @@ class Runner:
                 self._step(step)
                 if self._over_budget(step):
                     break
-        except MicroshardError as error:
+        except (MicroshardError, OSError) as error:
             # Nothing can be measured on hosts that could not be prepared, or where nothing can be written.
-            self.outcome.failed |= {p.id: str(error) for p in self.plan.points if p.id not in self.outcome.failed}
-            self._tell(event="prepare failed", message=str(error))
-            self.outcome.unprepared = str(error)
+            told = DiskError(Path(error.filename or self.folder.path), error) if isinstance(error, OSError) else error
+            message = str(told)
+            self.outcome.failed |= {p.id: message for p in self.plan.points if p.id not in self.outcome.failed}
+            self._tell(event="prepare failed", message=message)
+            self.outcome.unprepared = message
 
     def _tell(self, **record: Any) -> None:
         """A line of the journal that may be missing: a full disk must not keep anything from being torn down."""
@@ -440,7 +442,7 @@ class Runner:
         for point_id in sorted(self.deployed):
             try:
                 self.undeploy(self.plan.point(point_id))
-            except MicroshardError as error:
+            except (MicroshardError, OSError) as error:
                 self._tell(event="teardown failed", point=point_id, message=str(error))
         # Whatever the playbooks could not do is done here, by the ledger alone.
         with self._stage(None, "clean up"):

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from microshard.report import build, write
+from microshard.report import NotWrittenError, build, write
 from microshard.report.figures import pictures
 from microshard.report.figures.style import COLOURS, apart
 from microshard.report.output import summary, tidy_csv
@@ -199,3 +199,11 @@ def test_summary_and_data_of_an_empty_run_are_valid(tmp_path: Path) -> None:
     model = build(make_run(tmp_path, Shape(steps=0)))
     assert json.loads(json.dumps(summary(model), default=str))["headline"] == "No valid measurement yet"
     assert len(tidy_csv(model).splitlines()) == 1
+
+
+def test_a_report_that_cannot_be_written_is_told_with_the_way_to_write_it_later(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    (run / "report").rmdir()
+    (run / "report").write_text("in the way", encoding="utf-8")
+    with pytest.raises(NotWrittenError, match=r"report: the report cannot be written: .*microshard report"):
+        write(run)
