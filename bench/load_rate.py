@@ -66,7 +66,7 @@ def shard(cluster: SmallCluster, load: Load) -> list[dict[str, Any]]:
     return chunks
 
 
-def phases(load: Load, ranges: int) -> list[dict[str, Any]]:
+def phases(load: Load) -> list[dict[str, Any]]:
     """A load and three warm queries."""
     insert = {
         "dataset": "mot",
@@ -75,7 +75,6 @@ def phases(load: Load, ranges: int) -> list[dict[str, Any]]:
         "seed": 1,
         "batch_size": load.batch,
         "processes": load.processes,
-        "key_ranges": ranges,
         "write_concern": load.write_concern,
         "ordered": False,
     }
@@ -146,7 +145,7 @@ def measure(shards: int, load: Load) -> None:
                     "collections": [{"namespace": NAMESPACE, "shard_key": {}, "unique": False, "chunks": chunks}],
                 },
             }
-            loading, measuring = phases(load, len(chunks))
+            loading, measuring = phases(load)
             before = cpu_by_role(cluster)
             (loaded,) = run_engine(folder, job | {"phases": [loading]})
             used = {role: seconds - before[role] for role, seconds in cpu_by_role(cluster).items()}

@@ -134,7 +134,7 @@ class Gates(Model):
     max_drift: Annotated[float, Field(gt=0)] | None = None
     """Difference of the first point, repeated at the end, from its median, as a share; needs order.repeat_first."""
     max_migrations: Annotated[int, Field(ge=0)] | Literal["auto", "any"] = "auto"
-    """Chunk migrations during a measurement; auto: none, but any where the balancer is on or a phase adds shards."""
+    """Chunk migrations during a measurement; auto: none, but any where the balancer is on or a phase moves chunks."""
     max_checkpoint_share: Annotated[float, Field(gt=0, le=1)] | None = None
     """Share of a measurement during which a mongod may write a checkpoint."""
     initial_sync: Literal["auto", "refuse", "allow"] = "auto"

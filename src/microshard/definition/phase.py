@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from microshard.definition.base import Model
-from microshard.definition.topology import Topology
+from microshard.definition.topology import Topology, data_members
 
 PhaseKind = Literal["load", "warm_up", "measure"]
 Rule = tuple[tuple[str | int, ...], str, Literal["error", "warning"]]  # path below the phase, sentence, severity
@@ -36,6 +36,19 @@ class Expected:
     copies: int  # members that hold each document
 
 
+def unfulfillable(concern: Mapping[Any, Any], topology: Topology) -> str | None:
+    """Why a write concern can never be met by this topology; None when it can."""
+    wanted, members = concern.get("w"), data_members(topology)
+    if isinstance(wanted, bool) or (isinstance(wanted, int) and wanted < 0):
+        return 'needs a number of members or "majority"'
+    if wanted == 0:
+        return "w 0 is not acknowledged, so nothing could be counted"
+    if isinstance(wanted, int) and wanted > members:
+        only = "is one member" if members == 1 else f"are {members} members"
+        return f"waits for {wanted} members where there {only}, so no insert would end"
+    return None
+
+
 class PhaseKeys(Model):
     """The keys of a phase. An engine derives its own, gives them types, units and defaults, and calls them KEYS."""
 
@@ -48,6 +61,9 @@ class PhaseKeys(Model):
 
     spreads: ClassVar[bool] = False
     """Whether several client hosts can do the phase together, each its part."""
+
+    moves_chunks: ClassVar[bool] = False
+    """Whether this engine has chunks moved itself, so that migrations do not make its measurement invalid."""
 
     def of_kind(self, kind: PhaseKind) -> PhaseKeys:  # noqa: ARG002
         """These keys as they stand under load, warm_up or measure, for engines to which it makes a difference."""

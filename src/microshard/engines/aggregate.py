@@ -12,8 +12,8 @@ from pydantic import Field, model_validator
 from microshard.definition.base import Namespace
 from microshard.definition.phase import Expected, PhaseKeys, Surroundings
 from microshard.engines import answer, cold
-from microshard.engines.base import Client, Context, Engine, Metric, PhaseError, cpu_seconds
-from microshard.engines.job import JobError, Parameters, Phase
+from microshard.engines.base import Client, Context, Engine, Metric, PhaseError, cpu_seconds, read_keys
+from microshard.engines.job import Phase
 from microshard.engines.together import together
 
 SCAN_SECONDS_PER_DOCUMENT = 3.5e-6  # aggregation over a warm cache, one shard on one core
@@ -38,6 +38,14 @@ class AggregatePhase(PhaseKeys):
     """`allowDiskUse` of the aggregation."""
     connections: Annotated[int, Field(ge=1, le=1024)] = 1
     """Clients that run the query at the same time."""
+
+    @model_validator(mode="after")
+    def _stages(self) -> AggregatePhase:
+        if isinstance(self.pipeline, list):
+            wrong = next((n for n, stage in enumerate(self.pipeline) if len(stage) != 1), None)
+            if wrong is not None:
+                raise ValueError(f"pipeline: each stage needs exactly one key, and stage {wrong} has not")
+        return self
 
     @model_validator(mode="after")
     def _no_warm_up_when_cold(self) -> AggregatePhase:
@@ -73,72 +81,60 @@ class AggregatePhase(PhaseKeys):
         return {"namespace": self.namespace, "pipeline": self.pipeline}
 
 
-class AggregateEngine(Engine):
-    """Parameters (all needed; counts are integers):
+class Given(AggregatePhase):
+    """The keys as a plan hands them over: with the stages, and the name they have for people."""
 
-    namespace           "database.collection"
-    pipeline            list of stages
-    pipeline_name       for people; null when the stages stand in the definition
-    allow_disk_use      whether stages may spill to disk
-    iterations          measured queries of each connection
-    warm_up_iterations  queries before, not measured
-    cache               "warm", or "cold": caches are emptied before every measured query (see cold.py)
-    connections         concurrent clients
-    """
+    pipeline: list[dict[str, Any]]
+    """The stages."""
+    pipeline_name: str | None
+    """null when the stages stand in the definition."""
+
+
+class AggregateEngine(Engine):
+    """Asks; the parameters are Given's."""
 
     def __init__(self, phase: Phase, context: Context) -> None:
         super().__init__(phase, context)
-        given = Parameters(phase)
-        self.database, self.collection = given.namespace()
-        self.pipeline: list[Any] = given.take("pipeline", list)
-        self.pipeline_name = given.optional("pipeline_name", str)
-        self.allow_disk_use = given.take("allow_disk_use", bool)
-        self.iterations = given.at_least("iterations", 1)
-        self.warm_up_iterations = given.at_least("warm_up_iterations", 0)
-        self.cache = given.choice("cache", ("warm", "cold"))
-        self.connections = given.at_least("connections", 1)
-        given.done()
-        if not all(isinstance(stage, dict) and len(stage) == 1 for stage in self.pipeline):
-            raise JobError(f"phase {phase.name}: each stage of the pipeline must be an object with one key")
+        self.keys = read_keys(phase, Given)
+        self.database, _, self.collection = self.keys.namespace.partition(".")
         self._client: Client | None = None
         self._first: tuple[list[Any], str] | None = None
 
     def prepare(self) -> None:
         """Connect; nothing has touched the data yet."""
-        self._client = self.context.connect(maxPoolSize=self.connections)
+        self._client = self.context.connect(maxPoolSize=self.keys.connections)
         self._client.admin.command("ping")
 
     def run(self) -> None:
         """Warm up, then measure. Raises PhaseError when two queries of the phase differ in their answers."""
         result = self.outcome
-        for _ in range(self.warm_up_iterations):
+        for _ in range(self.keys.warm_up_iterations):
             self._query()
-        total = self.iterations * self.connections
+        total = self.keys.iterations * self.keys.connections
         result.started = time.time()
         cpu = cpu_seconds()
         try:
-            for done in range(1, self.iterations + 1):
-                if self.cache == "cold":
+            for done in range(1, self.keys.iterations + 1):
+                if self.keys.cache == "cold":
                     self._make_cold()
                 # All connections start a round together, so that a cold cache is cold for each round.
-                result.samples += together([self._query] * self.connections)
+                result.samples += together([self._query] * self.keys.connections)
                 note = f"{result.samples[-1]:.3f} s"
-                self.context.progress.report(self.phase.name, done * self.connections, total, "queries", note)
+                self.context.progress.report(self.phase.name, done * self.keys.connections, total, "queries", note)
         finally:
             result.ended = time.time()
             result.client_cpu_seconds = cpu_seconds() - cpu
             result.counters = {"queries": len(result.samples), "errors": int(len(result.samples) < total)}
         result.metric = Metric("query time", "s", statistics.median(result.samples), "lower")
         result.notes.setdefault("cache", "warm")
-        result.notes["pipeline"] = self.pipeline_name or "given in the definition"
+        result.notes["pipeline"] = self.keys.pipeline_name or "given in the definition"
 
     def _query(self) -> float:
         """Ask once; seconds from sending to the last document. The answer must be that of the first query."""
         assert self._client is not None  # noqa: S101 - for the type checker: prepare has connected
         began = time.perf_counter()
-        documents = list(
-            self._client[self.database][self.collection].aggregate(self.pipeline, allowDiskUse=self.allow_disk_use)
-        )
+        collection = self._client[self.database][self.collection]
+        documents = list(collection.aggregate(self.keys.pipeline, allowDiskUse=self.keys.allow_disk_use))
         seconds = time.perf_counter() - began
         found = answer.canonical(documents)
         digest = answer.sha256(found)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from microshard.definition.base import Namespace
-from microshard.definition.phase import Expected, PhaseKeys, PhaseKind, Rule
+from microshard.definition.phase import Expected, PhaseKeys, PhaseKind, Rule, unfulfillable
 from microshard.definition.topology import Topology
 from microshard.engines.balancing.mover import Mover
 from microshard.engines.balancing.watch import Share, Watch
@@ -18,7 +18,6 @@ from microshard.engines.base import Client, Context, Engine, Metric, PhaseError,
 from microshard.engines.beside.keys import Traffic
 from microshard.engines.beside.load import Load
 from microshard.engines.job import Phase
-from microshard.engines.traffic import unfulfillable
 
 LOOK_SECONDS = 1.0
 MOVED_BYTES_PER_SECOND = 5_000_000  # by one migration after another, 2 cores, mongod 6.0.5
@@ -29,6 +28,7 @@ class BalancePhase(PhaseKeys):
     """Watch the balancer at work beside a load, until the cluster is balanced."""
 
     changes_data: ClassVar[bool] = True
+    moves_chunks: ClassVar[bool] = True
 
     engine: Literal["balance"]
     """balance: chunks, documents and bytes by shard each second, from the config database and the shards."""

@@ -13,7 +13,7 @@ from pymongo.errors import OperationFailure, PyMongoError
 
 from microshard.definition.base import Namespace
 from microshard.definition.members import listed
-from microshard.definition.phase import Expected, PhaseKeys, PhaseKind, Rule
+from microshard.definition.phase import Expected, PhaseKeys, PhaseKind, Rule, unfulfillable
 from microshard.definition.topology import Topology
 from microshard.engines import cold
 from microshard.engines.base import Client, Context, Engine, Metric, PhaseError, connect, cpu_seconds, read_keys
@@ -22,7 +22,6 @@ from microshard.engines.beside.load import Load
 from microshard.engines.job import Phase, ProcessInfo
 from microshard.engines.storage import direct
 from microshard.engines.syncing.progress import OWN_DATABASES, Sync, epoch, last_words
-from microshard.engines.traffic import unfulfillable
 
 LOOK_SECONDS = 0.1
 SERIES_SECONDS = 0.5

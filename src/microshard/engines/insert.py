@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from microshard.definition.base import Namespace
-from microshard.definition.phase import Expected, PhaseKeys, PhaseKind, Rule, Surroundings
-from microshard.definition.topology import Topology, data_members
+from microshard.definition.phase import Expected, PhaseKeys, PhaseKind, Rule, Surroundings, unfulfillable
+from microshard.definition.topology import Topology
 from microshard.engines import datasets, servers, storage
-from microshard.engines.base import Context, Engine, Metric, PhaseError, cpu_seconds
-from microshard.engines.job import JobError, Parameters, Phase
+from microshard.engines.base import Context, Engine, Metric, PhaseError, cpu_seconds, read_keys
+from microshard.engines.job import JobError, Phase
 from microshard.engines.streams import assign
 from microshard.engines.windows import Windows
 from microshard.engines.workers import Workers
 
 if TYPE_CHECKING:
-    from microshard.engines.datasets.base import Dataset
+    from microshard.engines.datasets.base import Dataset, Index
 
-MAX_BATCH = 100_000  # maxWriteBatchSize of every server since 3.6; 24 MB of inspections, below the 48 MB of a message
-MAX_RANGES = 1 << 31  # the upper half of a signed 64-bit `_id`
 MESSAGE_BYTES = 47_000_000  # maxMessageSizeBytes is 48,000,000; a little is the command's
 STEADY_SHARE = 0.95  # the insert benchmark's: its "95th percentile rate" is what 95 of 100 windows reach
 INDEX_BYTES = 30  # of a document in a secondary index of a few numbers, with prefix compression
@@ -53,6 +51,7 @@ class InsertPhase(PhaseKeys):
     are scale factor 1."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     """Seed of the data; the same seed is the same data, whatever the topology."""
+    # 100,000 is maxWriteBatchSize of every server since 3.6.
     batch_size: Annotated[int, Field(ge=1, le=100_000, json_schema_extra={"unit": "documents"})] = 1000
     """Documents per insert command."""
     processes: Annotated[int, Field(ge=1, le=256)] | Literal["auto"] = "auto"
@@ -68,11 +67,17 @@ class InsertPhase(PhaseKeys):
         """The data set itself."""
         return datasets.make(self.dataset, self.model_dump())
 
+    def chosen_indexes(self, source: Dataset) -> Sequence[Index]:
+        """The secondary indexes that are made. Raises DataError when the data set has not so many."""
+        known = source.secondary_indexes()
+        if self.secondary_indexes > len(known):
+            raise datasets.DataError(f"must be at most {len(known)}: {source.indexes_stand()}")
+        return known[: self.secondary_indexes]
+
     def parameters(self, around: Surroundings) -> dict[str, Any]:
-        """All keys, and how many key ranges the plan has placed for this collection."""
+        """All keys, with documents and processes as numbers and a file by its whole path."""
         given = super().parameters(around)
         ranges = around.key_ranges.get(self.namespace, 0)
-        given["key_ranges"] = ranges
         given["documents"] = self._known()
         if self.file is not None and around.folder is not None:
             given["file"] = str((around.folder / self.file).resolve())
@@ -87,22 +92,21 @@ class InsertPhase(PhaseKeys):
         return None if self.dataset == "dump" else self.source().total
 
     def problems(self, around: Surroundings) -> Iterator[tuple[str, str]]:
-        """Data that is not there."""
-        given = self.parameters(around)
+        """Data that is not there, or has not so many indexes."""
+        key = "dataset"
         try:
-            datasets.make(self.dataset, given).available()
+            source = datasets.make(self.dataset, self.parameters(around))
+            source.available()
+            key = "secondary_indexes"
+            self.chosen_indexes(source)
         except datasets.DataError as error:
-            yield "dataset", str(error)
+            yield key, str(error)
 
     def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[Rule]:  # noqa: ARG002
         """A write concern nobody can fulfil; batches too large for a message; options of another data set."""
-        wanted, members = self.write_concern.get("w"), data_members(topology)
-        at = ("write_concern", "w")
-        if isinstance(wanted, bool) or (isinstance(wanted, int) and wanted < 0):
-            yield at, 'needs a number of members or "majority"', "error"
-        elif isinstance(wanted, int) and wanted > members:
-            only = "is one member" if members == 1 else f"are {members} members"
-            yield at, f"waits for {wanted} members where there {only}, so no insert would end", "error"
+        reason = unfulfillable(self.write_concern, topology)
+        if reason:
+            yield ("write_concern", "w"), reason, "error"
         own = datasets.find(self.dataset).options
         for option in ("padding", "file"):
             if option in self.model_fields_set and option not in own:
@@ -152,110 +156,84 @@ class InsertPhase(PhaseKeys):
         return {k: getattr(self, k) for k in keys}
 
 
-class InsertEngine(Engine):
-    """Parameters (all needed; counts are integers):
+class Given(InsertPhase):
+    """The keys as a plan hands them over: with `processes` as a number."""
 
-    dataset        a module of microshard.engines.datasets
-    padding, file  options of data sets (purchases, dump)
-    secondary_indexes  how many of the data set's are made before the first document
-    window_seconds     length of the windows of the rate
-    namespace      "database.collection", must be empty
-    documents      how many; null for all
-    seed           of the data set; content does not depend on any other parameter
-    batch_size     documents an insert command
-    processes      worker processes, each with one batch on its way
-    key_ranges     loaders in the source's sense: `_id` = (range << 32) | i; 0: `_id` is a running number
-    write_concern  of each batch, as in the insert command; w 0 is refused, nothing could be counted
-    ordered        whether a batch stops at its first error
-    """
+    processes: Annotated[int, Field(ge=1)]
+    """Loader processes, each with one batch on its way."""
+
+
+class InsertEngine(Engine):
+    """Loads; the parameters are Given's. Where the point has key ranges, `_id` is (range << 32) | i, else it counts."""
 
     def __init__(self, phase: Phase, context: Context) -> None:
         super().__init__(phase, context)
-        given = Parameters(phase)
-        self.dataset_name = given.choice("dataset", tuple(datasets.names()))
-        self.options: dict[str, Any] = {
-            "padding": given.at_least("padding", 0),
-            "file": given.optional("file", str),
-        }
-        self.secondary_indexes = given.at_least("secondary_indexes", 0)
-        self.windows = Windows(given.take("window_seconds", float))
-        self.database, self.collection = given.namespace()
-        # None until prepare has counted what there is.
-        every = phase.parameters.get("documents", 0) is None
-        self.documents = (given.optional("documents", int) or 0) if every else given.at_least("documents", 1)
-        self.options["documents"] = self.documents or None
+        self.keys = read_keys(phase, Given)
+        self.database, _, self.collection = self.keys.namespace.partition(".")
+        self.key_ranges = context.job.point.key_ranges(self.keys.namespace)
+        self.windows = Windows(self.keys.window_seconds)
+        self.documents = self.keys.documents or 0  # 0 until prepare has counted what there is
         try:
-            self.dataset = datasets.make(self.dataset_name, self.options)
+            self.dataset = self.keys.source()
         except datasets.DataError as error:
             raise JobError(f"phase {phase.name}: {error}") from None
-        self.seed = given.at_least("seed", 0)
-        self.batch_size = given.at_least("batch_size", 1)
-        self.processes = given.at_least("processes", 1)
-        self.key_ranges = given.at_least("key_ranges", 0)
-        self.write_concern = given.take("write_concern", dict)
-        self.ordered = given.take("ordered", bool)
-        given.done()
+        self.indexes: Sequence[Index] = ()
         self.before: servers.Counters | None = None
-        if self.secondary_indexes > len(self.dataset.indexes):
-            most = len(self.dataset.indexes)
-            raise JobError(
-                f"phase {phase.name}: secondary_indexes must be at most {most}: {self.dataset_name} has no more"
-            )
-        if self.batch_size > MAX_BATCH:
-            raise JobError(f"phase {phase.name}: batch_size must be at most {MAX_BATCH}, not {self.batch_size}")
-        if self.key_ranges > MAX_RANGES:
-            raise JobError(f"phase {phase.name}: key_ranges must be at most {MAX_RANGES}, not {self.key_ranges}")
-        if self.write_concern.get("w") == 0:
-            raise JobError(f"phase {phase.name}: write_concern w 0 is not acknowledged, so nothing can be counted")
         self.workers = Workers("microshard.engines.insert_worker")
 
     def prepare(self) -> None:
         """Start the workers, see that the collection is empty, make its indexes."""
-        namespace = f"{self.database}.{self.collection}"
+        keys = self.keys
         self._count()
-        layout = self.context.job.point.collection(namespace)
-        streams = assign(self.documents, self.key_ranges, self.processes, layout.chunks if layout else ())
+        layout = self.context.job.point.collection(keys.namespace)
+        streams = assign(self.documents, self.key_ranges, keys.processes, layout.chunks if layout else ())
         target = {
             "uri": self.context.job.connection_string,
             "database": self.database,
             "collection": self.collection,
-            "write_concern": self.write_concern,
-            "ordered": self.ordered,
+            "write_concern": keys.write_concern,
+            "ordered": keys.ordered,
         }
         self.workers.start(
             [
                 {
                     "target": target,
-                    "dataset": self.dataset_name,
-                    "options": self.options,
-                    "seed": self.seed,
-                    "batch_size": self.batch_size,
+                    "dataset": keys.dataset,
+                    "options": {option: getattr(keys, option) for option in self.dataset.options},
+                    "seed": keys.seed,
+                    "batch_size": keys.batch_size,
                     "streams": [(stream.first, stream.first_id, stream.count) for stream in mine],
                 }
                 for mine in streams
             ]
         )
         with self.context.connect() as client:
-            if client[self.database][self.collection].find_one({}, {"_id": 1}) is not None:
-                raise PhaseError("NotEmpty", f"{namespace} holds documents already; a load needs an empty collection")
-            for index in self.dataset.indexes[: self.secondary_indexes]:
-                client[self.database][self.collection].create_index(list(index.items()))
+            collection = client[self.database][self.collection]
+            if collection.find_one({}, {"_id": 1}) is not None:
+                wanted = "a load needs an empty collection"
+                raise PhaseError("NotEmpty", f"{keys.namespace} holds documents already; {wanted}")
+            for index in self.indexes:
+                collection.create_index(list(index.items()))
         self.before = servers.counters(self.context.job.point.processes)
         for _ in self.workers.messages():
             pass  # each says it is ready
 
     def _count(self) -> None:
-        """See that the data is there and as large as wanted. Raises PhaseError."""
+        """See that the data is there, as large as wanted and with its indexes. Raises PhaseError."""
         if self.dataset.own_ids and self.key_ranges:
-            raise PhaseError("OwnIds", f"{self.dataset_name} has `_id`s of its own, which fit no key ranges")
+            raise PhaseError("OwnIds", f"{self.keys.dataset} has `_id`s of its own, which fit no key ranges")
         try:
             there = self.dataset.count()
         except datasets.DataError as error:
             raise PhaseError("NoData", str(error)) from None
+        try:
+            self.indexes = self.keys.chosen_indexes(self.dataset)
+        except datasets.DataError as error:
+            raise PhaseError("NoIndexes", f"secondary_indexes {error}") from None
         self.documents = self.documents or there or 0
         if not self.documents or (there is not None and self.documents > there):
             has = "no end" if there is None else f"{there:,} documents"
-            raise PhaseError("NoData", f"{self.documents or 'all':,} documents of {self.dataset_name}, which has {has}")
+            raise PhaseError("NoData", f"{self.documents or 'all':,} documents of {self.keys.dataset}, which has {has}")
 
     def run(self) -> None:
         """Load, then count and measure. `started` and `ended` enclose the load alone."""

@@ -1,4 +1,4 @@
-"""The job an engine is given (docs/contracts.md) and how parameters are read from it.
+"""The job an engine is given (docs/contracts.md).
 
 The types are the engines' own and not those of the plan: an engine also runs on client hosts that have no planner,
 and must not pay for importing it.
@@ -10,11 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from microshard.engines.access import with_access
-
-Value = TypeVar("Value")
 
 
 class JobError(Exception):
@@ -129,60 +127,6 @@ class Job:
     start_at: float | Literal["told"] | None = None
     after: bool = False  # all hosts have done their parts: only look at what is there now
     tools: Mapping[str, str] = field(default_factory=dict)  # programs of this host by name: java, ycsb_jar
-
-
-class Parameters:
-    """The parameters of a phase, read once with their types; what is not read is an error."""
-
-    def __init__(self, phase: Phase) -> None:
-        self._phase = phase
-        self._unread = dict(phase.parameters)
-
-    def take(self, name: str, kind: type[Value]) -> Value:
-        """The value of a parameter that must be there and of this type. Raises JobError."""
-        try:
-            value = self._unread.pop(name)
-        except KeyError:
-            raise JobError(f"phase {self._phase.name}: {self._phase.engine} needs the parameter {name!r}") from None
-        # bool is an int to Python, but "documents: true" is a mistake.
-        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise JobError(f"phase {self._phase.name}: {name} must be {kind.__name__}, not {value!r}")
-        return value
-
-    def optional(self, name: str, kind: type[Value]) -> Value | None:
-        """The value of a parameter that must be given but may be null. Raises JobError."""
-        if name in self._unread and self._unread[name] is None:
-            del self._unread[name]
-            return None
-        return self.take(name, kind)
-
-    def at_least(self, name: str, least: int) -> int:
-        """An integer parameter not below `least`. Raises JobError."""
-        value = self.take(name, int)
-        if value < least:
-            raise JobError(f"phase {self._phase.name}: {name} must be at least {least}, not {value}")
-        return value
-
-    def choice(self, name: str, allowed: tuple[str, ...]) -> str:
-        """A parameter that is one of these words. Raises JobError."""
-        value = self.take(name, str)
-        if value not in allowed:
-            raise JobError(f"phase {self._phase.name}: {name} must be one of {', '.join(allowed)}, not {value!r}")
-        return value
-
-    def namespace(self) -> tuple[str, str]:
-        """Database and collection of the parameter `namespace`. Raises JobError."""
-        value = self.take("namespace", str)
-        database, dot, collection = value.partition(".")
-        if not (database and dot and collection):
-            raise JobError(f"phase {self._phase.name}: namespace must be DATABASE.COLLECTION, not {value!r}")
-        return database, collection
-
-    def done(self) -> None:
-        """Raises JobError if a parameter was given that the engine does not know."""
-        if self._unread:
-            names = ", ".join(sorted(self._unread))
-            raise JobError(f"phase {self._phase.name}: {self._phase.engine} does not know the parameter {names}")
 
 
 def _process(data: Mapping[str, Any], reach: Callable[[str], str]) -> ProcessInfo:

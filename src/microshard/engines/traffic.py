@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 from pymongo import ASCENDING
 
 from microshard.definition.base import Namespace
-from microshard.definition.phase import Expected, PhaseKeys, PhaseKind, Rule, Surroundings
-from microshard.definition.topology import Topology, data_members
+from microshard.definition.phase import Expected, PhaseKeys, PhaseKind, Rule, Surroundings, unfulfillable
+from microshard.definition.topology import Topology
 from microshard.engines import storage
 from microshard.engines.base import Context, Engine, Metric, PhaseError, cpu_seconds, read_keys
 from microshard.engines.beside.documents import FIELDS
@@ -30,18 +30,6 @@ def targets_of(namespace: str, databases: int, collections: int) -> list[tuple[s
         for d in range(1, databases + 1)
         for c in range(1, collections + 1)
     ]
-
-
-def unfulfillable(concern: dict[Any, Any], topology: Topology) -> str | None:
-    """Why a write concern can never be met by this topology; None when it can."""
-    wanted, members = concern.get("w"), data_members(topology)
-    if wanted == 0:
-        return "w 0 is not acknowledged, so nothing could be counted"
-    if isinstance(wanted, bool) or (isinstance(wanted, int) and wanted < 0):
-        return 'needs a number of members or "majority"'
-    if isinstance(wanted, int) and wanted > members:
-        return f"waits for {wanted} members where there {'is one' if members == 1 else f'are {members}'}"
-    return None
 
 
 class TrafficPhase(PhaseKeys):

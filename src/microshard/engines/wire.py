@@ -10,14 +10,13 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from microshard.definition.base import Model, Namespace
-from microshard.definition.phase import Expected, PhaseKeys, PhaseKind, Rule
+from microshard.definition.phase import Expected, PhaseKeys, PhaseKind, Rule, unfulfillable
 from microshard.definition.topology import Topology
 from microshard.engines.base import Client, Context, Engine, Metric, PhaseError, connect, cpu_seconds, read_keys
 from microshard.engines.beside.keys import Traffic
 from microshard.engines.beside.load import Load
 from microshard.engines.job import Phase
 from microshard.engines.link.kernel import KernelLink, Relay
-from microshard.engines.traffic import unfulfillable
 
 Compressor = Literal["snappy", "zlib", "zstd"]
 MODULES = {"snappy": "snappy", "zstd": "zstandard", "zlib": "zlib"}  # that pymongo compresses with

@@ -229,7 +229,8 @@ def _gates(experiment: Experiment, replica_sets: Sequence[ReplicaSet]) -> dict[s
     gates["decided"] = [name for name, limit in gates.items() if limit == "auto"]
     grows = any(not rs.initial or any(not member.initial for member in rs.members) for rs in replica_sets)
     if gates["max_migrations"] == "auto":
-        gates["max_migrations"] = "any" if grows or experiment.topology.balancer.enabled else 0
+        moves = experiment.topology.balancer.enabled or any(step.phase.moves_chunks for step in experiment.workload)
+        gates["max_migrations"] = "any" if grows or moves else 0
     if gates["max_migrations"] == "any":
         gates["max_migrations"] = None
     if gates["initial_sync"] == "auto":
@@ -251,12 +252,13 @@ def _phases(experiment: Experiment, collections: Sequence[Collection], inputs: I
 
 
 def _surroundings(experiment: Experiment, collections: Sequence[Collection], inputs: Inputs) -> Surroundings:
+    in_ranges = {c.namespace for c in experiment.topology.collections if c.presplit.policy == "key_ranges"}
     clients = places(experiment.infrastructure, inputs.all_hosts).client
     return Surroundings(
         topology=experiment.topology,
         cores=clients[0].cores,
         client_hosts=len(clients),
-        key_ranges={c.namespace: len(c.chunks) for c in collections},
+        key_ranges={c.namespace: len(c.chunks) for c in collections if c.namespace in in_ranges},
         pipelines=inputs.pipelines,
         folder=inputs.folder,
     )

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,6 @@ LOAD: dict[str, Any] = {
     "seed": 3,
     "batch_size": 1000,
     "processes": 2,
-    "key_ranges": 4,
     "write_concern": {"w": 1},
     "ordered": False,
 }
@@ -170,17 +170,24 @@ def start_replica_set(folder: Path, members: int) -> tuple[list[Mongod], str]:
     return mongods, f"mongodb://{','.join(h['host'] for h in hosts)}/?replicaSet=rs0"
 
 
-def start_job(folder: Path, mongods: list[Mongod], *phases: dict[str, Any], uri: str | None = None) -> Started:
-    """Start `python -m microshard.engines` for these phases against these mongods (the first is the door)."""
+def start_job(
+    folder: Path, mongods: list[Mongod], *phases: dict[str, Any], uri: str | None = None, ranges: int = 0
+) -> Started:
+    """Start `python -m microshard.engines` for these phases against these mongods (the first is the door).
+
+    `ranges`: the job says that LOAD's collection has so many key ranges, all on the first mongod.
+    """
     number = len(list(folder.glob("job*.json")))
     job, out, progress = (folder / f"{name}{number}.json" for name in ("job", "result", "progress"))
+    bounds = [None, *(k << 32 for k in range(1, ranges)), None]
+    chunks = [{"shard": "mongod1", "lower": low, "upper": high} for low, high in pairwise(bounds)]
     point = {
         "id": "p01",
         "shards": 0,
         "topology": "replica_set" if uri else "standalone",
         "cores": 2,
         "processes": [mongod.info for mongod in mongods],
-        "collections": [],
+        "collections": [{"namespace": LOAD["namespace"], "chunks": chunks}] if ranges else [],
     }
     uri = uri or f"mongodb://127.0.0.1:{mongods[0].port}/"
     job.write_text(json.dumps({"connection_string": uri, "point": point, "phases": phases}))

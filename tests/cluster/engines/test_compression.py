@@ -20,7 +20,7 @@ CASES = {"none": ("none", "false"), "snappy": ("snappy", "true"), "zstd": ("zstd
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[Mongod, dict[str, Any]]]]:
     """By compressor: the mongod and the result of its load."""
     folder = tmp_path_factory.mktemp("compression")
-    phase = load(dataset="mails", namespace=NAMESPACE, documents=DOCUMENTS, key_ranges=0, secondary_indexes=3)
+    phase = load(dataset="mails", namespace=NAMESPACE, documents=DOCUMENTS, secondary_indexes=3)
     found, mongods = {}, []
     for name, (blocks, prefix) in CASES.items():
         options = ("--wiredTigerCollectionBlockCompressor", blocks, "--wiredTigerIndexPrefixCompression", prefix)
@@ -66,10 +66,14 @@ def test_a_dump_of_ones_own_is_loaded_whole(loaded: Any, run_job: RunJob, tmp_pa
     mongod, _ = loaded["snappy"]
     path = tmp_path / "own.bson"
     path.write_bytes(b"".join(bson.encode({"_id": f"k{n}", "text": "x" * n}) for n in range(700)))
-    phase = load(dataset="dump", file=str(path), namespace="lab.own", documents=None, key_ranges=0)
+    metadata = '{"indexes": [{"key": {"_id": 1}}, {"key": {"text": 1, "_id": -1}}]}'
+    path.with_suffix(".metadata.json").write_text(metadata)
+    phase = load(dataset="dump", file=str(path), namespace="lab.own", documents=None, secondary_indexes=1)
     code, result, errors = run_job([mongod], phase).finish()
     assert (code, errors) == (0, "")
     assert result["phases"][0]["counters"] == {"documents": 700, "bytes": path.stat().st_size, "errors": 0}
+    with mongod.client() as client:
+        assert list(client.lab.own.index_information()) == ["_id_", "text_1__id_-1"]
 
 
 def test_a_malformed_dump_fails_with_its_place_and_inserts_nothing(
@@ -78,7 +82,7 @@ def test_a_malformed_dump_fails_with_its_place_and_inserts_nothing(
     mongod, _ = loaded["snappy"]
     path = tmp_path / "own.json"
     path.write_text('{"a": 1}\n{"a": 2\n')
-    phase = load(dataset="dump", file=str(path), namespace="lab.broken", documents=None, key_ranges=0)
+    phase = load(dataset="dump", file=str(path), namespace="lab.broken", documents=None)
     code, result, _ = run_job([mongod], phase).finish()
     assert (code, result["phases"][0]["error"]["type"]) == (3, "NoData")
     assert f"{path}:2: " in result["phases"][0]["error"]["message"]

@@ -24,7 +24,9 @@ def loaded(shared_mongod: Mongod, tmp_path_factory: pytest.TempPathFactory) -> t
     """The result and the progress lines of a load of 4 key ranges by 2 processes, followed by 3 rounds of 2 queries."""
     from tests.cluster.engines.mongods import start_job
 
-    job = start_job(tmp_path_factory.mktemp("job"), [shared_mongod], load(), query(connections=2, iterations=3))
+    job = start_job(
+        tmp_path_factory.mktemp("job"), [shared_mongod], load(), query(connections=2, iterations=3), ranges=4
+    )
     code, result, errors = job.finish()
     assert (code, errors) == (0, "")
     return result, [json.loads(line) for line in job.progress.read_text().splitlines()]
@@ -90,9 +92,7 @@ def test_the_answer_does_not_depend_on_loaders(
     loaded: tuple[dict[str, Any], list[Any]], shared_mongod: Mongod, run_job: RunJob
 ) -> None:
     other = {"namespace": "vosa.other"}
-    code, result, _ = run_job(
-        [shared_mongod], load(**other, key_ranges=0, processes=1, batch_size=777), query(**other)
-    ).finish()
+    code, result, _ = run_job([shared_mongod], load(**other, processes=1, batch_size=777), query(**other)).finish()
     assert code == 0
     assert result["phases"][1]["answer_sha256"] == loaded[0]["phases"][1]["answer_sha256"]
 

@@ -35,7 +35,7 @@ def numbers() -> tuple[Any, Any]:
 @pytest.fixture(scope="module")
 def asked(shared_mongod: Mongod, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The phases' results by form."""
-    first = load(dataset="pairs", namespace=NAMESPACE, documents=DOCUMENTS, seed=SEED, key_ranges=0)
+    first = load(dataset="pairs", namespace=NAMESPACE, documents=DOCUMENTS, seed=SEED)
     job = start_job(tmp_path_factory.mktemp("job"), [shared_mongod], first, *map(ask, FORMS))
     code, result, errors = job.finish()
     assert (code, errors) == (0, "")

@@ -25,7 +25,7 @@ def read(**changes: Any) -> dict[str, Any]:
 def replica_set(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[list[Mongod], str]]:
     """Two members that hold the documents; their connection string."""
     started = start_replica_set(tmp_path_factory.mktemp("rs"), 2)
-    first = load(namespace=NAMESPACE, documents=DOCUMENTS, key_ranges=0, write_concern={"w": 2})
+    first = load(namespace=NAMESPACE, documents=DOCUMENTS, write_concern={"w": 2})
     assert start_job(tmp_path_factory.mktemp("load"), started[0], first, uri=started[1]).finish()[0] == 0
     yield started
     for mongod in started[0]:

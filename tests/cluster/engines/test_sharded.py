@@ -68,7 +68,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prepared]:
 
 
 def test_each_range_is_on_its_shard_and_the_answer_is_that_of_one_server(prepared: Prepared) -> None:
-    process, out = prepared.start(load(key_ranges=2, documents=10_001), query(iterations=1))
+    process, out = prepared.start(load(documents=10_001), query(iterations=1))
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (0, "")
     loaded, measured = json.loads(out.read_text())["phases"]
@@ -84,7 +84,7 @@ def test_a_shard_that_dies_during_the_load_fails_it(prepared: Prepared) -> None:
     cluster = prepared.cluster
     cluster.client.vosa.mot_results.delete_many({})
     (prepared.folder / "progress").unlink()
-    process, out = prepared.start(load(key_ranges=2, documents=20_000_000), query())
+    process, out = prepared.start(load(documents=20_000_000), query())
     deadline = time.monotonic() + 20
     while not (prepared.folder / "progress").exists() or not (prepared.folder / "progress").read_text():
         assert time.monotonic() < deadline

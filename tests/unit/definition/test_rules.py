@@ -213,6 +213,7 @@ def test_a_collection_that_is_not_sharded_is_a_warning(lab: Lab) -> None:
     ("concern", "message"),
     [
         ("{w: 2}", "waits for 2 members where there is one member, so no insert would end"),
+        ("{w: 0}", "w 0 is not acknowledged, so nothing could be counted"),
         ("{w: true}", 'needs a number of members or "majority"'),
         ("{w: -1}", 'needs a number of members or "majority"'),
     ],

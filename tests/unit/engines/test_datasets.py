@@ -195,6 +195,19 @@ def test_a_malformed_dump_is_refused_with_its_place(
     assert words in str(caught.value)
 
 
+def test_the_plain_indexes_of_a_dump_stand_in_the_metadata_beside_it(tmp_path: Path) -> None:
+    metadata = tmp_path / "a.metadata.json"
+    assert dump(tmp_path / "a.bson").secondary_indexes() == ()
+    keys = ['{"_id":{"$numberInt":"1"}}', '{"x":1,"d.e":{"$numberDouble":"-1.0"}}', '{"_fts":"text"}', '{"y":"hashed"}']
+    listed = ",".join(f'{{"v":2,"key":{key},"name":"n"}}' for key in keys)
+    metadata.write_text(f'{{"options":{{}},"indexes":[{listed}]}}')
+    assert dump(tmp_path / "a.bson").secondary_indexes() == ({"x": 1, "d.e": -1},)
+    assert dump(tmp_path / "a.json").secondary_indexes() == ()
+    metadata.write_text('{"indexes": [{"key": 1}]}')
+    with pytest.raises(datasets.DataError, match=r"a\.metadata\.json has no indexes as mongodump"):
+        dump(tmp_path / "a.bson").secondary_indexes()
+
+
 @pytest.mark.parametrize("wanted", [None, 7_000])
 def test_orders_that_are_no_whole_part_are_refused(wanted: int | None) -> None:
     with pytest.raises(datasets.DataError, match="parts of 7,500 orders"):

@@ -1,6 +1,7 @@
 import dataclasses
 import itertools
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -67,8 +68,15 @@ def test_the_ranges_of_the_key_follow_one_another_and_each_is_on_one_shard(plann
 
 def test_a_loader_owns_a_key_range_and_there_are_no_more_processes_than_cores(planned):
     load = planned([8]).points[0].phases[0].parameters
-    assert load["key_ranges"] == 8
     assert load["processes"] == 2
+
+
+def test_a_collection_with_one_key_range_has_one_loader_and_one_cut_at_points_has_as_many_as_cores(planned):
+    points: dict[str, Any] = {"namespace": "vosa.mot_results", "shard_key": {"_id": 1}}
+    points["presplit"] = {"policy": "split_points", "points": [100, 200, 300]}
+    assert planned([1]).points[0].phases[0].parameters["processes"] == 1
+    cut = planned([1], topology={"collections": [points]}, inputs=Inputs(cores=6, ram_mib=16384.0))
+    assert cut.points[0].phases[0].parameters["processes"] == 6
 
 
 def test_free_options_of_mongod_are_merged_last(planned):
@@ -117,6 +125,16 @@ def test_gates_are_decided_point_by_point(planned):
 def test_migrations_are_no_background_work_where_the_balancer_is_on(planned):
     gates = planned([2], topology={"kind": "sharded", "balancer": {"enabled": True}}).points[0].gates
     assert gates["max_migrations"] is None
+
+
+@pytest.mark.parametrize("keys", [{"event": "balancer"}, {"mover": "client", "concurrent_migrations": 1}])
+def test_migrations_that_a_phase_asks_for_do_not_make_it_invalid(planned, keys):
+    name = {"namespace": "vosa.mot_results"}
+    moving = {"engine": "balance", **name, "load": {"documents": 1000}, "before_seconds": 0, **keys}
+    topology: dict[str, Any] = {"kind": "sharded", "shards": {"count": 2}, "balancer": {"enabled": False}}
+    topology["collections"] = [{**name, "shard_key": {"_id": 1}}]
+    plan = planned([2], topology=topology, workload=[{"measure": moving}])
+    assert plan.points[0].gates["max_migrations"] is None
 
 
 def test_a_later_attempt_has_a_name_of_its_own(planned):

@@ -39,6 +39,14 @@ class Dataset(ABC):
         """How many documents there are; None when there is no end, or when only `count` can tell."""
         return None
 
+    def secondary_indexes(self) -> Sequence[Index]:
+        """Those there are. Raises DataError when a file that should say it cannot be read."""
+        return self.indexes
+
+    def indexes_stand(self) -> str:
+        """Why there are no more of them, for people."""
+        return "the data set has no more secondary indexes"
+
     def available(self) -> None:
         """Raises DataError when what the data set needs is not installed; reads nothing. For planning."""
         return

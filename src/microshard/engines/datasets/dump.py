@@ -12,7 +12,7 @@ import bson
 import numpy as np
 from bson import json_util
 
-from microshard.engines.datasets.base import DataError, Dataset, Encoded, Ints, joined
+from microshard.engines.datasets.base import DataError, Dataset, Encoded, Index, Ints, joined
 
 SMALLEST, LARGEST = 5, 16 * 1024 * 1024  # bytes of a BSON document: the format's, and MongoDB's own limit
 SAMPLE = 1_000
@@ -37,6 +37,26 @@ class Dump(Dataset):
         except DataError:
             sizes = []
         return sum(sizes) / len(sizes) if sizes else 1_000.0
+
+    @property
+    def _metadata(self) -> Path:
+        return self.path.with_suffix(".metadata.json")
+
+    def secondary_indexes(self) -> tuple[Index, ...]:
+        """Those mongodump has written beside the documents, as far as they are plain: ascending and descending keys."""
+        if self.path.suffix != ".bson" or not self._metadata.is_file():
+            return ()
+        try:
+            listed = json_util.loads(self._metadata.read_text(encoding="utf-8"))["indexes"]
+            keys = [{str(field): way for field, way in index["key"].items()} for index in listed]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(f"{self._metadata} has no indexes as mongodump writes them: {error!r}") from None
+        plain = [key for key in keys if all(isinstance(way, int | float) and abs(way) == 1 for way in key.values())]
+        return tuple({field: int(way) for field, way in key.items()} for key in plain if list(key) != ["_id"])
+
+    def indexes_stand(self) -> str:
+        """Where they are looked for."""
+        return f"so many plain secondary indexes stand in {self._metadata.name} beside the file (mongodump writes it)"
 
     def available(self) -> None:
         """Raises DataError when the file is not there."""
