@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +14,35 @@ from microshard.run import leftovers
 from tests.cluster.run.conftest import Cli
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
+RUN_SECONDS = 400  # of a run that takes half a minute on a quiet machine
+
+
+def words(settings: Mapping[str, Any]) -> list[str]:
+    """`--set` for each; what is no text is written as JSON, which is YAML too."""
+    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in settings.items()}
+    return [word for key, text in texts.items() for word in ("--set", f"{key}={text}")]
+
+
+@dataclass
+class Published:
+    """Runs the published experiment that the test's marker `experiment` names."""
+
+    name: str
+    cli: Cli
+    measured: bool = False
+
+    def run(
+        self, settings: Mapping[str, Any], *, scale: str | None = "laptop", code: int = 0
+    ) -> tuple[list[dict[str, Any]], str]:
+        """Its results in the order of the points, and what was printed. Nothing may be left running."""
+        chosen = ["--scale", scale] if scale else []
+        file = EXPERIMENTS / f"{self.name}.yml"
+        ended, output = self.cli.run("run", file, *chosen, *words(settings), timeout=RUN_SECONDS)
+        assert ended == code, output
+        assert self.cli.running() == []
+        results = [result for result in self.cli.results().values() if result["purpose"] == "measure"]
+        self.measured = any(result["valid"] and result["phases"][-1]["metric"] for result in results)
+        return results, output
 
 
 @pytest.fixture
@@ -19,3 +51,13 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
     yield tool
     for folder in tool.folders:
         leftovers.clean(folder)
+
+
+@pytest.fixture
+def published(request: pytest.FixtureRequest, cli: Cli) -> Iterator[Published]:
+    """The marker says which experiment; a test that does not get a valid measurement out of it is none of it."""
+    marker = request.node.get_closest_marker("experiment")
+    assert marker is not None, "the test needs the marker experiment(name)"
+    found = Published(marker.args[0], cli)
+    yield found
+    assert found.measured, f"the test is marked as one of {found.name} and has measured nothing with it"

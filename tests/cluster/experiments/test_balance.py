@@ -7,14 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.experiments.conftest import EXPERIMENTS
-from tests.cluster.run.conftest import Cli
+from tests.cluster.experiments.conftest import Published
 
 pytestmark = pytest.mark.cluster
-
-
-def tiny(**settings: Any) -> list[str]:
-    return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
 
 
 def series(phase: dict[str, Any], name: str) -> dict[str, list[int]]:
@@ -50,25 +45,24 @@ def check(phase: dict[str, Any], *, before: int) -> None:
 
 
 @pytest.mark.long
-def test_documents_are_conserved_when_a_shard_is_added_and_a_closed_window_fails_by_name(cli: Cli) -> None:
+@pytest.mark.experiment("add-shards")
+def test_documents_are_conserved_when_a_shard_is_added_and_a_closed_window_fails_by_name(published: Published) -> None:
     hours = [time.strftime("%H:%M", time.localtime(time.time() + 3600 * h)) for h in (6, 7)]
-    axis = f'[null, {{"start": "{hours[0]}", "stop": "{hours[1]}"}}]'
-    settings = tiny(**{
-        "matrix": f'{{"axes": {{"topology.balancer.window": {axis}}}}}',
+    window = {"start": hours[0], "stop": hours[1]}
+    settings = {
+        "matrix": {"axes": {"topology.balancer.window": [None, window]}},
         "workload.0.load.load.documents": 8000,
         "workload.1.measure.before_seconds": 1,
         "workload.1.measure.after_seconds": 1,
         "workload.1.measure.quiet_seconds": 2,
         "workload.1.measure.time_limit_seconds": 20,
         "order.policy": "sequential",
-    })  # fmt: skip
-    code, output = cli.run("run", EXPERIMENTS / "add-shards.yml", "--scale", "laptop", *settings)
-    assert code == 3, output
+    }
+    results, output = published.run(settings, code=3)
     assert "not balanced 20 s after the event" in output
     assert f"the balancing window is {hours[0]} to {hours[1]}" in output
-    results = cli.results()
-    assert [r["valid"] for r in results.values()] == [True, False]
-    load, phase = results["p01/r1"]["phases"]
+    assert [r["valid"] for r in results] == [True, False]
+    load, phase = results[0]["phases"]
     assert load["counters"]["documents"] == 8000
     check(phase, before=8000)
     assert series(phase, "documents by shard")["shard02"][0] == 0
@@ -76,26 +70,31 @@ def test_documents_are_conserved_when_a_shard_is_added_and_a_closed_window_fails
     assert [row[0] for row in phase["table"]["rows"]] == ["before", "during", "after"]
     assert phase["metric"]["value"] == pytest.approx(figure(phase, "time to balanced"), abs=0.01)
     # The one that could not: nothing has moved, and what was seen is there all the same.
-    stuck = results["p02/r1"]["phases"][1]
+    stuck = results[1]["phases"][1]
     assert stuck["error"]["type"] == "NotBalanced"
     assert set(series(stuck, "chunks by shard")["shard02"]) == {0}
-    assert cli.running() == []
 
 
 @pytest.mark.long
-def test_migrations_by_hand_and_an_unsettled_cluster_as_a_result(cli: Cli) -> None:
-    settings = tiny(**{
-        "matrix": '{"zip": {"workload.0.measure.mover": ["balancer", "client"], '
-                  '"workload.0.measure.concurrent_migrations": [null, 1], "topology.balancer.enabled": [true, false]}}',
-        "workload.0.measure.load": '{"threads": 2, "batch_size": 10, "documents": 12000, "documents_per_second": 1500}',
+@pytest.mark.experiment("balancer-throttling")
+def test_migrations_by_hand_and_an_unsettled_cluster_as_a_result(published: Published) -> None:
+    settings = {
+        "matrix": {
+            "zip": {
+                "workload.0.measure.mover": ["balancer", "client"],
+                "workload.0.measure.concurrent_migrations": [None, 1],
+                "topology.balancer.enabled": [True, False],
+            }
+        },
+        "workload.0.measure.load": {"threads": 2, "batch_size": 10, "documents": 12000, "documents_per_second": 1500},
         "workload.0.measure.quiet_seconds": 3,
         "workload.0.measure.time_limit_seconds": 40,
         "topology.shards.members": 1,
         "topology.shards.count": 2,
-    })  # fmt: skip
-    code, output = cli.run("run", EXPERIMENTS / "balancer-throttling.yml", "--scale", "laptop", *settings)
-    assert code == 0, output
-    for result in cli.results().values():
+    }
+    results, _ = published.run(settings)
+    assert [result["valid"] for result in results] == [True, True]
+    for result in results:
         (phase,) = result["phases"]
         check(phase, before=0)
         assert phase["counters"]["documents"] == 12000

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-import json
+import importlib
+import inspect
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from ruamel.yaml import YAML
 
+from microshard.engines import datasets, mot
+from microshard.engines.answer import canonical
 from microshard.engines.ycsb.java import BUILT
-from tests.cluster.experiments.conftest import EXPERIMENTS
-from tests.cluster.run.conftest import Cli
+from microshard.volumes import emulated
+from tests.cluster.experiments.conftest import EXPERIMENTS, Published
 
 pytestmark = pytest.mark.cluster
-Results = list[dict[str, Any]]
+Result = dict[str, Any]
+SEED = 7  # of the data in the experiments that are asked for their answers
 
 
-def phase(result: dict[str, Any], kind: str = "measure") -> dict[str, Any]:
+def phase(result: Result, kind: str = "measure") -> dict[str, Any]:
     found: dict[str, Any] = [p for p in result["phases"] if p["kind"] == kind][-1]
     return found
 
@@ -28,25 +34,66 @@ def figures(part: dict[str, Any]) -> dict[str, float]:
     return {f["name"]: f["value"] for f in part.get("figures", [])}
 
 
+def by_axis(results: list[Result], axis: str) -> dict[Any, dict[str, Any]]:
+    return {result["axes"][axis]: phase(result) for result in results}
+
+
 def stored(part: dict[str, Any], documents: int) -> None:
     """What was loaded is there, on the shards together, and its size is the sum of its parts."""
     assert part["counters"]["documents"] == documents
     assert sum(shard["documents"] for shard in part["storage"]["by_shard"].values()) == documents
     assert part["storage"]["data_bytes"] == sum(shard["data_bytes"] for shard in part["storage"]["by_shard"].values())
-    size = figures(part)
-    assert size["data and indexes"] == size["data"] + size["indexes"]
-    assert (size["data"], size["indexes"]) == (part["storage"]["data_bytes"], part["storage"]["index_bytes"])
+    if part["engine"] == "insert":
+        size = figures(part)
+        assert size["data and indexes"] == size["data"] + size["indexes"]
+        assert (size["data"], size["indexes"]) == (part["storage"]["data_bytes"], part["storage"]["index_bytes"])
 
 
-def aggregated(results: Results) -> None:
+def in_order(latency: dict[str, Any]) -> None:
+    """A mean and percentiles that one set of times can have."""
+    values = [latency["percentiles"][p] for p in ("50", "90", "95", "99", "99.9")]
+    assert latency["min"] <= values[0]
+    assert values == sorted(values)
+    assert values[-1] <= latency["max"]
+    assert latency["min"] <= latency["mean"] <= latency["max"]
+
+
+AGGREGATED = 6000
+
+
+def aggregated(results: list[Result]) -> None:
+    right = canonical(mot.expected_greenness(AGGREGATED, SEED))
     for result in results:
-        stored(phase(result, "load"), 6000)
-        bands = phase(result)["answer"]
-        assert 0 < sum(int(band["count"]["$numberLong"]) for band in bands) <= 6000
-    assert len({phase(r)["answer_sha256"] for r in results}) == 1
+        stored(phase(result, "load"), AGGREGATED)
+        assert phase(result)["answer"] == right
+        assert phase(result)["metric"]["value"] == pytest.approx(np.median(phase(result)["samples"]))
 
 
-def compressed(results: Results) -> None:
+ON_DISK = 60_000
+
+
+def from_disk(results: list[Result]) -> None:
+    """A cold query has read the data from the volume, at its rate at most; a warm one has read nothing."""
+    right = canonical(mot.expected_greenness(ON_DISK, SEED))
+    hosts = YAML(typ="safe").load(EXPERIMENTS / "quickstart-disk.yml")["infrastructure"]["shard_hosts"]
+    given = hosts["volumes"]["data"]["throughput_mibps"] << 20
+    for name, part in by_axis(results, "workload.1.measure.cache").items():
+        assert part["answer"] == right
+        assert part["metric"]["value"] <= part["ended"] - part["started"]
+        shard = part["telemetry"]["devices"]["shard01"]["data"]
+        assert shard["limits"]["r_bytes"] == given
+        rate = part["telemetry"]["disk"][shard["device"]]["r_bytes_mean"]
+        load = next(phase(r, "load") for r in results if phase(r) is part)
+        stored(load, ON_DISK)
+        read = rate * (part["ended"] - part["started"])
+        if name == "cold":
+            assert 0.5 * load["storage"]["data_bytes"] < read
+            assert rate <= given * 1.1
+        else:
+            assert read < 0.1 * load["storage"]["data_bytes"]
+
+
+def compressed(results: list[Result]) -> None:
     none, zstd = (phase(r) for r in results)
     for part in (none, zstd):
         stored(part, 1500)
@@ -55,7 +102,7 @@ def compressed(results: Results) -> None:
     assert figures(zstd)["indexes"] == pytest.approx(figures(none)["indexes"], rel=0.1)
 
 
-def inserted(results: Results) -> None:
+def inserted(results: list[Result]) -> None:
     plain, indexed = (phase(r) for r in results)
     for part in (plain, indexed):
         stored(part, 4000)
@@ -64,69 +111,146 @@ def inserted(results: Results) -> None:
     assert figures(indexed)["indexes"] > 2 * figures(plain)["indexes"]
 
 
-def asked(results: Results) -> None:
-    by_form = {r["axes"]["workload.1.measure.form"]: phase(r) for r in results}
-    same = [by_form[name] for name in ("where", "index-where", "aggregation", "expr")]
-    assert len({part["answer_sha256"] for part in same}) == 1
-    assert by_form["plain"]["answer_sha256"] != same[0]["answer_sha256"]
-    assert all(len(part["samples"]) == 1 and part["metric"]["value"] > 0 for part in by_form.values())
+ASKED = 20_000
 
 
-def read(results: Results) -> None:
-    for result in results:
-        part = phase(result)
-        (reads,) = [f for name, f in part["latency"].items() if name == "READ"]
-        values = reads["percentiles"]
-        assert reads["min"] <= values["50"] <= values["95"] <= values["99"] <= reads["max"]
-        assert sum(part["windows"]["values"]) <= reads["count"]
-        seconds = part["ended"] - part["started"]
-        assert part["counters"]["errors"] == 0
-        assert reads["count"] * reads["mean"] / 1e6 <= 2 * seconds * 1.1  # two threads, each with one read on its way
+def asked(results: list[Result]) -> None:
+    """Every form counts what the generator has made, and examines what its plan must look at."""
+    raw, _ = datasets.make("pairs", {}).encode(0, np.arange(ASKED), SEED)
+    rows = np.frombuffer(raw, dtype=np.uint8).reshape(ASKED, -1)
+    a, b = (rows[:, column : column + 8].copy().view("<f8")[:, 0] for column in (20, 31))
+    counts = dict.fromkeys(("where", "index-where", "aggregation", "expr"), int(((b < 5) & (a > b)).sum()))
+    counts["plain"] = int((a < 1).sum())
+    parts = by_axis(results, "workload.1.measure.form")
+    assert {form: int(part["answer"][0]["count"]["$numberLong"]) for form, part in parts.items()} == counts
+    for form, part in parts.items():
+        scan = form in {"plain", "where"}
+        assert part["counters"]["documents_examined"] == (ASKED if scan else int((b < 5).sum())), form
+        assert 0 <= part["counters"]["keys_examined"] - (0 if scan else int((b < 5).sum())) <= (0 if scan else 1), form
+        (row,) = part["table"]["rows"]
+        assert row[:3] == [form, part["metric"]["value"], str(counts[form])]
+        assert row[4:] == [figures(part)["keys examined"], figures(part)["documents examined"]]
 
 
-def ycsb(results: Results) -> None:
-    for result in results:
-        loads = [p for p in result["phases"] if p["kind"] == "load"]
-        assert sum(p["counters"]["documents"] for p in loads) == 1000
-        for part in result["phases"]:
-            assert part["counters"]["errors"] == 0
-            for name, latency in part.get("latency", {}).items():
-                values = latency["percentiles"]
-                assert latency["min"] <= values["50"] <= values["99"] <= latency["max"], name
+def read_beside_writes(results: list[Result]) -> None:
+    (part,) = map(phase, results)
+    stored(phase(results[0], "load"), 2000)
+    reads, writes, counters, seconds = part["latency"]["READ"], part["latency"]["UPDATE"], part["counters"], 3.0
+    for latency in (reads, writes):
+        in_order(latency)
+        # Two clients, each with one command on its way, the last of which may have begun before the end.
+        clients = 2 if latency is reads else 1
+        assert latency["count"] * latency["mean"] / 1e6 <= clients * (seconds + latency["max"] / 1e6) * 1.01
+    assert (counters["reads"], counters["writes"]) == (reads["count"], writes["count"])
+    assert counters["documents_written"] == 10 * counters["writes"]
+    assert counters["errors"] == counters["missing"] == 0
+    assert part["metric"]["value"] == reads["percentiles"]["95"] / 1000
+    found = figures(part)
+    assert (found["p50 read latency"], found["p99 read latency"]) == tuple(
+        reads["percentiles"][p] / 1000 for p in ("50", "99")
+    )
+    assert found["reads"] == pytest.approx(counters["reads"] / seconds)
+    assert found["documents written"] == pytest.approx(counters["documents_written"] / seconds)
+    # The secondaries have answered all of it, with what was read while warming up.
+    answered = dict(part["table"]["rows"])
+    assert answered.pop("rs0-1") < counters["reads"] / 10
+    assert sum(answered.values()) >= counters["reads"]
+    (lag,) = part["series"]
+    assert set(lag["lines"]) == set(answered)
+    assert max(x for line in lag["lines"].values() for x in line if x is not None) == found["largest lag"] >= 0
 
 
-def no_client() -> str | None:
-    if shutil.which("java") is None:
-        return "there is no java"
-    return None if BUILT.exists() else "the YCSB client is not built (make clients)"
+RECORDS = 1000
+
+
+def operations(part: dict[str, Any]) -> None:
+    """Counters, latencies and throughput of a phase of YCSB are about the same operations."""
+    counters, latency = part["counters"], part["latency"]
+    assert counters["errors"] == 0
+    assert {kind.lower(): found["count"] for kind, found in latency.items()} == {
+        kind: count for kind, count in counters.items() if kind in {"read", "insert", "update"} and count
+    }
+    assert sum(found["count"] for found in latency.values()) == counters["operations"] > 0
+    for found in latency.values():
+        in_order(found)
+
+
+def scenarios(results: list[Result]) -> None:
+    (result,) = results
+    load, *measured = result["phases"]
+    stored(load, RECORDS)
+    assert min(shard["documents"] for shard in load["storage"]["by_shard"].values()) > RECORDS / 3  # hashed
+    assert load["latency"]["INSERT"]["count"] == RECORDS
+    assert [part["name"] for part in measured] == ["s2", "s3", "s4", "s5"]
+    wanted = ({"READ": 0.1, "UPDATE": 0.9}, {"READ": 0.65, "INSERT": 0.25, "UPDATE": 0.1}, {"READ": 0.9}, {"READ": 1.0})
+    for part, shares in zip(measured, wanted, strict=True):
+        operations(part)
+        done = part["counters"]["operations"]
+        assert part["metric"]["value"] == pytest.approx(done / (part["ended"] - part["started"]), rel=0.01)
+        for kind, share in shares.items():
+            # Five standard deviations of a binomial: one in a million.
+            spread = 5 * (share * (1 - share) / done) ** 0.5
+            assert abs(part["latency"].get(kind, {"count": 0})["count"] / done - share) <= spread, part["name"]
+
+
+def ladders(results: list[Result]) -> None:
+    (result,) = results
+    load, *measured = result["phases"]
+    stored(load, RECORDS)
+    assert [part["name"] for part in measured] == ["read-mostly", "balanced", "inserts"]
+    for part in measured:
+        operations(part)
+        rungs = part["rungs"]
+        assert [rung["threads"] for rung in rungs] == [1, 2]
+
+
+def tiny_ycsb(phases: int, **keys: Any) -> dict[str, Any]:
+    names = ["workload.0.load", *(f"workload.{n}.measure" for n in range(1, phases))]
+    return {f"{name}.records": RECORDS for name in names} | {
+        f"{name}.{key}": value for name in names[1:] for key, value in keys.items()
+    }
+
+
+def without_client() -> pytest.MarkDecorator:
+    lacks = "there is no java" if shutil.which("java") is None else "the YCSB client is not built (make clients)"
+    return pytest.mark.skipif(shutil.which("java") is None or not BUILT.exists(), reason=lacks)
+
+
+def without_volumes() -> pytest.MarkDecorator:
+    lacks = emulated.why_not(["ext4"])
+    return pytest.mark.skipif(lacks is not None, reason=str(lacks))
 
 
 @dataclass(frozen=True)
 class Tiny:
     """What makes an experiment tiny, and what must be so in its results, in the order of the points."""
 
-    check: Callable[[Results], None]
+    check: Callable[[list[Result]], None]
     settings: dict[str, Any]
     points: int
-    scale: tuple[str, ...] = ("--scale", "laptop")
-    needs: Callable[[], str | None] = field(default=lambda: None)
+    scale: str | None = "laptop"
+    marks: tuple[pytest.MarkDecorator, ...] = ()
 
 
-AGGREGATION = {"workload.0.load.documents": 6000, "workload.1.measure.iterations": 1, "repetitions": 1}
-LOAD = "workload.0.measure"
-YCSB = {f"workload.{n}.{'measure' if n else 'load'}.records": 1000 for n in range(5)} | {
-    f"workload.{n}.measure.{key}": 1 if key == "warm_up_seconds" else 2
-    for n in range(1, 5)
-    for key in ("threads", "warm_up_seconds", "duration_seconds")
-}
+LOAD, QUERY = "workload.0.measure", {"workload.1.measure.iterations": 1, "repetitions": 1}
 CASES = {
-    "quickstart": Tiny(aggregated, AGGREGATION | {"matrix": {"topology.shards.count": [1, 2]}}, 2, ()),
-    # On the disk of the run's folder: emulated volumes have tests of their own.
-    "quickstart-disk": Tiny(
+    "quickstart": Tiny(
         aggregated,
-        AGGREGATION | {"infrastructure": {}, "matrix": {"workload.1.measure.cache": ["cold", "warm"]}},
+        QUERY | {"workload.0.load.documents": AGGREGATED, "matrix": {"topology.shards.count": [1, 2]}},
         2,
-        (),
+        None,
+    ),
+    "quickstart-disk": Tiny(
+        from_disk,
+        QUERY
+        | {
+            "workload.0.load.documents": ON_DISK,
+            "topology.shards.count": 1,
+            "matrix": {"workload.1.measure.cache": ["cold", "warm"]},
+        },
+        2,
+        None,
+        (without_volumes(),),
     ),
     "block-compression": Tiny(
         compressed,
@@ -134,61 +258,86 @@ CASES = {
         2,
     ),
     "insert-benchmark": Tiny(inserted, {"matrix": {f"{LOAD}.secondary_indexes": [0, 3]}, f"{LOAD}.documents": 4000}, 2),
-    "query-forms": Tiny(asked, {"workload.0.load.documents": 20000, "workload.1.measure.iterations": 1}, 5),
+    "query-forms": Tiny(asked, {"workload.0.load.documents": ASKED, "workload.1.measure.iterations": 1}, 5),
     "secondary-reads": Tiny(
-        read,
+        read_beside_writes,
         {
-            "matrix": {"workload.1.measure.writers": [0, 1]},
+            "matrix": {"workload.1.measure.writers": [1]},
             "workload.0.load.documents": 2000,
+            "workload.1.measure.write_batch": 10,
             "workload.1.measure.threads": 2,
             "workload.1.measure.warm_up_seconds": 1,
             "workload.1.measure.duration_seconds": 3,
         },
-        2,
+        1,
     ),
     "ycsb-microshard": Tiny(
-        ycsb, YCSB | {"matrix": {"topology.kind": ["standalone"]}, "workload.0.load.threads": 2}, 1, needs=no_client
+        scenarios,
+        tiny_ycsb(5, threads=2, warm_up_seconds=1, duration_seconds=2)
+        | {
+            "workload.0.load.threads": 2,
+            "matrix": {
+                "include": [
+                    {
+                        "topology.kind": "sharded",
+                        "topology.shards.count": 2,
+                        "topology.collections": [
+                            {
+                                "namespace": "ycsb.usertable",
+                                "shard_key": {"_id": "hashed"},
+                                "presplit": {"policy": "hashed"},
+                            }
+                        ],
+                    }
+                ]
+            },
+        },
+        1,
+        marks=(without_client(),),
     ),
     "ycsb-thread-ladder": Tiny(
-        ycsb,
-        {f"workload.{n}.{'measure' if n else 'load'}.records": 1000 for n in range(4)}
-        | {f"workload.{n}.measure.ladder": {"last": 2, "rung_seconds": 2} for n in range(1, 4)},
-        1,
-        needs=no_client,
+        ladders, tiny_ycsb(4, ladder={"last": 2, "rung_seconds": 2}), 1, marks=(without_client(),)
     ),
 }
 
 
-def tiny(cli: Cli, name: str) -> None:
-    case = CASES[name]
-    lacks = case.needs()
-    if lacks:
-        pytest.skip(lacks)
-    words = [
-        word
-        for key, value in case.settings.items()
-        for word in ("--set", f"{key}={json.dumps(value) if isinstance(value, dict) else value}")
-    ]
-    code, output = cli.run("run", EXPERIMENTS / f"{name}.yml", *case.scale, *words, timeout=400)
-    assert code == 0, output
-    results = [r for r in cli.results().values() if r["purpose"] == "measure"]
+def made_tiny(published: Published) -> None:
+    case = CASES[published.name]
+    results, _ = published.run(case.settings, scale=case.scale)
     assert len(results) == case.points
     assert all(result["valid"] for result in results)
     case.check(results)
-    assert cli.running() == []
 
 
-def test_the_insert_benchmark_conserves_documents_and_bytes(cli: Cli) -> None:
-    tiny(cli, "insert-benchmark")
+@pytest.mark.experiment("insert-benchmark")
+def test_the_insert_benchmark_conserves_documents_and_bytes(published: Published) -> None:
+    made_tiny(published)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [name for name in CASES if name != "insert-benchmark"])
-def test_an_experiment_made_tiny_has_figures_that_add_up(cli: Cli, name: str) -> None:
-    tiny(cli, name)
+@pytest.mark.parametrize(
+    (),
+    [
+        pytest.param(id=name, marks=(pytest.mark.experiment(name), *case.marks))
+        for name, case in CASES.items()
+        if name != "insert-benchmark"
+    ],
+)
+def test_an_experiment_made_tiny_has_figures_that_add_up(published: Published) -> None:
+    made_tiny(published)
 
 
-def test_every_published_experiment_is_run_by_a_test_of_this_folder() -> None:
-    texts = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py"))
-    named = {path.stem for path in EXPERIMENTS.glob("*.yml") if f'"{path.name}"' in texts}
-    assert {path.stem for path in EXPERIMENTS.glob("*.yml")} - named - CASES.keys() == set()
+def marked() -> Iterator[str]:
+    """The experiments named by the markers of this folder's tests that run what their marker names."""
+    for file in Path(__file__).parent.glob("test_*.py"):
+        module = importlib.import_module(f"{__package__}.{file.stem}")
+        for name, test in inspect.getmembers(module, inspect.isfunction):
+            if name.startswith("test_") and "published" in inspect.signature(test).parameters:
+                own = getattr(test, "pytestmark", [])
+                each = [m for mark in own if mark.name == "parametrize" for p in mark.args[1] for m in p.marks]
+                yield from (mark.args[0] for mark in (*own, *each) if mark.name == "experiment")
+
+
+def test_every_published_experiment_has_a_test_of_its_figures() -> None:
+    # That such a test does run what it is marked with, the fixture `published` sees to.
+    assert set(marked()) == {path.stem for path in EXPERIMENTS.glob("*.yml")}

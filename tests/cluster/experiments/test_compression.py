@@ -6,23 +6,17 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.experiments.conftest import EXPERIMENTS
+from tests.cluster.experiments.conftest import EXPERIMENTS, Published, words
 from tests.cluster.run.conftest import Cli
 
 pytestmark = pytest.mark.cluster
-TINY = {"matrix": "{}", "workload.0.load.documents": 1500, "topology.storage.cache.value": 32}
-
-
-def words(settings: dict[str, Any]) -> list[str]:
-    return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+TINY: dict[str, Any] = {"matrix": {}, "workload.0.load.documents": 1500, "topology.storage.cache.value": 32}
 
 
 @pytest.mark.long
-def test_hidden_members_have_the_same_documents_in_other_sizes(cli: Cli) -> None:
-    file = EXPERIMENTS / "block-compression-hidden.yml"
-    code, output = cli.run("run", file, "--scale", "laptop", *words(TINY))
-    assert code == 0, output
-    (result,) = cli.results().values()
+@pytest.mark.experiment("block-compression-hidden")
+def test_hidden_members_have_the_same_documents_in_other_sizes(published: Published) -> None:
+    ((result,), _) = published.run(TINY)
     load, phase = result["phases"]
     primary, *added = phase["table"]["rows"]
     assert [row[:3] for row in added] == [
@@ -51,7 +45,6 @@ def test_hidden_members_have_the_same_documents_in_other_sizes(cli: Cli) -> None
     assert indexes[:4] == pytest.approx([indexes[0]] * 4, rel=0.05)
     assert indexes[4] > indexes[0]
     assert "dbHash" in phase["notes"]["verification"]
-    assert cli.running() == []
 
 
 @pytest.mark.parametrize(

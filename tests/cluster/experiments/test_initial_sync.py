@@ -6,21 +6,17 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.experiments.conftest import EXPERIMENTS
+from tests.cluster.experiments.conftest import EXPERIMENTS, Published, words
 from tests.cluster.run.conftest import Cli
 
 pytestmark = pytest.mark.cluster
 
-TINY = {
-    "workload.0.load.load": '{"documents": 6000, "document_bytes": 1000, "threads": 4}',
+TINY: dict[str, Any] = {
+    "workload.0.load.load": {"documents": 6000, "document_bytes": 1000, "threads": 4},
     "workload.1.measure.verify": "hash",
-    "topology.replica_set.members": '[{}, {"initial": false}]',
+    "topology.replica_set.members": [{}, {"initial": False}],
     "order.policy": "sequential",
 }
-
-
-def words(settings: dict[str, Any]) -> list[str]:
-    return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
 
 
 def check(load: dict[str, Any], phase: dict[str, Any]) -> None:
@@ -41,17 +37,18 @@ def check(load: dict[str, Any], phase: dict[str, Any]) -> None:
 
 
 @pytest.mark.long
-def test_the_stages_sum_up_with_a_write_load_and_an_interruption(cli: Cli) -> None:
+@pytest.mark.experiment("initial-sync")
+def test_the_stages_sum_up_with_a_write_load_and_an_interruption(published: Published) -> None:
     settings = TINY | {
-        "matrix": '{"zip": {"workload.1.measure.load_runs": [true, false], '
-        '"workload.1.measure.interruptions": [0, 1]}}',
+        "matrix": {
+            "zip": {"workload.1.measure.load_runs": [True, False], "workload.1.measure.interruptions": [0, 1]},
+        },
         "workload.1.measure.interrupt_at": 0.05,
         "workload.1.measure.before_seconds": 1,
-        "workload.0.load.load": '{"documents": 12000, "document_bytes": 1000, "threads": 4}',
+        "workload.0.load.load": {"documents": 12000, "document_bytes": 1000, "threads": 4},
     }
-    code, output = cli.run("run", EXPERIMENTS / "initial-sync.yml", "--scale", "laptop", *words(settings))
-    assert code == 0, output
-    busy, interrupted = (result["phases"] for result in cli.results().values())
+    results, _ = published.run(settings)
+    busy, interrupted = (result["phases"] for result in results)
     check(*busy)
     assert busy[1]["counters"]["documents inserted meanwhile"] > 100
     assert [row[0] for row in busy[1]["details"]["load"]["rows"]] == ["before", "during"]
@@ -61,19 +58,21 @@ def test_the_stages_sum_up_with_a_write_load_and_an_interruption(cli: Cli) -> No
     check(*interrupted)
     assert [stage["name"] for stage in interrupted[1]["stages"]].count("lost attempt 1") == 1
     assert interrupted[1]["stages"][0]["documents"] > 0
-    assert cli.running() == []
 
 
 @pytest.mark.long
 def test_a_member_that_cannot_sync_fails_by_name_and_leaves_nothing(cli: Cli) -> None:
     # It may sync from secondaries only, and there is none.
-    alone = '{"setParameter": {"initialSyncSourceReadPreference": "secondary", "numInitialSyncAttempts": 1, '
-    alone += '"numInitialSyncConnectAttempts": 2}}'
+    alone = {
+        "initialSyncSourceReadPreference": "secondary",
+        "numInitialSyncAttempts": 1,
+        "numInitialSyncConnectAttempts": 2,
+    }
     settings = TINY | {
-        "matrix": "{}",
-        "workload.1.measure.load_runs": "false",
-        "topology.replica_set.members": f'[{{}}, {{"initial": false, "mongod": {alone}}}]',
-        "workload.0.load.load": '{"documents": 100, "document_bytes": 1000, "threads": 1}',
+        "matrix": {},
+        "workload.1.measure.load_runs": False,
+        "topology.replica_set.members": [{}, {"initial": False, "mongod": {"setParameter": alone}}],
+        "workload.0.load.load": {"documents": 100, "document_bytes": 1000, "threads": 1},
     }
     code, output = cli.run("run", EXPERIMENTS / "initial-sync.yml", "--scale", "laptop", *words(settings))
     assert code == 3, output

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from tests.cluster.experiments.conftest import EXPERIMENTS
+from tests.cluster.experiments.conftest import EXPERIMENTS, Published, words
 from tests.cluster.run.conftest import Cli
 
 pytestmark = pytest.mark.cluster
 
 
-def words(settings: dict[str, Any]) -> list[str]:
-    return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-
-
 @pytest.mark.long
-def test_bytes_before_and_after_add_up_and_a_narrow_link_is_narrow(cli: Cli) -> None:
-    relay = '{"kind": "relay", "delay_ms": 5, "rate_mbps": 4}'
+@pytest.mark.experiment("wire-compression")
+def test_bytes_before_and_after_add_up_and_a_narrow_link_is_narrow(published: Published) -> None:
+    relay = {"kind": "relay", "delay_ms": 5, "rate_mbps": 4}
     settings = {
-        "matrix": '{"zip": {"topology.network.compressors": [["snappy"], ["zlib"]], '
-        '"workload.0.measure.client_compressors": [[], ["zlib"]], '
-        f'"workload.0.measure.link": [{{"kind": "none"}}, {relay}]}}}}',
+        "matrix": {
+            "zip": {
+                "topology.network.compressors": [["snappy"], ["zlib"]],
+                "workload.0.measure.client_compressors": [[], ["zlib"]],
+                "workload.0.measure.link": [{"kind": "none"}, relay],
+            }
+        },
         "topology.shards.members": 1,
         "workload.0.measure.seconds_long": 4,
         "order.policy": "sequential",
     }
-    code, output = cli.run("run", EXPERIMENTS / "wire-compression.yml", "--scale", "laptop", *words(settings))
-    assert code == 0, output
-    plain, narrow = (result["phases"][0] for result in cli.results().values())
+    results, _ = published.run(settings)
+    plain, narrow = (result["phases"][0] for result in results)
     rows = [row for row in plain["table"]["rows"] if row[1] == "snappy"]
     assert {row[0] for row in rows} >= {"mongos1/router", "shard01", "shard02"}
     for phase in (plain, narrow):
@@ -50,11 +48,10 @@ def test_bytes_before_and_after_add_up_and_a_narrow_link_is_narrow(cli: Cli) -> 
     assert door[0][4] <= carried
     assert door[0][5] > 2 * door[0][4]
     assert "no real network" in narrow["notes"]["link"]
-    assert cli.running() == []
 
 
 def test_a_compressor_the_embedded_mongos_does_not_speak_is_refused(cli: Cli) -> None:
-    settings = {"matrix": "{}", "workload.0.measure.client_compressors": '["snappy"]'}
+    settings = {"matrix": {}, "workload.0.measure.client_compressors": ["snappy"]}
     code, output = cli.run("run", EXPERIMENTS / "wire-compression.yml", "--scale", "laptop", *words(settings))
     assert code == 2
     assert "the embedded mongos speaks zlib to clients, not snappy" in output

@@ -56,7 +56,7 @@ class Dump(Dataset):
 
     def indexes_stand(self) -> str:
         """Where they are looked for."""
-        return f"so many plain secondary indexes stand in {self._metadata.name} beside the file (mongodump writes it)"
+        return "a dump has the plain secondary indexes of the .metadata.json that mongodump writes beside a .bson"
 
     def available(self) -> None:
         """Raises DataError when the file is not there."""
