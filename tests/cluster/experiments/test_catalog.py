@@ -202,6 +202,21 @@ def ladders(results: list[Result]) -> None:
         operations(part)
         rungs = part["rungs"]
         assert [rung["threads"] for rung in rungs] == [1, 2]
+        for rung in rungs:
+            counts = {kind: found["count"] for kind, found in rung["latency"].items()}
+            assert counts.pop("ALL") == sum(counts.values())
+            assert rung["value"] == pytest.approx(sum(counts.values()) / rung["seconds"], rel=0.01)
+            for found in rung["latency"].values():
+                in_order(found)
+            low, high = rung["latency"]["ALL"]["min"], rung["latency"]["ALL"]["max"]
+            assert (low, high) == (
+                min(rung["latency"][kind]["min"] for kind in counts),
+                max(rung["latency"][kind]["max"] for kind in counts),
+            )
+        # The phase's own figures are those of the rung where throughput stopped rising.
+        (knee,) = [rung for rung in rungs if rung["threads"] == figures(part)["threads at the knee"]]
+        assert part["metric"]["value"] == knee["value"] == part["samples"][0]
+        assert part["counters"]["operations"] == knee["latency"]["ALL"]["count"]
 
 
 def tiny_ycsb(phases: int, **keys: Any) -> dict[str, Any]:

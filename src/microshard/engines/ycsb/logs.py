@@ -181,7 +181,8 @@ def over_all(histograms: Mapping[str, HdrHistogram]) -> HdrHistogram:
     """Service times of all operations in one histogram."""
     every = empty()
     for name, histogram in histograms.items():
-        if not name.startswith(INTENDED) and name != "READ-MODIFY-WRITE":
+        # An empty one would bring its minimum of 0 along.
+        if not name.startswith(INTENDED) and name != "READ-MODIFY-WRITE" and histogram.get_total_count():
             every.add(histogram)
     return every
 
