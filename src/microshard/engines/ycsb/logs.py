@@ -148,7 +148,7 @@ def cut_out(logs: Sequence[Log], started: float, ended: float, *, buffered: bool
                 histogram = interval.histogram()
                 count = histogram.get_total_count()
                 if name != BUFFERED:
-                    found.histograms.setdefault(name, empty()).add(histogram)
+                    put_in(found.histograms.setdefault(name, empty()), histogram)
                 if name.startswith(INTENDED):
                     continue
                 # A read-modify-write is counted three times: as itself, as READ and as UPDATE.
@@ -181,10 +181,15 @@ def over_all(histograms: Mapping[str, HdrHistogram]) -> HdrHistogram:
     """Service times of all operations in one histogram."""
     every = empty()
     for name, histogram in histograms.items():
-        # An empty one would bring its minimum of 0 along.
-        if not name.startswith(INTENDED) and name != "READ-MODIFY-WRITE" and histogram.get_total_count():
-            every.add(histogram)
+        if not name.startswith(INTENDED) and name != "READ-MODIFY-WRITE":
+            put_in(every, histogram)
     return every
+
+
+def put_in(whole: HdrHistogram, part: HdrHistogram) -> None:
+    """Add one to another, unless it is empty: that would bring its minimum of 0 along."""
+    if part.get_total_count():
+        whole.add(part)
 
 
 def as_latency(histogram: HdrHistogram, *, with_histogram: bool = True) -> dict[str, Any]:

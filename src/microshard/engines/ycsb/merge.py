@@ -19,7 +19,7 @@ from hdrh.histogram import HdrHistogram
 from microshard.engines.__main__ import BAD_JOB, FAILED, write_atomically
 from microshard.engines.ycsb.evidence import limited_by
 from microshard.engines.ycsb.ladder import climb
-from microshard.engines.ycsb.logs import ALL, as_latency, decode, empty, latencies, over_all
+from microshard.engines.ycsb.logs import ALL, as_latency, decode, empty, latencies, over_all, put_in
 
 Result = dict[str, Any]
 
@@ -167,7 +167,7 @@ def _add(every: Sequence[Mapping[str, HdrHistogram]]) -> dict[str, HdrHistogram]
     merged: dict[str, HdrHistogram] = {}
     for histograms in every:
         for name, histogram in histograms.items():
-            merged.setdefault(name, empty()).add(histogram)
+            put_in(merged.setdefault(name, empty()), histogram)
     return merged
 
 

@@ -93,6 +93,12 @@ def test_documents_of_a_load_are_batches_and_what_went_into_them() -> None:
     assert found.histograms["INSERT"].get_min_value() >= 900
 
 
+def test_a_second_without_an_operation_is_no_shortest_time() -> None:
+    found = logs.cut_out([{"READ": log([700] * 10, []), "UPDATE": log([], [])}], BASE, BASE + 2)
+    assert logs.latencies(found.histograms)["READ"]["min"] >= 700
+    assert logs.over_all(found.histograms).get_min_value() >= 700
+
+
 def test_intended_times_are_kept_apart() -> None:
     found = logs.cut_out([{"READ": log([10] * 5), "Intended-READ": log([1000] * 5)}], BASE, BASE + 1)
     latency = logs.latencies(found.histograms)
