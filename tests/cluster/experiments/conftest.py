@@ -17,6 +17,10 @@ EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 RUN_SECONDS = 400  # of a run that takes half a minute on a quiet machine
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "experiment(name): runs the published experiment of this name, made tiny")
+
+
 def words(settings: Mapping[str, Any]) -> list[str]:
     """`--set` for each; what is no text is written as JSON, which is YAML too."""
     texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in settings.items()}
