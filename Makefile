@@ -25,15 +25,17 @@ sweep: ## setup, then 1 to 16 micro-shards on this machine (experiments/quicksta
 	@$(PYTHON) -m setup --quiet --need-mongod
 	@$(BIN)/microshard run experiments/quickstart.yml
 
-# Pure functions, pages and the simulated EC2 on all cores; tests with servers and hosts one after the other, as a run is.
-SIDE_BY_SIDE := tests/unit tests/report tests/cloud
+# Most tests wait for servers and hosts more than they compute: they run side by side, a file's tests in one process.
+# Those that judge the load of the machine follow on their own.
+SIDE_BY_SIDE := --quiet --numprocesses $(shell expr `nproc` + 1) --dist loadfile
 
 test: dev ## every test this machine can run; says which it could not run, and why
-	@$(BIN)/python -m pytest --quiet --numprocesses auto --dist loadfile $(SIDE_BY_SIDE)
-	@$(BIN)/python -m pytest $(SIDE_BY_SIDE:%=--ignore=%)
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not long and not alone"
+	@$(BIN)/python -m pytest --quiet -m "alone and not long"
 
 test-long: dev ## the tests that take longer: whole experiments at laptop scale, and every one of what `make test` samples
-	@$(BIN)/python -m pytest -m long --timeout 900
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "long and not alone" --timeout 900
+	@$(BIN)/python -m pytest --quiet -m "long and alone" --timeout 900
 
 test-hosts-vm: dev ## a virtual machine with two NUMA nodes: volumes and kernel before and after a reboot (in test-long too)
 	@$(BIN)/python -m pytest -m long --timeout 900 tests/hosts/vm

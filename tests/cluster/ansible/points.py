@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import socket
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,8 +22,12 @@ _RANGES = 1 << 32  # a loader's share of the keys, as the planner cuts them
 
 
 def free_ports(count: int) -> int:
-    """The first of `count` free neighbouring ports, apart from those the kernel gives to clients (32768 and up)."""
-    for first in range(21000, 32000, count):
+    """The first of `count` free neighbouring ports, apart from those the kernel gives to clients (32768 and up).
+
+    Tests that run side by side look in ranges of their own: what is free now is taken only later.
+    """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
+    for first in range(21000 + 1500 * (worker % 6), 32000, count):
         probes = []
         try:
             for port in range(first, first + count):

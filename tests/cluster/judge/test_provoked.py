@@ -8,11 +8,13 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pymongo import MongoClient
 
 from microshard.embedded.binary import find_mongod
 from microshard.judge.evidence import Evidence
@@ -21,7 +23,7 @@ from tests.cluster.embedded.lab import small_cluster
 from tests.cluster.engines.mongods import Mongod, start_mongod, stop_mongod
 from tests.cluster.judge.lab import Lab, fill, first_in_line, leave_line, told, verdict
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.alone]
 
 FAR = Path(__file__).with_name("far.py")
 Start = Callable[..., Mongod]
@@ -246,7 +248,7 @@ def test_a_mongod_with_too_little_memory(
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     monkeypatch.setattr("tests.cluster.engines.mongods.find_mongod", lambda: binary)
-    with control_group("memory", memory__limit_in_bytes=str(92 * 2**20)) as group:
+    with control_group("memory", memory__limit_in_bytes=str(256 * 2**20)) as group:
         home = _memory_group()
         (group / "cgroup.procs").write_text(str(os.getpid()))
         try:
@@ -254,10 +256,31 @@ def test_a_mongod_with_too_little_memory(
         finally:
             (home / "cgroup.procs").write_text(str(os.getpid()))
         fill(mongod, 1000, bytes_each=5_000)
+        tighten(group, mongod)
         seen = lab.run([mongod.info], "scan", uri=uri(mongod), connections=2, seconds=5)
         stop_mongod(mongod)
     found = verdict(seen)
     assert found.name == "memory", told(seen)
+
+
+def tighten(group: Path, mongod: Mongod) -> None:
+    """Take memory away until scans read code again from the disk, and no further: how much it needs is not known."""
+    limit = int((group / "memory.usage_in_bytes").read_text())
+    with MongoClient[dict[str, Any]](uri(mongod)) as client:
+        for _ in range(60):
+            limit -= 2 * 2**20
+            (group / "memory.limit_in_bytes").write_text(str(limit))
+            faults, began = _major_faults(group), time.monotonic()
+            while time.monotonic() - began < 0.5:
+                list(client.test.things.find().batch_size(100))
+            if (_major_faults(group) - faults) / (time.monotonic() - began) > 250:
+                return
+    pytest.fail("it did not run short of memory")
+
+
+def _major_faults(group: Path) -> int:
+    stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+    return int(stat["total_pgmajfault"])
 
 
 def _memory_group() -> Path:
