@@ -118,12 +118,16 @@ class Clients:
         """Whether all have ended."""
         return all(client.process.poll() is not None for client in self.running)
 
-    def stop(self) -> None:
-        """End all at the same time; each writes its report. One that does not end is killed."""
+    def ask_to_end(self) -> None:
+        """Let all end at the same time; each writes its report."""
         for client in self.running:
-            if client.process.poll() is None:
+            if client.process.poll() is None and not client.asked_to_end:
                 client.asked_to_end = True
                 client.process.terminate()
+
+    def stop(self) -> None:
+        """Ask those to end that were not asked yet, and wait until all have. One that does not end is killed."""
+        self.ask_to_end()
         deadline = time.monotonic() + STOP_SECONDS
         for client in self.running:
             try:

@@ -19,7 +19,8 @@ from microshard.engines.ycsb.logs import (
     Slice,
     cut_out,
     failures,
-    latencies,
+    packed,
+    reaches,
     read_log,
     read_report,
 )  # fmt: skip
@@ -27,7 +28,7 @@ from microshard.engines.ycsb.outcome import fill, rung_of
 from microshard.engines.ycsb.properties import Client, divide, properties
 
 POLL_SECONDS = 0.25
-LOGGED_SECONDS = 1.3  # after the end of an interval it stands in the log
+LOGGED_SECONDS = 1.3  # after the end of an interval it stands in the log, at the latest
 READY_POLL_SECONDS = 0.02
 PATIENCE_SECONDS = 60.0  # for hosts that are slower than this one
 START_SECONDS = 0.3  # from "all are ready" to the common start: every thread has read it by then
@@ -216,7 +217,15 @@ class YcsbEngine(Engine):
                 break
             passed = max(0.0, time.time() - self.outcome.started)
             self.context.progress.report(self.phase.name, round(passed), max(round(of), round(passed) + 1), "s")
-            time.sleep(POLL_SECONDS)
+            time.sleep(POLL_SECONDS if until is None else max(0.0, min(POLL_SECONDS, until - time.time())))
+        self.clients.check()
+
+    def _await_log(self, until: float) -> None:
+        """Wait until what the clients did up to a time stands in their logs."""
+        working = [client for client in self.clients.running if client.client.threads]
+        while time.time() < until + LOGGED_SECONDS and not all(reaches(c.prefix, until) for c in working):
+            time.sleep(READY_POLL_SECONDS)
+        self.observer.sample()
         self.clients.check()
 
     def _explain(self, error: PhaseError) -> None:
@@ -232,7 +241,9 @@ class YcsbEngine(Engine):
 
     def _measure(self, start_at: float, seconds: float) -> None:
         timed = seconds > 0
-        self._wait(start_at + seconds + LOGGED_SECONDS if timed else None, seconds)
+        self._wait(start_at + seconds if timed else None, seconds)
+        if timed and not self.clients.finished():
+            self._await_log(start_at + seconds)
         if timed and self.clients.finished():
             raise PhaseError("EndedEarly", f"the clients ended by themselves before {seconds:.0f} s were over")
         self.clients.stop()
@@ -298,13 +309,19 @@ class YcsbEngine(Engine):
     def _climb(self, start_at: float) -> None:
         assert self.ladder is not None  # noqa: S101 - for the type checker
         slices: list[Slice] = []
+        histograms: list[dict[str, str]] = []
         verdict = Climb(0, stop=False, why="")
         for number, threads in enumerate(self.rungs):
             begin = start_at + number * self._rung_seconds()
             end = begin + self._rung_seconds()
-            self._wait(end + LOGGED_SECONDS, len(self.rungs) * self._rung_seconds())
+            self._wait(end, len(self.rungs) * self._rung_seconds())
+            self._await_log(end)
+            if number == len(self.rungs) - 1:
+                self.clients.ask_to_end()
             found = self._cut_rung(threads, begin + self.ladder["settle_seconds"], end)
             slices.append(found)
+            # Now, while the next rung is under way, and not when all wait for the end.
+            histograms.append(packed(found.histograms))
             self.outcome.rungs.append(rung_of(threads, found, self.observer.between(found.started, found.ended)))
             verdict = climb(self.outcome.rungs, self.ladder)
             # On one of several hosts nobody knows yet what all of them did together.
@@ -313,7 +330,7 @@ class YcsbEngine(Engine):
         self.clients.stop()
         self.clients.check()
         self._on_time()
-        self._settle(slices, verdict)
+        self._settle(slices, histograms, verdict)
 
     def _cut_rung(self, threads: int, started: float, ended: float) -> Slice:
         working = [client for client in self.clients.running if client.client.rungs[self.rungs.index(threads)]]
@@ -324,7 +341,7 @@ class YcsbEngine(Engine):
         except ValueError as error:
             raise self._nothing(f"{threads} threads: {error}") from None
 
-    def _settle(self, slices: list[Slice], verdict: Climb) -> None:
+    def _settle(self, slices: list[Slice], histograms: list[dict[str, str]], verdict: Climb) -> None:
         """The figure of the ladder is that of its knee."""
         knee = slices[verdict.knee]
         rung = self.outcome.rungs[verdict.knee]
@@ -334,9 +351,7 @@ class YcsbEngine(Engine):
         )
         self.outcome.notes["ladder"] = f"best of {len(slices)} rungs: {rung['threads']} threads; end: {verdict.why}"
         assert self.outcome.details is not None  # noqa: S101 - fill has made it
-        self.outcome.details["rungs"] = [
-            {name: entry["histogram"] for name, entry in latencies(found.histograms).items()} for found in slices
-        ]
+        self.outcome.details["rungs"] = histograms
         self.outcome.details["rule"] = self.ladder
 
     # Afterwards

@@ -53,6 +53,20 @@ def _from_home() -> str | None:
 
 def java_version(java: str) -> int:
     """Major version of a JVM; 8 for 1.8. Raises PhaseError when it does not say."""
+    return _released(java) or _asked(java)
+
+
+def _released(java: str) -> int | None:
+    """The version in the file `release` of a JVM's folder: a tenth of a second sooner than the JVM says it itself."""
+    path = Path(shutil.which(java) or java).resolve().parent.parent / "release"
+    try:
+        match = re.search(r'^JAVA_VERSION="(\d+)(?:\.(\d+))?', path.read_text(encoding="utf-8"), re.MULTILINE)
+    except (OSError, ValueError):
+        return None
+    return _major(match) if match else None
+
+
+def _asked(java: str) -> int:
     try:
         said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -61,5 +75,9 @@ def java_version(java: str) -> int:
     match = re.search(r'version "(\d+)(?:\.(\d+))?', words)
     if match is None:
         raise PhaseError("NoJava", f"{java} -version says no version: {words.strip()[:200]!r}; {INSTALL}")
+    return _major(match)
+
+
+def _major(match: re.Match[str]) -> int:
     major, minor = int(match[1]), int(match[2] or 0)
     return minor if major == 1 else major

@@ -93,6 +93,19 @@ def read_log(prefix: Path) -> Log:
     return found
 
 
+def reaches(prefix: Path, until: float) -> bool:
+    """Whether every log of a client was written after a time, and its last line is whole: the line of an interval comes
+    with its end."""
+    paths = list(prefix.parent.glob(f"{prefix.name}-*.hdr"))
+    return bool(paths) and all(path.stat().st_mtime > until + EDGE_SECONDS and _is_whole(path) for path in paths)
+
+
+def _is_whole(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 1))
+        return file.read() == b"\n"
+
+
 def read_report(path: Path) -> dict[str, Any] | None:
     """The binding's report, None when the client left none."""
     try:
@@ -211,6 +224,15 @@ def latencies(histograms: Mapping[str, HdrHistogram], *, with_histograms: bool =
     """`latency` of a result; series in which nothing happened are left out."""
     return {
         name: as_latency(histogram, with_histogram=with_histograms)
+        for name, histogram in sorted(histograms.items())
+        if histogram.get_total_count()
+    }
+
+
+def packed(histograms: Mapping[str, HdrHistogram]) -> dict[str, str]:
+    """Histograms as text; those in which nothing happened are left out."""
+    return {
+        name: histogram.encode().decode("ascii")
         for name, histogram in sorted(histograms.items())
         if histogram.get_total_count()
     }

@@ -25,6 +25,15 @@ def test_versions_old_and_new_are_read(tmp_path: Path, words: str, version: int)
     assert java.java_version(fake(tmp_path, words)) == version
 
 
+def test_a_jvm_with_a_release_file_is_not_started_to_be_asked(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    path = fake(tmp_path / "bin", "no version at all")
+    (tmp_path / "release").write_text('IMPLEMENTOR="N/A"\nJAVA_VERSION="1.8.0_402"\n')
+    assert java.java_version(path) == 8
+    (tmp_path / "link").symlink_to(path)
+    assert java.java_version(str(tmp_path / "link")) == 8
+
+
 def test_a_jvm_too_old_is_named_with_what_to_install(tmp_path: Path) -> None:
     path = fake(tmp_path, 'openjdk version "11.0.2"')
     with pytest.raises(PhaseError, match=rf"{path} is Java 11, YCSB's client needs 17: install a JRE") as caught:

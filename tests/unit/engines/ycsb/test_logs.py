@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -142,3 +143,19 @@ def test_what_is_no_histogram_is_an_error_and_no_traceback() -> None:
     for text in ("rubbish!", "HISTFAAAAAA=", encoded([1, 2])[:-8]):
         with pytest.raises(ValueError, match="a histogram cannot be read"):
             logs.decode(text)
+
+
+def test_a_log_reaches_a_time_once_every_series_was_written_after_it(tmp_path: Path) -> None:
+    prefix = tmp_path / "client1"
+    assert not logs.reaches(prefix, 100.0)
+    for name in ("READ", "UPDATE"):
+        path = tmp_path / f"client1-{name}.hdr"
+        path.write_text("whole\n")
+        os.utime(path, (101.0, 101.0))
+    (tmp_path / "client11-READ.hdr").write_text("another client's")
+    assert logs.reaches(prefix, 100.0)
+    assert not logs.reaches(prefix, 101.0)
+    path.write_text("whole\ntor")
+    assert not logs.reaches(prefix, 100.0)
+    path.write_text("")
+    assert not logs.reaches(prefix, 100.0)
