@@ -1,103 +1,112 @@
-"""From nothing to a sharded collection ready for writes, and back, beside mlaunch and a bare concurrent start.
+"""From nothing to a sharded collection that takes writes, and back to nothing (rows 1 and 2).
 
-    .venv/bin/python bench/up_down.py [--shards 16] [--rounds 3]
-
-Alternates in one run: `microshard up` / `down` (by their commands, everything included), `mlaunch init --sharded N
---replicaset --nodes 1` / `mlaunch kill` with the same mongod and mongos, and a bare concurrent start of N mongods and a
-config server until all are primaries (the floor). Prints seconds, medians and ratios, and the memory of our cluster.
+In turn, for each number of shards: `microshard up` and `down` by their commands, everything included; `mlaunch init
+--sharded N --replicaset --nodes 1` and `mlaunch kill` with the same mongod and mongos; a shell script that starts the
+same mongods one by one and ends them by SIGTERM; and a bare concurrent start until all are primaries, the floor, which
+has neither a router nor a cluster. Every way gives each mongod the same cache.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
 import os
-import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
+from bench.alone import BIN, alone, available_mib, rounds, say, scratch, timed
+from bench.findings import Findings, Target, absolute, compared, growth
+from bench.shell_script import shell_script
 from microshard.embedded.binary import find_mongod
 from microshard.run import leftovers
 from microshard.run.folder import find_runs
 from microshard.run.place import port_block
 
-BIN = Path(sys.executable).parent
+CACHE_MIB = 256  # of each mongod, the least mongod takes as an option
+MIB_EACH = 200  # RAM of a mongod that has just started, with room
+LIMIT = 300  # s, for any one command
 EXPERIMENT = """
 microshard: 1
 name: bench-up
 topology:
   shards: {{count: {shards}}}
-  storage: {{cache: {{policy: host_total_mb, value: 1024}}}}
+  storage: {{cache: {{policy: per_process_mb, value: {cache}}}}}
   collections: [{{namespace: vosa.mot_results, shard_key: {{_id: 1}}, presplit: {{policy: key_ranges}}}}]
 workload: [{{load: {{engine: insert, documents: 1}}}}, {{measure: {{engine: aggregate, pipeline: mot_greenness}}}}]
 """
+Figures = dict[str, float]
 
 
-def timed(action: Callable[[], object]) -> float:
-    """Seconds an action takes."""
-    started = time.perf_counter()
-    action()
-    return time.perf_counter() - started
-
-
-def rss_mib(folder: Path) -> float:
-    """Resident memory of all processes of the newest run, MiB; shared pages count for each."""
-    (run,) = find_runs(folder)[-1:]
-    total = 0.0
-    for process in leftovers.running(run):
-        for line in Path(f"/proc/{process.pid}/status").read_text(encoding="ascii").splitlines():
-            if line.startswith("VmRSS:"):
-                total += int(line.split()[1]) / 1024
-    return total
-
-
-def ours(folder: Path, shards: int) -> dict[str, float]:
-    """`microshard up` and `down`, seconds; the memory of the cluster, MiB."""
+def ours(folder: Path, shards: int) -> Figures:
+    """`microshard up` and `down`, s; the memory of the cluster, MiB; how much of it was left."""
     experiment = folder / "experiment.yml"
-    experiment.write_text(EXPERIMENT.format(shards=shards), encoding="utf-8")
-    microshard = [str(BIN / "microshard")]
-    where = ["--runs-dir", str(folder / "runs")]
+    experiment.write_text(EXPERIMENT.format(shards=shards, cache=CACHE_MIB), encoding="utf-8")
+    microshard, where = [str(BIN / "microshard")], ["--runs-dir", str(folder / "runs")]
     output: list[str] = []
 
     def up() -> None:
-        done = subprocess.run([*microshard, "up", str(experiment), *where], check=True, capture_output=True, text=True)
+        done = subprocess.run(
+            [*microshard, "up", str(experiment), *where], check=True, capture_output=True, text=True, timeout=LIMIT
+        )
         output.append(done.stdout.strip())
 
-    up_seconds = timed(up)
+    def down() -> None:
+        subprocess.run([*microshard, "down", *where], check=True, capture_output=True, timeout=LIMIT)
+
     try:
-        with MongoClient[dict[str, object]](output[0]) as client:
-            client.vosa.mot_results.insert_many([{"_id": n << 32} for n in range(shards)])
-        memory = rss_mib(folder / "runs")
+        up_seconds = timed(up)
+        writes(output[0], shards)
+        (run,) = find_runs(folder / "runs")[-1:]
+        memory = sum(rss_mib(process.pid) for process in leftovers.running(run))
     finally:
-        down_seconds = timed(lambda: subprocess.run([*microshard, "down", *where], check=True, capture_output=True))
-    return {"up": up_seconds, "down": down_seconds, "rss_mib": memory}
+        down_seconds = timed(down)
+    left = len(leftovers.running(run)) + len(list((run.path / "deployments").glob("*")))
+    return {"up": up_seconds, "down": down_seconds, "rss_mib": memory, "left": left}
 
 
-def mlaunch(folder: Path, shards: int) -> dict[str, float]:
-    """`mlaunch init` and `mlaunch kill` with the same binaries, seconds."""
-    command = [str(BIN / "mlaunch")]
-    data = ["--dir", str(folder / "mlaunch")]
+def writes(connection: str, shards: int) -> None:
+    """A document on each shard: the cluster takes writes."""
+    with MongoClient[dict[str, object]](connection, serverSelectionTimeoutMS=30_000) as client:
+        client.vosa.mot_results.insert_many([{"_id": n << 32} for n in range(shards)])
+
+
+def rss_mib(pid: int) -> float:
+    """Resident memory of a process, MiB; pages that several share count for each."""
+    for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def mlaunch(folder: Path, shards: int) -> Figures:
+    """`mlaunch init` and `mlaunch kill` with the same binaries, s."""
+    command, data = [str(BIN / "mlaunch")], ["--dir", str(folder / "mlaunch")]
     with port_block(shards + 2) as port:
         init = [
             *["init", *data, "--sharded", str(shards), "--replicaset", "--nodes", "1", "--config", "1", "--csrs"],
             *["--port", str(port), "--bind_ip", "127.0.0.1", "--binarypath", str(BIN), "--hostname", "127.0.0.1"],
+            *["--wiredTigerCacheSizeGB", str(CACHE_MIB / 1024)],
         ]
-        seconds = timed(lambda: subprocess.run([*command, *init], check=True, capture_output=True, cwd=folder))
-        down = timed(
-            lambda: subprocess.run([*command, "kill", *data, "--signal", "9"], check=True, capture_output=True)
-        )
-        for number in range(port, port + shards + 2):  # a killed mongod leaves its socket
-            (Path(tempfile.gettempdir()) / f"mongodb-{number}.sock").unlink(missing_ok=True)
+
+        def run(*words: str) -> None:
+            subprocess.run([*command, *words], check=True, capture_output=True, cwd=folder, timeout=LIMIT)
+
+        try:
+            seconds = timed(lambda: run(*init))
+        finally:
+            # Its default signal is SIGTERM, for which mongod takes its time; 9 is what suits data to be thrown away.
+            down = timed(lambda: run("kill", *data, "--signal", "9"))
+            for number in range(port, port + shards + 2):  # a killed mongod leaves its socket
+                (Path(tempfile.gettempdir()) / f"mongodb-{number}.sock").unlink(missing_ok=True)
+                Path(f"/tmp/mongodb-{number}.sock").unlink(missing_ok=True)  # noqa: S108 - mongod's, not ours
     return {"up": seconds, "down": down}
 
 
@@ -106,21 +115,21 @@ def mongods(folder: Path, count: int) -> Iterator[list[int]]:
     """`count` mongods started at once, killed at the end; yields their ports."""
     started = []
     with port_block(count) as port:
-        for number in range(count):
-            data = folder / f"bare{number}"
-            data.mkdir()
-            role = "--configsvr" if number == 0 else "--shardsvr"
-            started.append(
-                subprocess.Popen(
-                    [
-                        *[str(find_mongod(None)), role, "--replSet", f"rs{number}", "--dbpath", str(data)],
-                        *["--port", str(port + number), "--bind_ip", "127.0.0.1", "--nounixsocket"],
-                        *["--logpath", str(data / "log"), "--wiredTigerCacheSizeGB", "0.25"],
-                    ],
-                    stdout=subprocess.DEVNULL,
-                )
-            )
         try:
+            for number in range(count):
+                data = folder / f"bare{number}"
+                data.mkdir()
+                role = "--configsvr" if number == 0 else "--shardsvr"
+                started.append(
+                    subprocess.Popen(
+                        [
+                            *[str(find_mongod(None)), role, "--replSet", f"rs{number}", "--dbpath", str(data)],
+                            *["--port", str(port + number), "--bind_ip", "127.0.0.1", "--nounixsocket"],
+                            *["--logpath", str(data / "log"), "--wiredTigerCacheSizeGB", str(CACHE_MIB / 1024)],
+                        ],
+                        stdout=subprocess.DEVNULL,
+                    )
+                )
             yield [port + number for number in range(count)]
         finally:
             for process in started:
@@ -129,64 +138,104 @@ def mongods(folder: Path, count: int) -> Iterator[list[int]]:
                 process.wait()
 
 
-def bare(folder: Path, shards: int) -> dict[str, float]:
-    """All mongods at once, each initiated as soon as it answers, until all are primaries: the floor, seconds."""
+def bare(folder: Path, shards: int) -> Figures:
+    """All mongods at once, each initiated as soon as it answers, until all are primaries, s."""
     started = time.perf_counter()
     with mongods(folder, shards + 1) as ports:
-        waiting = dict.fromkeys(ports, False)
-        while waiting:
-            for port in list(waiting):
+        initiated: dict[int, bool] = dict.fromkeys(ports, False)
+        while initiated:
+            if time.perf_counter() - started > LIMIT:
+                raise TimeoutError(f"no primary on ports {sorted(initiated)} after {LIMIT} s")
+            for port in list(initiated):
                 with (
                     contextlib.suppress(PyMongoError),
                     MongoClient[dict[str, object]](
                         "127.0.0.1", port, directConnection=True, serverSelectionTimeoutMS=50
                     ) as client,
                 ):
-                    if not waiting[port]:
+                    if not initiated[port]:
                         name = f"rs{ports.index(port)}"
                         members = [{"_id": 0, "host": f"127.0.0.1:{port}"}]
                         client.admin.command("replSetInitiate", {"_id": name, "members": members})
-                        waiting[port] = True
+                        initiated[port] = True
                     if client.admin.command("hello").get("isWritablePrimary"):
-                        del waiting[port]
+                        del initiated[port]
             time.sleep(0.01)
         seconds = time.perf_counter() - started
     return {"up": seconds}
 
 
-def main() -> None:
-    """Run the rounds and print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shards", type=int, default=16)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", choices=["ours", "mlaunch", "bare"], action="append")
-    options = parser.parse_args()
-    ways = {"ours": ours, "mlaunch": mlaunch, "bare": bare}
-    chosen = options.only or list(ways)
-    found: dict[str, list[float]] = {}
-    for _ in range(options.rounds):
-        for name in chosen:
-            folder = Path(tempfile.mkdtemp(prefix="microshard-bench-"))
-            try:
-                for key, value in ways[name](folder, options.shards).items():
-                    found.setdefault(f"{name} {key}", []).append(value)
-                    print(f"{name} {key}: {value:.2f}", file=sys.stderr, flush=True)
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)
-    medians = {name: statistics.median(values) for name, values in found.items()}
-    ratios = {
-        f"{way}: ours / {other}": medians[f"ours {way}"] / medians[f"{other} {way}"]
-        for other in ("mlaunch", "bare")
-        for way in ("up", "down")
-        if f"ours {way}" in medians and f"{other} {way}" in medians
-    }
-    print(
-        json.dumps(
-            {"shards": options.shards, "cores": os.cpu_count(), "median": medians, "ratio": ratios, "all": found},
-            indent=1,
+def script(folder: Path, shards: int) -> Figures:
+    """A shell script that starts one after the other and ends all by SIGTERM, s."""
+    with port_block(shards + 2) as port:
+        path = folder / "cluster.sh"
+        path.write_text(
+            shell_script(folder, port, shards, find_mongod(None), BIN / "mongos", sys.executable, CACHE_MIB),
+            encoding="utf-8",
         )
-    )
+
+        def run(word: str) -> None:
+            subprocess.run(["bash", str(path), word], check=True, capture_output=True, timeout=LIMIT)
+
+        try:
+            seconds = timed(lambda: run("up"))
+            writes(f"mongodb://127.0.0.1:{port}/", shards)
+        finally:
+            down = timed(lambda: run("down"))
+    return {"up": seconds, "down": down}
+
+
+WAYS: dict[str, Callable[[Path, int], Figures]] = {"ours": ours, "mlaunch": mlaunch, "script": script, "bare": bare}
+
+
+def measure(quick: bool) -> Findings:
+    """Rows 1 and 2; growth with shards."""
+    # shards → (least and most rounds, s for them)
+    sizes = {1: (1, 1, 0), 4: (1, 1, 0)} if quick else {1: (2, 3, 15), 4: (2, 3, 40), 16: (3, 5, 200), 32: (1, 2, 60)}
+    if not quick:
+        sizes[64] = (1, 1, 0)
+    found = Findings()
+    taken: dict[str, dict[int, list[float]]] = defaultdict(dict)
+    for shards, (least, most, seconds) in sizes.items():
+        need = MIB_EACH * (shards + 2)
+        if available_mib() < need:
+            found.missing.append(f"1: {shards} shards need about {need:,} MiB of RAM")
+            continue
+        # The ways that start one after the other take minutes at 64, and that they grow as they do is seen before.
+        ways = {name: way for name, way in WAYS.items() if shards <= 32 or name in {"ours", "bare"}}
+        for _ in rounds(least, most, seconds):
+            for name, way in ways.items():
+                with scratch() as folder:
+                    figures = way(folder, shards)
+                for key, value in figures.items():
+                    taken[f"{name} {key}"].setdefault(shards, []).append(value)
+                say(f"{shards} shards, {name}: " + ", ".join(f"{k} {v:.2f}" for k, v in figures.items()))
+    _rows(found, taken)
+    return found
+
+
+def _rows(found: Findings, taken: dict[str, dict[int, list[float]]]) -> None:
+    names = {"mlaunch": "mlaunch", "script": "a script, one by one", "bare": "bare concurrent start"}
+    for shards, up in sorted(taken["ours up"].items()):
+        what = f"from nothing to writes, {shards} shard{'' if shards == 1 else 's'}"
+        limits = {"mlaunch": Target(0.5), "bare": Target(1.4)} if shards == 16 else {}
+        for way, name in names.items():
+            if shards in taken[f"{way} up"]:
+                found.rows.append(compared(1, what, up, name, taken[f"{way} up"][shards], "s", limits.get(way)))
+    for shards, down in sorted(taken["ours down"].items()):
+        what = f"back to nothing, {shards} shard{'' if shards == 1 else 's'}"
+        found.rows.append(absolute(2, what, down, "s", Target(2.0) if shards == 16 else None))
+        for way, name in {"mlaunch": "mlaunch kill", "script": "plain SIGTERM"}.items():
+            if shards in taken[f"{way} down"]:
+                found.rows.append(compared(2, what, down, name, taken[f"{way} down"][shards], "s"))
+    left = [count for counts in taken["ours left"].values() for count in counts]
+    found.rows.append(absolute(2, "processes and folders left", [max(left)], "left", Target(0)))
+    for key, what, unit in (("up", "up", "s"), ("down", "down", "s"), ("rss_mib", "memory of the cluster", "MiB")):
+        found.growths.append(growth(f"microshard, {what}", "shards", unit, taken[f"ours {key}"]))
+    for way, name in names.items():
+        found.growths.append(growth(f"{name}, up", "shards", "s", taken[f"{way} up"]))
 
 
 if __name__ == "__main__":
-    main()
+    os.environ.setdefault("PYTHONUNBUFFERED", "1")
+    sys.exit(alone(measure))

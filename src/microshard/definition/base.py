@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
@@ -39,3 +39,7 @@ class Model(BaseModel):
         validate_default=False,
         hide_input_in_errors=False,
     )
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        """Itself: it is frozen, and pydantic would copy every default of every point (a third of planning 10,000)."""
+        return self

@@ -68,13 +68,14 @@ class Member(Model):
         return 0 if any(self._passive().values()) else 1
 
 
+_PLAIN = Member()
 MemberCount = Annotated[int, Field(ge=1, le=_MOST_VOTES)]
 Members = Annotated[list[Member], Field(min_length=1, max_length=50)]
 
 
 def listed(members: int | list[Member]) -> list[Member]:
     """Every member, also where only their number was given."""
-    return [Member() for _ in range(members)] if isinstance(members, int) else members
+    return [_PLAIN] * members if isinstance(members, int) else members
 
 
 def copies(members: int | list[Member]) -> int:

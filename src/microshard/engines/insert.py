@@ -65,7 +65,7 @@ class InsertPhase(PhaseKeys):
 
     def source(self) -> Dataset:
         """The data set itself."""
-        return datasets.make(self.dataset, self.model_dump())
+        return datasets.make(self.dataset, {name: getattr(self, name) for name in datasets.find(self.dataset).options})
 
     def chosen_indexes(self, source: Dataset) -> Sequence[Index]:
         """The secondary indexes that are made. Raises DataError when the data set has not so many."""

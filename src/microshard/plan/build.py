@@ -56,6 +56,7 @@ class Inputs:
     hosts: tuple[Host, ...] = ()
     folder: Path | None = None  # of the experiment file, for the files it names
     names: tuple[str, ...] = ()  # of the points, where they are some of an experiment's; else p01, p02 …
+    most_ports: int | None = None  # that may be taken at one time on a host; None: as many as there are
     no_volumes: str | None = None  # why no volume can be emulated here; None when it can
 
     @property
@@ -71,7 +72,7 @@ def build(experiment: Experiment, points: Sequence[PointDefinition], inputs: Inp
     Raises PlanError with every reason why it cannot be run here.
     """
     _refuse(points, inputs)
-    redeploy, why = _redeploy(experiment, points)
+    redeploy, why = _redeploy(experiment, points, inputs)
     keeps = experiment.teardown != "always"
     planned = _points(points, inputs, one_range=redeploy == "per_repetition" and not keeps)
     together = sum if redeploy == "per_point" or keeps else max
@@ -144,9 +145,33 @@ def _refuse(points: Sequence[PointDefinition], inputs: Inputs) -> None:
         raise PlanError(list(problems))
 
 
-def _redeploy(experiment: Experiment, points: Sequence[PointDefinition]) -> tuple[Redeploy, str | None]:
+def ports_at_once(experiment: Experiment, points: Sequence[PointDefinition], inputs: Inputs) -> int:
+    """How many ports of a host are taken at one time: by all points where they stand side by side, else by the largest."""
+    each = _ports(points, inputs)
+    in_turn = _redeploy(experiment, points, inputs)[0] == "per_repetition" and experiment.teardown == "always"
+    return max(each) if in_turn else sum(each)
+
+
+def _ports(points: Sequence[PointDefinition], inputs: Inputs) -> list[int]:
+    return [
+        ports_needed(point.experiment.topology, places(point.experiment.infrastructure, inputs.all_hosts))
+        for point in points
+    ]
+
+
+def _redeploy(
+    experiment: Experiment, points: Sequence[PointDefinition], inputs: Inputs
+) -> tuple[Redeploy, str | None]:
+    """What is decided before memory is looked at, and why where it is not what `auto` prefers."""
     writes = any(step.kind != "load" and step.phase.writes() for point in points for step in point.experiment.workload)
     wish = experiment.order.redeploy
+    if wish == "auto" and not writes and inputs.most_ports is not None and experiment.teardown == "always":
+        ports = sum(_ports(points, inputs))
+        if ports > inputs.most_ports:
+            return "per_repetition", (
+                f"order.redeploy: all points together need {ports:,} ports, {inputs.most_ports:,} may be taken, "
+                "so each is deployed and loaded anew for every repetition"
+            )
     if wish == "auto":
         return ("per_repetition" if writes else "per_point"), None
     if wish == "per_point" and writes:

@@ -18,6 +18,7 @@ from microshard.plan.build import FIRST_PORT
 
 _BLOCK = 100  # runs take their ports in blocks of this many
 _LAST_PORT = 32000  # from 32768 on the kernel hands out ports for outgoing connections
+MOST_PORTS = _LAST_PORT - FIRST_PORT - 2 * _BLOCK  # of a run at one time: whole blocks, with room for another run's
 
 
 def project_root() -> Path:

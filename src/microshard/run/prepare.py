@@ -23,9 +23,9 @@ from microshard.definition.matrix import PointDefinition, expand
 from microshard.errors import PlaceError
 from microshard.plan import Inputs, PlanError, build
 from microshard.plan.backend import unsupported
+from microshard.plan.build import ports_at_once
 from microshard.plan.model import Plan, Point, Step
-from microshard.plan.placement import Places, places, shortages
-from microshard.plan.topology import ports_needed
+from microshard.plan.placement import shortages
 from microshard.plan.volumes import HOST_VOLUMES, homes
 from microshard.run import place, secrets
 from microshard.run.backend import Backend, Local
@@ -71,11 +71,11 @@ def prepared(
         backend=at.name,
         where=at.where,
         folder=folder or path.absolute().parent,
+        most_ports=place.MOST_PORTS,
         no_volumes=_no_volumes(points) if at.name == "local" else None,
     )
     refuse_shortages(loaded, points, inputs)
-    ports = sum(ports_needed(p.experiment.topology, _there(p, inputs)) for p in points)
-    with at.ports(ports) as base:
+    with at.ports(_ports(loaded, points, inputs)) as base:
         plan = made_plan(loaded, points, dataclasses.replace(inputs, base_port=base))
         yield Prepared(loaded, plan, path, at, scale, dict(overrides or {}))
 
@@ -96,8 +96,11 @@ def refuse_shortages(loaded: Loaded, points: Sequence[PointDefinition], inputs: 
         raise _told(loaded, list(short))
 
 
-def _there(point: PointDefinition, inputs: Inputs) -> Places:
-    return places(point.experiment.infrastructure, inputs.all_hosts)
+def _ports(loaded: Loaded, points: Sequence[PointDefinition], inputs: Inputs) -> int:
+    try:
+        return ports_at_once(loaded.experiment, points, inputs)
+    except PlanError as error:
+        raise _told(loaded, error.problems) from error
 
 
 def _no_volumes(points: Sequence[PointDefinition]) -> str | None:

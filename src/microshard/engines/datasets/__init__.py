@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ def names() -> list[str]:
     return sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name not in _NOT_DATA)
 
 
+@functools.cache
 def find(name: str) -> type[Dataset]:
     """The class of a data set. Imported late: a definition that names none need not pay for numpy."""
     found: type[Dataset] = importlib.import_module(f"{__name__}.{name}").DATASET

@@ -1,0 +1,80 @@
+"""`make bench`: every benchmark of the catalogue, one after the other, and docs/benchmarks.md with its picture."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from bench import page, supervised
+from bench.alone import ROOT
+from bench.catalog import BENCHES, Bench
+from bench.findings import Findings
+
+# All of it; a benchmark that would not fit any more is left out by name.
+SECONDS, QUICK_SECONDS = 20 * 60, 4 * 60
+_LEAST = 15.0  # s: less is not worth a start
+
+
+def main() -> int:
+    """Run and write; 0 when all ran, whether targets are held or not: the page says that."""
+    names = [bench.module for bench in BENCHES]
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="few repetitions, small sizes: does all of it still run?")
+    parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=f"some of {', '.join(names)}")
+    parser.add_argument("--out", type=Path, help="folder for benchmarks.md and .svg (docs; quick: none)")
+    parser.add_argument("--seconds", type=float, help="most the whole may take (1200; quick: 240)")
+    given = parser.parse_args()
+    end = time.monotonic() + (given.seconds or (QUICK_SECONDS if given.quick else SECONDS))
+    out = given.out or (None if given.quick else ROOT / "docs")
+    supervised.adopt_orphans()
+    machine = page.machine()
+    began = time.monotonic()
+    found: dict[str, Findings] = {}
+    broken = 0
+    scratch = Path(tempfile.mkdtemp(prefix="microshard-bench-"))
+    try:
+        for bench in BENCHES:
+            if bench.module not in (given.only or names) or (given.quick and not bench.in_quick):
+                continue
+            found[bench.module], problem = _one(bench, scratch, quick=given.quick, end=end)
+            broken += bool(problem)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    took = time.monotonic() - began
+    print(f"== {took:.0f} s in all", flush=True)
+    if out:
+        for path in page.write(out, found, machine, seconds=took, quick=given.quick):
+            print(f"written: {path}")
+    return 1 if broken else 0
+
+
+def _one(bench: Bench, scratch: Path, *, quick: bool, end: float) -> tuple[Findings, str]:
+    """A benchmark's findings, and why it has none."""
+    seconds = min(bench.quick_seconds if quick else bench.seconds, end - time.monotonic())
+    print(f"== {bench.module} (load {os.getloadavg()[0]:.1f}, at most {max(seconds, 0):.0f} s)", flush=True)
+    began = time.monotonic()
+    result = scratch / f"{bench.module}.json"
+    problem = "no time was left for it"
+    if seconds >= _LEAST:
+        command = [sys.executable, "-m", f"bench.{bench.module}", "--json", str(result), *(["--quick"] * quick)]
+        problem = supervised.run(command, scratch / bench.module, ROOT, seconds)
+    try:
+        findings = Findings.of_json(json.loads(result.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        findings = Findings()
+    if problem:
+        print(f"== {bench.module}: {problem}", flush=True)
+        numbers = ", ".join(str(number) for number in bench.rows if number) or "besides"
+        findings.missing.append(f"{numbers}: {bench.module}: {problem}")
+    print(f"   {time.monotonic() - began:.0f} s", flush=True)
+    return findings, problem
+
+
+if __name__ == "__main__":
+    sys.exit(main())

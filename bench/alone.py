@@ -1,0 +1,72 @@
+"""What every benchmark needs: rounds within a time, progress, a scratch folder, its own command line."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from bench import render
+from bench.findings import Findings
+
+ROOT = Path(__file__).resolve().parents[1]
+BIN = Path(sys.executable).parent
+
+
+def say(text: str) -> None:
+    """A line of progress."""
+    print(f"  {text}", file=sys.stderr, flush=True)
+
+
+def rounds(least: int, most: int, seconds: float) -> Iterator[int]:
+    """Numbers of rounds: `least` in any case, then more up to `most` while the next is likely to end in time."""
+    began = time.monotonic()
+    for number in range(most):
+        spent = time.monotonic() - began
+        if number >= least and spent + spent / number > seconds:
+            return
+        yield number
+
+
+def timed(action: Callable[[], object]) -> float:
+    """Seconds an action takes."""
+    started = time.perf_counter()
+    action()
+    return time.perf_counter() - started
+
+
+@contextlib.contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder that is gone afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="microshard-bench-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def available_mib() -> float:
+    """RAM that may be used now, MiB."""
+    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def alone(measure: Callable[[bool], Findings]) -> int:
+    """The command line of one benchmark: measure, print, and 1 where a target is not held."""
+    parser = argparse.ArgumentParser(description=(sys.modules[measure.__module__].__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions and sizes, the same code")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the findings there too")
+    given = parser.parse_args()
+    found = measure(given.quick)
+    if given.json:
+        given.json.write_text(json.dumps(found.as_json()), encoding="utf-8")
+    print(render.text(found))
+    return 1 if any(row.held is False for row in found.rows) else 0

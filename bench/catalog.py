@@ -1,0 +1,48 @@
+"""Which benchmarks there are, in the order in which they are run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A module of this package, and the rows of the table it measures."""
+
+    module: str
+    rows: tuple[int, ...]
+    seconds: int  # most it may take; a quiet machine of 2 cores needs about half
+    quick_seconds: int
+    in_quick: bool = True
+
+
+BENCHES = (
+    Bench("planning", (8,), 60, 30),
+    Bench("up_down", (1, 2), 480, 90),
+    Bench("redeploy", (3,), 90, 60),
+    Bench("router", (4,), 150, 45),
+    Bench("load_rate", (5,), 180, 60),
+    Bench("speed_up", (7,), 120, 45),
+    Bench("telemetry", (10,), 120, 60),
+    Bench("quickstart", (6,), 480, 100),
+    Bench("hosts", (9,), 420, 120),
+    Bench("install", (11,), 240, 100),
+    Bench("ec2_fleet", (0,), 120, 30),
+    Bench("report", (0,), 180, 60, in_quick=False),
+)
+# Not in `make bench`, because they take minutes: ycsb_client, compare_power.
+
+TABLE = {
+    1: "from nothing to a sharded collection that takes writes",
+    2: "teardown of the same",
+    3: "redeploy with another shard count, compressor or cache",
+    4: "operations through the embedded mongos",
+    5: "loading the inspection data",
+    6: "share of a sweep's time that neither loads nor measures",
+    7: "speed-up of an aggregation at as many shards as cores",
+    8: "planning and validating 10,000 points",
+    9: "configuring hosts",
+    10: "telemetry at 1 Hz with 16 mongods",
+    11: "installation",
+    0: "besides",
+}

@@ -1,0 +1,100 @@
+"""What benchmarks on small clusters share: the pre-split collection of inspections, and who used the CPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from bench.alone import ROOT
+from microshard.engines.insert import InsertPhase
+from microshard.engines.streams import RANGE_BITS
+from tests.cluster.embedded.lab import SmallCluster, children, cpu_seconds
+
+PIPELINE = ROOT / "experiments" / "pipelines" / "mot_greenness.json"
+NAMESPACE = "vosa.mot_results"
+SEED = 1
+LIMIT = 300  # s, for one engine
+
+
+def presplit(cluster: SmallCluster, namespace: str = NAMESPACE, compressor: str = "zlib") -> list[dict[str, Any]]:
+    """Shard a collection by ranges of `_id`, an empty chunk on each shard; the chunks as a job has them."""
+    admin, names = cluster.client.admin, list(cluster.shards)
+    database, _, collection = namespace.partition(".")
+    admin.command("balancerStop")
+    admin.command("enableSharding", database, primaryShard=names[0])
+    options = {"wiredTiger": {"configString": f"block_compressor={compressor}"}}
+    cluster.client[database].create_collection(collection, storageEngine=options)
+    admin.command("shardCollection", namespace, key={"_id": 1})
+    chunks = []
+    for number, owner in enumerate(names):
+        lower, upper = number << RANGE_BITS, (number + 1) << RANGE_BITS
+        if number:
+            admin.command("split", namespace, middle={"_id": lower})
+            admin.command("moveChunk", namespace, find={"_id": lower}, to=owner)
+        last = number + 1 == len(names)
+        chunks.append({"shard": owner, "lower": lower if number else None, "upper": None if last else upper})
+    return chunks
+
+
+def job(cluster: SmallCluster, chunks: list[dict[str, Any]], phase: dict[str, Any]) -> dict[str, Any]:
+    """A job of one phase, as an engine takes it."""
+    processes = [
+        {
+            "name": name,
+            "role": "shard",
+            "endpoint": f"127.0.0.1:{port}",
+            "db_path": str(cluster.folder / name),
+            "pid_path": str(cluster.folder / name / "pid"),
+            "host": "local",
+        }
+        for name, port in cluster.shards.items()
+    ]
+    return {
+        "connection_string": f"mongodb://127.0.0.1:{cluster.mongos.port}/",
+        "point": {
+            "id": "bench",
+            "shards": len(cluster.shards),
+            "topology": "sharded",
+            "cores": 0,
+            "processes": processes,
+            "collections": [{"namespace": NAMESPACE, "shard_key": {}, "unique": False, "chunks": chunks}],
+        },
+        "phases": [phase],
+    }
+
+
+def insert_phase(documents: int, processes: int, ranges: int, batch: int = 1000) -> dict[str, Any]:
+    """A load of inspections."""
+    keys = {"documents": documents, "seed": SEED, "batch_size": batch, "processes": processes, "namespace": NAMESPACE}
+    given = InsertPhase.model_validate({"engine": "insert", **keys})
+    parameters = {**given.model_dump(exclude={"engine"}), "key_ranges": ranges}
+    return {"name": "load", "kind": "load", "engine": "insert", "parameters": parameters}
+
+
+def run_engine(folder: Path, work: dict[str, Any]) -> dict[str, Any]:
+    """The result of a job's one phase."""
+    (folder / "job.json").write_text(json.dumps(work), encoding="utf-8")
+    files = ["--job", str(folder / "job.json"), "--out", str(folder / "out.json")]
+    subprocess.run([sys.executable, "-m", "microshard.engines", *files], check=True, timeout=LIMIT)
+    phases: list[dict[str, Any]] = json.loads((folder / "out.json").read_text(encoding="utf-8"))["phases"]
+    return phases[0]
+
+
+def load(cluster: SmallCluster, documents: int) -> None:
+    """Load inspections into a collection that `presplit` has made, by the engine."""
+    chunks = [{"shard": name, "lower": None, "upper": None} for name in cluster.shards]
+    run_engine(cluster.folder, job(cluster, chunks, insert_phase(documents, min(2, len(chunks)), len(chunks))))
+
+
+def cpu_by_role(cluster: SmallCluster) -> dict[str, float]:
+    """CPU seconds used so far: front, router mongod, shards, config server."""
+    config, *shards = cluster.processes
+    return {
+        "front": cpu_seconds(cluster.mongos.pid),
+        "router mongod": sum(cpu_seconds(child) for child in children(cluster.mongos.pid)),
+        "shards": sum(cpu_seconds(process.pid) for process in shards),
+        "config": cpu_seconds(config.pid),
+    }

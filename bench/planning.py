@@ -1,0 +1,66 @@
+"""Planning and validating experiments of up to 10,000 points (row 8): seconds of the whole command, and how they grow."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from bench.alone import BIN, alone, rounds, say, scratch, timed
+from bench.findings import Findings, Target, absolute, growth
+
+LIMIT = 120  # s, for one command
+# Shard counts that repeat nothing, seeds of the data and cache sizes: points as sweeps have them.
+EXPERIMENT = """
+microshard: 1
+name: bench-planning
+topology:
+  storage: {{cache: {{policy: per_process_mb, value: 256}}}}
+  collections: [{{namespace: vosa.mot_results, shard_key: {{_id: 1}}, presplit: {{policy: key_ranges}}}}]
+workload:
+  - load: {{engine: insert, documents: 1000}}
+  - measure: {{engine: aggregate, pipeline: mot_greenness}}
+matrix:
+  topology.shards.count: [1, 2]
+  topology.storage.cache.value: {caches}
+  topology.balancer.chunk_size_mb: {chunks}
+repetitions: 1
+order: {{redeploy: per_repetition}}
+"""
+
+
+def experiment(path: Path, points: int) -> Path:
+    """An experiment of so many points, a multiple of 200."""
+    path.write_text(
+        EXPERIMENT.format(caches=list(range(256, 356)), chunks=list(range(1, points // 200 + 1))), encoding="utf-8"
+    )
+    return path
+
+
+def measure(quick: bool) -> Findings:
+    """Row 8; growth with points."""
+    sizes = (1000, 3000, 10000)
+    taken: dict[str, dict[int, list[float]]] = {"validate": {}, "plan": {}}
+    with scratch() as folder:
+        for _ in rounds(1 if quick else 3, 1 if quick else 5, 40):
+            for points in sizes:
+                file = experiment(folder / "experiment.yml", points)
+                for command, options in (("validate", []), ("plan", ["--runs-dir", str(folder / "runs")])):
+                    words = [str(BIN / "microshard"), command, str(file), *options]
+                    seconds = timed(
+                        lambda words=words: subprocess.run(  # type: ignore[misc]
+                            words, check=True, stdout=subprocess.DEVNULL, timeout=LIMIT
+                        )
+                    )
+                    taken[command].setdefault(points, []).append(seconds)
+                    say(f"{command} {points} points: {seconds:.2f} s")
+    found = Findings()
+    for command, series in taken.items():
+        found.rows.append(absolute(8, f"microshard {command}, 10,000 points", series[10000], "s", Target(3.0)))
+        grown = growth(f"microshard {command}", "points", "s", series)
+        found.growths.append(grown)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(alone(measure))
