@@ -78,8 +78,8 @@ lock: dev ## resolve requirements/*.in again, with hashes (needs the network); U
 	cd requirements && ../$(BIN)/$(filter-out --allow-unsafe,$(COMPILE)) $(if $(UPGRADE),--upgrade) \
 	  $(DATA_WITHOUT:%=--unsafe-package %) --output-file data.lock data.in && sed -i '/^# WARNING/,$$d' data.lock
 
-bench: dev ## the side-by-side benchmarks (bench/*.py), one after the other
-	@for file in bench/*.py; do echo "== $$file"; $(BIN)/python "$$file" || exit 1; done
+bench: dev ## every side-by-side benchmark; writes docs/benchmarks.md (20 min; QUICK=1: 4 min, writes nothing)
+	@$(BIN)/python -m bench $(if $(QUICK),--quick)
 
 clean: ## remove caches and build leftovers; .venv and runs/ stay
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .ansible .coverage src/*.egg-info

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -43,12 +45,21 @@ def timed(action: Callable[[], object]) -> float:
 
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder that is gone afterwards."""
+    """A folder that is gone afterwards, and with it every process whose command line names it."""
     folder = Path(tempfile.mkdtemp(prefix="microshard-bench-"))
     try:
         yield folder
     finally:
+        end_in(folder)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def end_in(folder: Path) -> None:
+    """End what still works in a scratch folder: servers of a tool that failed half way, for example."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if str(folder).encode() in path.read_bytes():
+                os.kill(int(path.parent.name), signal.SIGKILL)
 
 
 def available_mib() -> float:
@@ -65,6 +76,7 @@ def alone(measure: Callable[[bool], Findings]) -> int:
     parser.add_argument("--quick", action="store_true", help="fewer repetitions and sizes, the same code")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the findings there too")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is up is taken down
     found = measure(given.quick)
     if given.json:
         given.json.write_text(json.dumps(found.as_json()), encoding="utf-8")

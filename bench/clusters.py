@@ -8,14 +8,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.cluster.embedded.lab import SmallCluster, children, cpu_seconds
+
 from bench.alone import ROOT
 from microshard.engines.insert import InsertPhase
 from microshard.engines.streams import RANGE_BITS
-from tests.cluster.embedded.lab import SmallCluster, children, cpu_seconds
 
 PIPELINE = ROOT / "experiments" / "pipelines" / "mot_greenness.json"
 NAMESPACE = "vosa.mot_results"
 SEED = 1
+BATCH = 1000  # documents an insert command
 LIMIT = 300  # s, for one engine
 
 
@@ -39,7 +41,9 @@ def presplit(cluster: SmallCluster, namespace: str = NAMESPACE, compressor: str 
     return chunks
 
 
-def job(cluster: SmallCluster, chunks: list[dict[str, Any]], phase: dict[str, Any]) -> dict[str, Any]:
+def job(
+    cluster: SmallCluster, chunks: list[dict[str, Any]], phase: dict[str, Any], namespace: str = NAMESPACE
+) -> dict[str, Any]:
     """A job of one phase, as an engine takes it."""
     processes = [
         {
@@ -60,15 +64,15 @@ def job(cluster: SmallCluster, chunks: list[dict[str, Any]], phase: dict[str, An
             "topology": "sharded",
             "cores": 0,
             "processes": processes,
-            "collections": [{"namespace": NAMESPACE, "shard_key": {}, "unique": False, "chunks": chunks}],
+            "collections": [{"namespace": namespace, "shard_key": {}, "unique": False, "chunks": chunks}],
         },
         "phases": [phase],
     }
 
 
-def insert_phase(documents: int, processes: int, ranges: int, batch: int = 1000) -> dict[str, Any]:
+def insert_phase(documents: int, processes: int, ranges: int, namespace: str = NAMESPACE) -> dict[str, Any]:
     """A load of inspections."""
-    keys = {"documents": documents, "seed": SEED, "batch_size": batch, "processes": processes, "namespace": NAMESPACE}
+    keys = {"documents": documents, "seed": SEED, "batch_size": BATCH, "processes": processes, "namespace": namespace}
     given = InsertPhase.model_validate({"engine": "insert", **keys})
     parameters = {**given.model_dump(exclude={"engine"}), "key_ranges": ranges}
     return {"name": "load", "kind": "load", "engine": "insert", "parameters": parameters}

@@ -1,28 +1,25 @@
 """How long making and removing fleets takes, against the simulated EC2 in a process of its own.
 
-    python bench/ec2_fleet.py [--hosts 16 64]
-
 Each host has three data volumes. The simulation answers at once, so the figures are the time of our own code, of boto3
-and of the simulation; `calls` shows whether they grow by pages or by hosts.
+and of the simulation; the calls show whether they grow by pages or by hosts.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
+from collections import defaultdict
 
+from bench.alone import ROOT, alone, rounds, say, scratch
+from bench.findings import Findings, absolute, growth
 from microshard.cloud.api import Api, Patience
 from microshard.cloud.fleet import provision
 from microshard.cloud.ledger import Memory
 from microshard.cloud.spec import FleetSpec, GroupSpec, VolumeSpec
 from microshard.cloud.teardown import teardown
 
-_ROOT = Path(__file__).parents[1]
 _VOLUMES = (
     VolumeSpec("data", "gp3", 512, 6000, 500),
     VolumeSpec("journal", "io1", 25, 1000),
@@ -46,10 +43,10 @@ class CountingApi(Api):
         return super().make(action, **parameters)
 
 
-def measure(url: str, hosts: int) -> str:
-    """Make and remove a fleet; one line of the table."""
+def fleet(url: str, hosts: int) -> dict[str, float]:
+    """Make and remove a fleet: seconds and calls of both."""
     spec = FleetSpec(
-        run=f"bench-{hosts}",
+        run=f"bench-{hosts}-{time.monotonic_ns()}",
         owner="bench",
         experiment="bench",
         expires_at=int(time.time()) + 3600,
@@ -58,33 +55,46 @@ def measure(url: str, hosts: int) -> str:
     )
     began = time.perf_counter()
     api = CountingApi("us-east-1", endpoint=url, patience=Patience(poll=0.05))
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch() as folder:
         book = Memory()
-        fleet = provision(api, spec, book, Path(folder) / "ssh")
+        made_fleet = provision(api, spec, book, folder / "ssh")
         made, calls_made = time.perf_counter(), api.calls
         removal = teardown(api, spec.run, book)
         gone = time.perf_counter()
-    if len(fleet.hosts) != hosts or not removal.clean:
+    if len(made_fleet.hosts) != hosts or not removal.clean:
         raise SystemExit(f"{hosts} hosts: {removal.left}")
-    return f"{hosts:5} {made - began:9.2f} {calls_made:6} {gone - made:9.2f} {api.calls - calls_made:6}"
+    return {
+        "make": made - began,
+        "remove": gone - made,
+        "calls to make": float(calls_made),
+        "calls to remove": float(api.calls - calls_made),
+    }
 
 
-def main() -> None:
-    """Print a table, one line a fleet."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--hosts", type=int, nargs="+", default=[16, 64])
-    wish = parser.parse_args()
+def measure(quick: bool) -> Findings:
+    """Seconds and calls; growth with hosts."""
+    sizes = (4, 16) if quick else (4, 16, 64)
     dummies = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
     os.environ.update({**dict.fromkeys(dummies, "testing"), "AWS_EC2_METADATA_DISABLED": "true"})
     command = [sys.executable, "-m", "tests.cloud.strict"]
-    with subprocess.Popen(command, cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+    taken: dict[str, dict[int, list[float]]] = defaultdict(dict)
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None  # noqa: S101 - for the type checker: it is a pipe
         url = server.stdout.readline().strip()
-        measure(url, 1)  # moto loads its models at the first call
-        print("hosts  make (s)  calls remove (s)  calls")
-        for hosts in wish.hosts:
-            print(measure(url, hosts), flush=True)
+        fleet(url, 1)  # moto loads its models at the first call
+        for _ in rounds(1, 1 if quick else 3, 40):
+            for hosts in sizes:
+                for name, value in fleet(url, hosts).items():
+                    taken[name].setdefault(hosts, []).append(value)
+                say(f"{hosts} hosts: " + ", ".join(f"{name} {taken[name][hosts][-1]:.2f}" for name in taken))
+    found = Findings()
+    most = sizes[-1]
+    for name in ("make", "remove"):
+        found.rows.append(absolute(0, f"{name} a fleet of {most} hosts, simulated EC2", taken[name][most], "s"))
+    for name, series in taken.items():
+        found.growths.append(growth(name, "hosts of a fleet", "calls" if "calls" in name else "s", series))
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(alone(measure))

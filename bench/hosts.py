@@ -1,45 +1,47 @@
-"""Hosts reached by SSH: from nothing to a cluster ready for writes, first and second time, and from one host to three.
+"""Configuring hosts reached by SSH (row 9): from nothing to a cluster ready for writes, and how that grows with hosts.
 
-    .venv/bin/python bench/hosts.py [--shards-each 4] [--rounds 1]
-
-Boots three container hosts (tests/hosts/bed: root, systemd-nspawn; left out with the reason where they cannot be had).
-In turn, on one and on all three of them, with as many shards each: `microshard up` where nothing of microshard is on
-the hosts, `down`, and `up` again, which finds binaries and client there. Prints the seconds of prepare and deploy as
-the run's journal has them (both: their sum; all: the whole command with survey and plan), and the ratio of three hosts
-to one. Targets on a quiet machine of two cores: both within 45 s first, 20 s second; growth 1.5.
+Boots container hosts (tests/hosts/bed: root, systemd-nspawn). In turn, on one and on several of them, two shards on
+each: `microshard up` where nothing of microshard is on the hosts, `playbooks/deploy.yml` once more on what is up (the
+second run, which must change nothing), `down`. Seconds are those of prepare and deploy in the run's journal. The growth
+is what one more host adds, as a share of what one host takes. All hosts share the cores of this machine with the
+controller: they do one after the other what real hosts do at the same time, so the growth is an upper bound.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.hosts.bed import Bed, BedError, bed, lacking, wheels
 
-from tests.hosts.bed import Bed, bed, lacking, wheels
-
+from bench.alone import BIN, ROOT, alone, available_mib, rounds, say, scratch
+from bench.findings import Findings, Row, Target, absolute, compared, growth
 from microshard.run.folder import find_runs
 
-MICROSHARD = Path(sys.executable).with_name("microshard")
+SHARDS_EACH = 2
+MIB_EACH = 600  # RAM of a host with two mongods
+LIMIT = 240  # s, for one command
+THIRD_PARTY = (
+    "9: community.mongodb's roles beside it: they refuse a second mongod on a host and take MongoDB from its package "
+    "sites alone, so there is nothing to compare on this machine"
+)
 
 
-def experiment(hosts: int, shards: int) -> dict[str, Any]:
+def experiment(hosts: int) -> dict[str, Any]:
     """One point: so many shards of one member on so many hosts."""
     return {
         "microshard": 1,
         "name": "bench-hosts",
         "infrastructure": {"shard_hosts": {"count": hosts}},
         "topology": {
-            "shards": {"count": shards},
+            "shards": {"count": hosts * SHARDS_EACH},
             "storage": {"cache": {"policy": "per_process_mb", "value": 64}},
             "collections": [{"namespace": "vosa.mot_results", "shard_key": {"_id": 1}}],
         },
@@ -50,68 +52,110 @@ def experiment(hosts: int, shards: int) -> dict[str, Any]:
     }
 
 
-def up(lab: Bed, folder: Path, hosts: int, shards: int) -> dict[str, float]:
-    """Seconds of `up` by stage; the cluster is taken down again."""
-    file, runs = folder / "experiment.yml", folder / "runs"
-    file.write_text(json.dumps(experiment(hosts, shards)), encoding="utf-8")
-    shutil.rmtree(runs, ignore_errors=True)
+class Bench:
+    """A bed, and what is measured on it."""
 
-    def microshard(*words: str | Path) -> None:
-        command = lab.inside([MICROSHARD, *words, "--runs-dir", runs])
-        done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
+    def __init__(self, lab: Bed, folder: Path) -> None:
+        self.lab = lab
+        self.folder = folder
+        self.runs = folder / "runs"
+
+    def command(self, *words: str | Path) -> str:
+        """A command inside the bed's network; its output."""
+        done = subprocess.run(
+            self.lab.inside(words), capture_output=True, text=True, cwd=ROOT, check=False, timeout=LIMIT
+        )
         if done.returncode:
-            raise SystemExit(f"microshard {words[0]} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+            raise SystemExit(f"{words[0]} {words[1]} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+        return done.stdout
 
-    began = time.perf_counter()
-    microshard("up", file, "--on", lab.inventory)
-    seconds = {"all": time.perf_counter() - began}
-    (run,) = find_runs(runs)
-    for line in (run / "journal.jsonl").read_text(encoding="utf-8").splitlines():
-        entry = json.loads(line)
-        if entry["event"] == "stage" and entry["stage"] in {"prepare", "deploy"}:
-            seconds[entry["stage"]] = entry["seconds"]
-    microshard("down")
-    return {**seconds, "both": seconds["prepare"] + seconds["deploy"]}
+    def fresh(self) -> None:
+        """Nothing of microshard is on the hosts."""
+        for machine in self.lab.machines:
+            done = self.lab.ssh(machine, "sudo", "rm", "-rf", "/var/lib/microshard")
+            if done.returncode:
+                raise SystemExit(f"{machine.name}: {done.stderr}")
+
+    def round(self, hosts: int) -> dict[str, float]:
+        """Seconds of prepare and deploy first, of deploy again, and how many tasks that changed anything."""
+        file = self.folder / "experiment.yml"
+        file.write_text(json.dumps(experiment(hosts)), encoding="utf-8")
+        shutil.rmtree(self.runs, ignore_errors=True)
+        self.fresh()
+        where: list[str | Path] = ["--runs-dir", self.runs]
+        seconds: dict[str, float] = {}
+        try:
+            began = time.perf_counter()
+            self.command(BIN / "microshard", "up", file, "--on", self.lab.inventory, *where)
+            seconds["all"] = time.perf_counter() - began
+            (run,) = find_runs(self.runs)
+            for line in (run.path / "journal.jsonl").read_text(encoding="utf-8").splitlines():
+                entry = json.loads(line)
+                if entry["event"] == "stage" and entry["stage"] in {"prepare", "deploy"}:
+                    seconds[entry["stage"]] = entry["seconds"]
+            seconds["first"] = seconds["prepare"] + seconds["deploy"]
+            again = json.loads(self.command(sys.executable, "-m", "bench.hosts_again", run.path))
+            seconds |= {"second": again["seconds"], "changed": again["changed"]}
+        finally:
+            self.command(BIN / "microshard", "down", *where)
+        return seconds
 
 
-def fresh(lab: Bed) -> None:
-    """Nothing of microshard is on the hosts."""
-    for machine in lab.machines:
-        done = lab.ssh(machine, "sudo", "rm", "-rf", "/var/lib/microshard")
-        if done.returncode:
-            raise SystemExit(f"{machine.name}: {done.stderr}")
-
-
-def main() -> None:
-    """Run the rounds and print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shards-each", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=1)
-    options = parser.parse_args()
+def measure(quick: bool) -> Findings:
+    """Row 9; growth with hosts."""
+    found = Findings(missing=[THIRD_PARTY])
     if missing := lacking():
-        print(json.dumps({"skipped": missing}))
-        return
+        found.missing.append(f"9: {missing}")
+        return found
+    sizes = [size for size in ((1, 3) if quick else (1, 3, 6)) if size == 1 or available_mib() > MIB_EACH * (size + 2)]
     wheels.fetch()
-    found: dict[str, list[float]] = {}
-    folder = Path(tempfile.mkdtemp(prefix="microshard-bench-"))
-    try:
-        with bed(3) as lab:
-            for _ in range(options.rounds):
-                for hosts in (1, 3):
-                    fresh(lab)
-                    for turn in ("first", "second"):
-                        for stage, seconds in up(lab, folder, hosts, hosts * options.shards_each).items():
-                            name = f"{hosts} host{'s' if hosts > 1 else ''}, {turn}: {stage}"
-                            found.setdefault(name, []).append(round(seconds, 2))
-                            print(f"{name}: {seconds:.2f}", file=sys.stderr, flush=True)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    medians = {name: statistics.median(values) for name, values in found.items()}
-    growth = {
-        turn: medians[f"3 hosts, {turn}: both"] / medians[f"1 host, {turn}: both"] for turn in ("first", "second")
-    }
-    print(json.dumps({"cores": os.cpu_count(), "median": medians, "growth": growth, "all": found}, indent=1))
+    taken: dict[str, dict[int, list[float]]] = defaultdict(dict)
+    with scratch() as folder:
+        try:
+            with bed(max(sizes)) as lab:
+                bench = Bench(lab, folder)
+                for _ in rounds(1, 1 if quick else 3, 200):
+                    for hosts in sizes:
+                        figures = bench.round(hosts)
+                        for name, value in figures.items():
+                            taken[name].setdefault(hosts, []).append(value)
+                        say(f"{hosts} hosts: " + ", ".join(f"{name} {value:.1f}" for name, value in figures.items()))
+        except BedError as error:
+            found.missing.append(f"9: {error}")
+            return found
+    _rows(found, taken, sizes)
+    return found
+
+
+def _rows(found: Findings, taken: dict[str, dict[int, list[float]]], sizes: list[int]) -> None:
+    first, most = taken["first"], sizes[-1]
+    for hosts in sizes:
+        what = f"prepare and deploy, {hosts} host{'' if hosts == 1 else 's'}"
+        found.rows.append(absolute(9, what, first[hosts], "s"))
+        second = taken["second"][hosts]
+        found.rows.append(compared(9, f"{what}, second run", second, "the first", first[hosts], "s", Target(0.5)))
+    if most > 1:
+        one = statistics.median(first[1])
+        added = (statistics.median(first[most]) - one) / (most - 1)
+        found.rows.append(
+            Row(
+                9,
+                f"what one more host adds, 1 to {most} hosts",
+                "one host",
+                added / one,
+                None,
+                Target(0.2),
+                ours=f"{added:.3g} s",
+                other=f"{one:.3g} s",
+                repetitions=len(first[most]),
+                note=f"{most} hosts and the controller share the cores of one machine",
+            )
+        )
+    changed = max(value for values in taken["changed"].values() for value in values)
+    found.rows.append(absolute(9, "tasks that changed anything in the second run", [changed], "tasks", Target(0)))
+    for name in ("first", "second"):
+        found.growths.append(growth(f"prepare and deploy, {name} run", "hosts", "s", taken[name]))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(alone(measure))

@@ -1,191 +1,205 @@
-"""How fast the engine `insert` loads a real cluster, and who uses the CPU meanwhile.
+"""Loading the inspection data (row 5): the engine `insert` beside what one would write, and what the mongods can take.
 
-`python bench/load_rate.py [--shards 1 2 4] [--documents 300000] [--processes 2] [--batch 1000] …` starts a config
-server, shards and the embedded mongos for each number of shards, loads pre-split inspections, checks the answer of
-the greenness query against the generator and prints documents/s and µs of CPU per document by process.
+In turns, into new pre-split collections of the same cluster: the engine; one process that reads JSON lines and inserts
+what it has parsed, as mongoimport with one worker does; one process that calls `insert_many` with documents it holds
+already; and, as the ceiling, insert commands that were encoded beforehand, sent straight to the router mongod over as
+many connections as there are cores: what router mongod and shards can take from a client that does nothing else. On one
+machine they all share its cores, so the ceiling is what is left of them.
 """
 
 from __future__ import annotations
 
-import argparse
+import asyncio
 import json
-import subprocess
+import os
+import statistics
 import sys
-import tempfile
-from dataclasses import dataclass
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import bson
+import numpy as np
+import uvloop
+from bson.raw_bson import RawBSONDocument
+from tests.cluster.embedded.lab import SmallCluster, small_cluster
 
-from tests.cluster.embedded.lab import SmallCluster, children, cpu_seconds, small_cluster
-
+from bench.alone import alone, available_mib, rounds, say, scratch
+from bench.clusters import BATCH, SEED, cpu_by_role, insert_phase, job, presplit, run_engine
+from bench.findings import Findings, Target, compared, growth
+from microshard.embedded import wire
+from microshard.embedded.nodes import Pool
 from microshard.engines import mot
-from microshard.engines.answer import canonical
 from microshard.engines.streams import RANGE_BITS
 
-PIPELINE = Path(__file__).resolve().parents[1] / "experiments" / "pipelines" / "mot_greenness.json"
-NAMESPACE = "vosa.mot_results"
+LIMIT = 120.0  # s, for one load
+MIB_EACH = 260  # RAM of a shard with this much data, and the client's
 
 
-@dataclass(frozen=True)
-class Load:
-    """What is loaded and how."""
-
-    documents: int
-    processes: int
-    batch: int
-    ranges_per_shard: int  # 0: hashed shard key
-    write_concern: dict[str, Any]
-    compressor: str
-
-
-def shard(cluster: SmallCluster, load: Load) -> list[dict[str, Any]]:
-    """Shard the collection as the planner would, empty chunks in their places; the chunks as a job has them."""
-    admin, names = cluster.client.admin, list(cluster.shards)
-    database, _, collection = NAMESPACE.partition(".")
-    admin.command("enableSharding", database, primaryShard=names[0])
-    options = {"wiredTiger": {"configString": f"block_compressor={load.compressor}"}}
-    cluster.client[database].create_collection(collection, storageEngine=options)
-    if not load.ranges_per_shard:
-        admin.command("shardCollection", NAMESPACE, key={"_id": "hashed"})
-        return []
-    admin.command("shardCollection", NAMESPACE, key={"_id": 1})
-    total = load.ranges_per_shard * len(names)
-    chunks = []
-    for number in range(total):
-        lower, upper = number << RANGE_BITS, (number + 1) << RANGE_BITS
-        owner = names[number // load.ranges_per_shard]
-        if number:
-            admin.command("split", NAMESPACE, middle={"_id": lower})
-            if owner != names[0]:
-                admin.command("moveChunk", NAMESPACE, find={"_id": lower}, to=owner)
-        chunks.append(
-            {"shard": owner, "lower": lower if number else None, "upper": upper if number + 1 < total else None}
-        )
-    return chunks
+def blocks(documents: int, shards: int) -> Iterator[list[RawBSONDocument]]:
+    """The documents in batches, one of each shard's key range in turn."""
+    each = documents // shards
+    for offset in range(0, each, BATCH):
+        for shard in range(shards):
+            count = min(BATCH, each - offset)
+            first = (shard << RANGE_BITS) + offset
+            ids = np.arange(first, first + count, dtype=np.int64)
+            encoded, starts = mot.encode(mot.columns(shard * each + offset, count, SEED), ids)
+            edges = starts.tolist()
+            yield [RawBSONDocument(encoded[a:b]) for a, b in pairwise(edges)]
 
 
-def phases(load: Load) -> list[dict[str, Any]]:
-    """A load and three warm queries."""
-    insert = {
-        "dataset": "mot",
-        "namespace": NAMESPACE,
-        "documents": load.documents,
-        "seed": 1,
-        "batch_size": load.batch,
-        "processes": load.processes,
-        "write_concern": load.write_concern,
-        "ordered": False,
-    }
-    aggregate = {
-        "namespace": NAMESPACE,
-        "pipeline": json.loads(PIPELINE.read_text(encoding="utf-8")),
-        "pipeline_name": "mot_greenness",
-        "allow_disk_use": False,
-        "iterations": 3,
-        "warm_up_iterations": 1,
-        "cache": "warm",
-        "connections": 1,
-    }
+def preencoded(documents: int, shards: int, namespace: str) -> list[bytes]:
+    """Insert commands for the router mongod, ready to be sent."""
+    database, _, collection = namespace.partition(".")
     return [
-        {"name": "load", "kind": "load", "engine": "insert", "parameters": insert},
-        {"name": "measure", "kind": "measure", "engine": "aggregate", "parameters": aggregate},
+        wire.build(wire.encode({"clusterInsert": collection, "documents": batch, "ordered": False, "$db": database}))
+        for batch in blocks(documents, shards)
     ]
 
 
-def run_engine(folder: Path, job: dict[str, Any]) -> list[dict[str, Any]]:
-    """The phases' results of a job."""
-    (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
-    files = ["--job", str(folder / "job.json"), "--out", str(folder / "out.json")]
-    command = [sys.executable, "-m", "microshard.engines", *files]
-    subprocess.run(command, check=True)
-    found: list[dict[str, Any]] = json.loads((folder / "out.json").read_text(encoding="utf-8"))["phases"]
+async def _send(address: tuple[str, int], series: list[bytes], connections: int) -> None:
+    pool = Pool(address)
+    waiting = iter(series)
+
+    async def one() -> None:
+        for message in waiting:
+            reply = wire.decode(wire.parse(await pool.exchange(message)).body)
+            if reply.get("ok") != 1 or reply.get("writeErrors"):
+                raise RuntimeError(f"an insert failed: {reply}")
+
+    try:
+        async with asyncio.timeout(LIMIT):
+            await asyncio.gather(*(one() for _ in range(connections)))
+    finally:
+        pool.close()
+
+
+class Bench:
+    """A cluster and the ways to load it; each gives documents/s and CPU seconds by role."""
+
+    def __init__(self, cluster: SmallCluster, folder: Path, documents: int) -> None:
+        self.cluster = cluster
+        self.folder = folder
+        self.shards = len(cluster.shards)
+        self.documents = documents // (self.shards * BATCH) * self.shards * BATCH
+        self.number = 0
+        status = cluster.client.admin.command("serverStatus")
+        words = Path(f"/proc/{status['microshard']['routerMongod']['pid']}/cmdline").read_bytes().split(b"\0")
+        self.router = ("127.0.0.1", int(words[words.index(b"--port") + 1]))
+        self.lines = folder / "inspections.json"
+        with self.lines.open("w", encoding="utf-8") as file:
+            for batch in blocks(self.documents, self.shards):
+                file.writelines(json.dumps(bson.decode(one.raw), default=str) + "\n" for one in batch)
+
+    def measure(self, way: str) -> tuple[float, dict[str, float]]:
+        """Load a new collection one way; documents/s, CPU seconds of each role for a document."""
+        self.number += 1
+        namespace = f"vosa{self.number}.inspections"
+        chunks = presplit(self.cluster, namespace)
+        ways: dict[str, Callable[[str, list[dict[str, Any]]], tuple[float, float]]] = {
+            "engine": self.engine,
+            "mongoimport-like": self.imported,
+            "insert_many": self.insert_many,
+            "ceiling": self.ceiling,
+        }
+        before = cpu_by_role(self.cluster)
+        rate, client = ways[way](namespace, chunks)
+        after = cpu_by_role(self.cluster)
+        database, _, collection = namespace.partition(".")
+        found = self.cluster.client[database][collection].count_documents({})
+        if found != self.documents:
+            raise SystemExit(f"{way}: {found} of {self.documents} documents are there")
+        self.cluster.client.drop_database(database)
+        used = {role: after[role] - before[role] for role in after}
+        return rate, {role: seconds / self.documents for role, seconds in {**used, "client": client}.items()}
+
+    def engine(self, namespace: str, chunks: list[dict[str, Any]]) -> tuple[float, float]:
+        """The engine, as many processes as `auto` gives; counting and checkpoint are not in the rate."""
+        processes = min(os.cpu_count() or 1, self.shards)
+        phase = insert_phase(self.documents, processes, len(chunks), namespace)
+        loaded = run_engine(self.folder, job(self.cluster, chunks, phase, namespace))
+        return float(loaded["metric"]["value"]), float(loaded["client_cpu_seconds"])
+
+    def imported(self, namespace: str, _chunks: list[dict[str, Any]]) -> tuple[float, float]:
+        """One process: read lines, parse, insert."""
+
+        def batches() -> Iterator[list[dict[str, Any]]]:
+            with self.lines.open(encoding="utf-8") as file:
+                batch = []
+                for line in file:
+                    batch.append(json.loads(line))
+                    if len(batch) == BATCH:
+                        yield batch
+                        batch = []
+
+        return self._insert(namespace, batches())
+
+    def insert_many(self, namespace: str, _chunks: list[dict[str, Any]]) -> tuple[float, float]:
+        """One process: insert_many of documents it holds."""
+        held = [[bson.decode(one.raw) for one in batch] for batch in blocks(self.documents, self.shards)]
+        return self._insert(namespace, iter(held))
+
+    def _insert(self, namespace: str, batches: Iterator[list[dict[str, Any]]]) -> tuple[float, float]:
+        database, _, collection = namespace.partition(".")
+        target = self.cluster.client[database][collection]
+        began, cpu = time.perf_counter(), time.process_time()
+        for batch in batches:
+            target.insert_many(batch, ordered=False)
+        return self.documents / (time.perf_counter() - began), time.process_time() - cpu
+
+    def ceiling(self, namespace: str, _chunks: list[dict[str, Any]]) -> tuple[float, float]:
+        """Encoded beforehand, straight to the router mongod."""
+        series = preencoded(self.documents, self.shards, namespace)
+        began, cpu = time.perf_counter(), time.process_time()
+        uvloop.run(_send(self.router, series, max(2, os.cpu_count() or 1)))
+        return self.documents / (time.perf_counter() - began), time.process_time() - cpu
+
+
+def measure(quick: bool) -> Findings:
+    """Row 5; growth with shards."""
+    found = Findings()
+    sizes = (2,) if quick else (1, 2, 4, 16)
+    documents = 48_000 if quick else 160_000
+    rates: dict[str, dict[int, list[float]]] = defaultdict(dict)
+    for shards in sizes:
+        if available_mib() < MIB_EACH * (shards + 3):
+            found.missing.append(f"5: {shards} shards need about {MIB_EACH * (shards + 3):,} MiB of RAM")
+            continue
+        cpu: dict[str, list[float]] = defaultdict(list)
+        with scratch() as folder, small_cluster(folder, shards) as cluster:
+            bench = Bench(cluster, folder, documents)
+            for _ in rounds(1 if quick else 3, 2 if quick else 5, 10 if quick else 25):
+                for way in ("engine", "mongoimport-like", "insert_many", "ceiling"):
+                    rate, used = bench.measure(way)
+                    rates[way].setdefault(shards, []).append(rate)
+                    if way == "engine":
+                        for role, seconds in used.items():
+                            cpu[role].append(seconds * 1e6)
+                    say(f"{shards} shards, {way}: {rate:,.0f} documents/s")
+        _rows(found, shards, {way: series[shards] for way, series in rates.items()}, cpu)
+    for way, series in rates.items():
+        found.growths.append(growth(f"loading, {way}", "shards", "documents/s", series))
     return found
 
 
-def cpu_by_role(cluster: SmallCluster) -> dict[str, float]:
-    """CPU seconds used so far."""
-    config, *shards = cluster.processes
-    return {
-        "mongos": cpu_seconds(cluster.mongos.pid),
-        "router mongod": sum(cpu_seconds(child) for child in children(cluster.mongos.pid)),
-        "shards": sum(cpu_seconds(process.pid) for process in shards),
-        "config": cpu_seconds(config.pid),
+def _rows(found: Findings, shards: int, rates: dict[str, list[float]], cpu: dict[str, list[float]]) -> None:
+    used = ", ".join(f"{role} {statistics.median(values):.1f}" for role, values in cpu.items())
+    note = f"{shards} shards: CPU of a document, µs, with counting and checkpoint: {used}"
+    beside = {
+        "ceiling": ("what the mongods take", Target(0.9, most=False)),
+        "mongoimport-like": ("JSON lines, one process", None),
+        "insert_many": ("insert_many, one process", None),
     }
-
-
-def measure(shards: int, load: Load) -> None:
-    """Load one cluster and print what it took."""
-    with tempfile.TemporaryDirectory(prefix="microshard-bench-") as name:
-        folder = Path(name)
-        with small_cluster(folder, shards) as cluster:
-            cluster.client.admin.command("balancerStop")
-            chunks = shard(cluster, load)
-            roles = [("shard", n, p) for n, p in cluster.shards.items()]
-            processes = [
-                {
-                    "name": n,
-                    "role": role,
-                    "endpoint": f"127.0.0.1:{port}",
-                    "db_path": str(folder / n),
-                    "pid_path": str(folder / n / "pid"),
-                    "host": "local",
-                }
-                for role, n, port in roles
-            ]
-            job: dict[str, Any] = {
-                "connection_string": f"mongodb://127.0.0.1:{cluster.mongos.port}/",
-                "point": {
-                    "id": "bench",
-                    "shards": shards,
-                    "topology": "sharded",
-                    "cores": 0,
-                    "processes": processes,
-                    "collections": [{"namespace": NAMESPACE, "shard_key": {}, "unique": False, "chunks": chunks}],
-                },
-            }
-            loading, measuring = phases(load)
-            before = cpu_by_role(cluster)
-            (loaded,) = run_engine(folder, job | {"phases": [loading]})
-            used = {role: seconds - before[role] for role, seconds in cpu_by_role(cluster).items()}
-            (measured,) = run_engine(folder, job | {"phases": [measuring]})
-    expected: list[Any] = mot.expected_greenness(load.documents, 1)
-    if measured["answer"] != canonical(expected):
-        raise SystemExit(f"{shards} shards: wrong answer")
-    used = {"client": loaded["client_cpu_seconds"], **used}
-    each = ", ".join(f"{role} {seconds / load.documents * 1e6:.1f}" for role, seconds in used.items())
-    total = sum(used.values()) / load.documents * 1e6
-    print(
-        f"{shards:2d} shards: {loaded['metric']['value']:8,.0f} documents/s; "
-        f"query {measured['metric']['value']:.3f} s; "
-        f"CPU per document (with counting and checkpoint): {total:.1f} µs: {each}",
-        flush=True,
-    )
-
-
-def main() -> None:
-    """The command."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--shards", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--documents", type=int, default=300_000)
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--batch", type=int, default=1000)
-    parser.add_argument("--ranges-per-shard", type=int, default=1, help="0: hashed shard key")
-    parser.add_argument("--write-concern", type=json.loads, default={"w": 1}, help="JSON")
-    parser.add_argument("--compressor", default="zlib")
-    given = parser.parse_args()
-    load = Load(
-        given.documents,
-        given.processes,
-        given.batch,
-        given.ranges_per_shard,
-        given.write_concern,
-        given.compressor,
-    )
-    for shards in given.shards:
-        measure(shards, load)
+    for way, (name, target) in beside.items():
+        what = f"load rate, {shards} shard{'' if shards == 1 else 's'}"
+        ours = rates["engine"]
+        row_note = note if target else ""
+        found.rows.append(compared(5, what, ours, name, rates[way], "/s", target, row_note))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(alone(measure))

@@ -1,4 +1,4 @@
-"""Planning and validating experiments of up to 10,000 points (row 8): seconds of the whole command, and how they grow."""
+"""Planning and validating experiments of up to 10,000 points (row 8): seconds of the commands, and their growth."""
 
 from __future__ import annotations
 

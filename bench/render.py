@@ -45,6 +45,12 @@ def exponent(growth: Growth) -> str:
     return f"{growth.exponent:.2f} ({growth.interval[0]:.2f} – {growth.interval[1]:.2f})"
 
 
+def points(growth: Growth) -> str:
+    """Size and figure, one after the other."""
+    pairs = zip(growth.sizes, growth.medians, strict=True)
+    return ", ".join(f"{size:,}: {told(value, growth.unit)}" for size, value in pairs)
+
+
 def text(found: Findings) -> str:
     """For a terminal."""
     lines = []
@@ -57,9 +63,7 @@ def text(found: Findings) -> str:
         if row.target:
             said += f", asked {target(row.target, row.unit)}: {verdict(row).replace('*', '')}"
         lines.append(said)
-    for one in found.growths:
-        points = ", ".join(f"{size}: {told(value, one.unit)}" for size, value in zip(one.sizes, one.medians, strict=True))
-        lines.append(f"    {one.name} by {one.along}: {points}; exponent {exponent(one)}")
+    lines += [f"    {one.name} by {one.along}: {points(one)}; exponent {exponent(one)}" for one in found.growths]
     lines += [f"    not measured: {what}" for what in found.missing]
     return "\n".join(lines)
 
@@ -81,7 +85,5 @@ def rows_table(rows: Iterable[Row]) -> list[str]:
 def growth_table(growths: Iterable[Growth]) -> list[str]:
     """Markdown lines of a table of growths."""
     lines = ["| what | by | figures | exponent |", "|---|---|---|---|"]
-    for one in growths:
-        points = ", ".join(f"{size}: {told(value, one.unit)}" for size, value in zip(one.sizes, one.medians, strict=True))
-        lines.append(f"| {one.name} | {one.along} | {points} | {exponent(one)} |")
+    lines += [f"| {one.name} | {one.along} | {points(one)} | {exponent(one)} |" for one in growths]
     return lines

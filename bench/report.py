@@ -3,10 +3,10 @@
 The runs are fabricated (tests/report/make_run.py), 1,000 points of five repetitions, once with the plain parts of a
 result and once with what a YCSB run adds: four latency histograms a measurement, windows, six rungs. Telemetry is
 added until the folder has the size that export is measured with. Every step runs in a process of its own, so that the
-time is that of a command and the peak of memory is its own. JSON lines for programs, then a table for people.
-
-    .venv/bin/python bench/report.py [--points 1000] [--repetitions 5] [--megabytes 100] [--profile]
+time is that of a command and the peak of memory is its own. `--profile` shows where the time of each step goes.
 """
+
+from __future__ import annotations
 
 import argparse
 import cProfile
@@ -18,14 +18,15 @@ import random
 import resource
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from bench.alone import ROOT, alone, say, scratch
+from bench.findings import Findings, Target, absolute
 
 LIMITS = {"report": 10.0, "compare": 5.0, "export": 5.0}  # s; export for each 100 MB
 PAGE_LIMIT = 15.0  # MB
+LIMIT_SECONDS = 120  # for one step
 
 
 def make(folder: Path, points: int, repetitions: int, kind: str, seed: int) -> Path:
@@ -72,64 +73,70 @@ def step(name: str, run: Path, other: Path) -> float:
         from microshard.share.bundle import export  # noqa: PLC0415 - its import is part of what is timed
         from microshard.share.redact import for_run  # noqa: PLC0415 - its import is part of what is timed
 
-        export(
-            RunFolder.open(run), run.parent / "bundle.microshard.tgz", for_run(run, Path(__file__).resolve().parents[1])
-        )
+        export(RunFolder.open(run), run.parent / "bundle.microshard.tgz", for_run(run, ROOT))
     return time.perf_counter() - started
 
 
-def measure(name: str, run: Path, other: Path, *, profile: bool) -> dict[str, float]:
+def measured(name: str, run: Path, other: Path, *, profile: bool) -> dict[str, float]:
     """A step in a process of its own: seconds from its start to its end, and the peak of its memory."""
-    command = [sys.executable, __file__, "--step", name, "--run", str(run), "--other", str(other)]
+    command = [sys.executable, "-m", "bench.report", "--step", name, "--run", str(run), "--other", str(other)]
     if profile:
         command.append("--profile")
     started = time.perf_counter()
-    done = subprocess.run(command, check=True, capture_output=not profile, env=os.environ | {"PYTHONHASHSEED": "0"})
+    environment = os.environ | {"PYTHONHASHSEED": "0"}
+    done = subprocess.run(
+        command, check=True, capture_output=not profile, env=environment, cwd=ROOT, timeout=LIMIT_SECONDS
+    )
     seconds = time.perf_counter() - started
     told = {} if profile else json.loads(done.stdout.splitlines()[-1])
     return {"seconds": seconds, **told}
 
 
+def found_in(points: int, repetitions: int, megabytes: float, *, profile: bool) -> Findings:
+    """Rows of all steps for both kinds of runs."""
+    found = Findings()
+    with scratch() as folder:
+        for kind in ("", "ladder"):
+            name = kind or "plain"
+            runs = [make(folder / f"{name}{n}", points, repetitions, kind, n) for n in (7, 8)]
+            for what in ("report", "compare", "export"):
+                if what == "export":
+                    add_telemetry(runs[0], megabytes)
+                held = sum(path.stat().st_size for path in runs[0].rglob("*") if path.is_file()) / 1e6
+                taken = measured(what, *runs, profile=profile)
+                limit = LIMITS[what] * (held / 100 if what == "export" else 1)
+                size = f"{points:,} points, {held:.0f} MB"
+                target = Target(limit) if points == 1000 else None
+                peak = taken.get("peak_mib", 0.0)
+                row = absolute(0, f"{what} of a {name} run, {size}", [taken["seconds"]], "s", target)
+                found.rows.append(dataclasses.replace(row, note=f"{what}, {name}: peak of memory {peak:.0f} MiB"))
+                if what == "report":
+                    page = (runs[0] / "report" / "report.html").stat().st_size / 1e6
+                    limit_mb = Target(PAGE_LIMIT)
+                    found.rows.append(absolute(0, f"page of a {name} run, {points:,} points", [page], "MB", limit_mb))
+                say(f"{name} {what}: {taken['seconds']:.1f} s")
+    return found
+
+
+def measure(quick: bool) -> Findings:
+    """Rows beside the table."""
+    return found_in(*((100, 2, 10.0) if quick else (1000, 5, 100.0)), profile=False)
+
+
 def main() -> int:
-    """Measure and print; 0 when every limit is kept."""
-    parser = argparse.ArgumentParser(description="How long reports, comparisons and exports of large runs take")
-    parser.add_argument("--points", type=int, default=1000)
-    parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--megabytes", type=float, default=100.0, help="size of the run that is exported")
-    parser.add_argument("--profile", action="store_true", help="show where the time of each step goes")
-    parser.add_argument("--step", help=argparse.SUPPRESS)
-    parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--other", type=Path, help=argparse.SUPPRESS)
+    """One step in this process, where that is asked for; else the benchmark."""
+    if "--step" not in sys.argv and "--profile" not in sys.argv:
+        return alone(measure)
+    parser = argparse.ArgumentParser(description="Where the time of reports, comparisons and exports goes")
+    parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--step")
+    parser.add_argument("--run", type=Path)
+    parser.add_argument("--other", type=Path)
     given = parser.parse_args()
     if given.step:
         return _child(given)
-    kept = True
-    lines = []
-    with tempfile.TemporaryDirectory(prefix="microshard-bench-") as scratch:
-        for kind in ("", "ladder"):
-            name = kind or "plain"
-            runs = [make(Path(scratch) / f"{name}{n}", given.points, given.repetitions, kind, n) for n in (7, 8)]
-            for what in ("report", "compare", "export"):
-                if what == "export":
-                    add_telemetry(runs[0], given.megabytes)
-                held = sum(path.stat().st_size for path in runs[0].rglob("*") if path.is_file()) / 1e6
-                limit = LIMITS[what] * (held / 100 if what == "export" else 1)
-                found = measure(what, *runs, profile=given.profile)
-                page_mb = 0.0
-                row = {"run": name, "step": what, **found, "limit": limit, "run_mb": held}
-                kept &= found["seconds"] <= limit
-                if what == "report":
-                    page_mb = (runs[0] / "report" / "report.html").stat().st_size / 1e6
-                    kept &= page_mb <= PAGE_LIMIT
-                print(json.dumps(row | {"page_mb": page_mb}), flush=True)
-                page = f", page {page_mb:.1f} of {PAGE_LIMIT:g} MB" if page_mb else ""
-                cpu = found.get("cpu_seconds", 0.0)
-                lines.append(
-                    f"{name:7} {what:8} {found['seconds']:6.1f} s of {limit:.1f} s ({cpu:.1f} s of CPU), "
-                    f"run of {held:.0f} MB{page}"
-                )
-    print("\n".join(lines))
-    return 0 if kept else 1
+    found_in(1000, 5, 100.0, profile=True)
+    return 0
 
 
 def _child(given: argparse.Namespace) -> int:

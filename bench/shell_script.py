@@ -14,17 +14,19 @@ client = MongoClient('127.0.0.1', int(sys.argv[1]), directConnection=True)
 $2" "$1"; }}
 start() {{  # NAME PORT ROLE
   mkdir "$folder/$1"
-  {mongod} --fork --"$3" --replSet "$1" --dbpath "$folder/$1" --logpath "$folder/$1.log" --pidfilepath "$folder/$1.pid" \\
-    --port "$2" --bind_ip 127.0.0.1 --nounixsocket --wiredTigerCacheSizeGB {cache} >/dev/null
-  shell "$2" "client.admin.command('replSetInitiate', {{'_id': '$1', 'members': [{{'_id': 0, 'host': '127.0.0.1:$2'}}]}})
+  {mongod} --fork --"$3" --replSet "$1" --dbpath "$folder/$1" --logpath "$folder/$1.log" \\
+    --pidfilepath "$folder/$1.pid" --port "$2" --bind_ip 127.0.0.1 --nounixsocket \\
+    --wiredTigerCacheSizeGB {cache} >/dev/null
+  shell "$2" "members = [{{'_id': 0, 'host': '127.0.0.1:$2'}}]
+client.admin.command('replSetInitiate', {{'_id': '$1', 'members': members}})
 while not client.admin.command('hello')['isWritablePrimary']:
     time.sleep(0.05)"
 }}
 case $1 in
 up)
   start config $((port + 1)) configsvr
-  {mongos} --configdb "config/127.0.0.1:$((port + 1))" --port "$port" --bind_ip 127.0.0.1 --logpath "$folder/mongos.log" \\
-    >/dev/null 2>&1 </dev/null &
+  {mongos} --configdb "config/127.0.0.1:$((port + 1))" --port "$port" --bind_ip 127.0.0.1 \\
+    --logpath "$folder/mongos.log" >/dev/null 2>&1 </dev/null &
   echo $! >"$folder/mongos.pid"
   for number in $(seq "$shards"); do
     start "shard$number" $((port + 1 + number)) shardsvr

@@ -16,11 +16,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.cluster.embedded.lab import SmallCluster, small_cluster
+
 from bench.alone import alone, available_mib, rounds, say, scratch
 from bench.clusters import NAMESPACE, PIPELINE, load, presplit
 from bench.findings import Findings, Row, Target, growth
 from microshard.stats import ratio_estimate
-from tests.cluster.embedded.lab import SmallCluster, small_cluster
 
 MOST_SHARDS = 16  # of the larger cluster: RAM
 
@@ -56,9 +57,7 @@ def measure(quick: bool) -> Findings:
             presplit(clusters[size])
             load(clusters[size], documents)
             say(f"{size} shards with {documents:,} documents")
-        answers = []
-        for size, cluster in clusters.items():
-            answers.append(ask(cluster, pipeline)[1])  # warms the cache
+        answers = [ask(cluster, pipeline)[1] for cluster in clusters.values()]  # warms the caches
         if any(answer != answers[0] for answer in answers):
             raise SystemExit("the clusters answer differently")
         for _ in rounds(3, 5 if quick else 15, 45):

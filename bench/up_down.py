@@ -205,8 +205,14 @@ def measure(quick: bool) -> Findings:
         ways = {name: way for name, way in WAYS.items() if shards <= 32 or name in {"ours", "bare"}}
         for _ in rounds(least, most, seconds):
             for name, way in ways.items():
-                with scratch() as folder:
-                    figures = way(folder, shards)
+                try:
+                    with scratch() as folder:
+                        figures = way(folder, shards)
+                except (subprocess.SubprocessError, PyMongoError, TimeoutError) as error:
+                    if way is ours:
+                        raise
+                    found.missing.append(f"1: {name} with {shards} shards: {error}")
+                    continue
                 for key, value in figures.items():
                     taken[f"{name} {key}"].setdefault(shards, []).append(value)
                 say(f"{shards} shards, {name}: " + ", ".join(f"{k} {v:.2f}" for k, v in figures.items()))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import keyword
-import gc
 import sys
 
 import click

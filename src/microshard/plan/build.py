@@ -146,7 +146,7 @@ def _refuse(points: Sequence[PointDefinition], inputs: Inputs) -> None:
 
 
 def ports_at_once(experiment: Experiment, points: Sequence[PointDefinition], inputs: Inputs) -> int:
-    """How many ports of a host are taken at one time: by all points where they stand side by side, else by the largest."""
+    """Ports of a host that are taken at one time: by all points where they stand side by side, else by the largest."""
     each = _ports(points, inputs)
     in_turn = _redeploy(experiment, points, inputs)[0] == "per_repetition" and experiment.teardown == "always"
     return max(each) if in_turn else sum(each)
@@ -159,9 +159,7 @@ def _ports(points: Sequence[PointDefinition], inputs: Inputs) -> list[int]:
     ]
 
 
-def _redeploy(
-    experiment: Experiment, points: Sequence[PointDefinition], inputs: Inputs
-) -> tuple[Redeploy, str | None]:
+def _redeploy(experiment: Experiment, points: Sequence[PointDefinition], inputs: Inputs) -> tuple[Redeploy, str | None]:
     """What is decided before memory is looked at, and why where it is not what `auto` prefers."""
     writes = any(step.kind != "load" and step.phase.writes() for point in points for step in point.experiment.workload)
     wish = experiment.order.redeploy

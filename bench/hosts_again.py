@@ -1,0 +1,39 @@
+"""The playbooks prepare and deploy once more on what a run has up: seconds, and how many tasks changed anything.
+
+`python -m bench.hosts_again RUN`, a helper of bench/hosts.py: it is started inside the network of the hosts.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from microshard.run.backend import of_run
+from microshard.run.folder import RunFolder
+
+
+def main() -> int:
+    """Print {"seconds", "changed"} as JSON."""
+    run = RunFolder.open(Path(sys.argv[1]))
+    backend = of_run(run)
+    (variables,) = run.path.glob("points/*/vars.json")
+    changed: list[str] = []
+
+    def listen(event: dict[str, Any]) -> None:
+        if event.get("status") == "changed":
+            changed.append(str(event.get("task")))
+
+    (run.path / "tmp").mkdir(exist_ok=True)
+    playbooks = backend.playbooks(run, listen, backend.limit_of(run))
+    began = time.perf_counter()
+    for name in ("prepare", "deploy"):
+        playbooks.run(name, variables)
+    print(json.dumps({"seconds": time.perf_counter() - began, "changed": len(changed), "tasks": changed}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,216 @@
+"""What the embedded mongos costs besides its router mongod (row 4): the same commands through it and straight to that.
+
+Point reads, updates, inserts of 100 documents and an aggregation go, in turns, through the front and to the router
+mongod (clusterFind and so on), by one client that speaks the wire protocol with one request at a time on each
+connection. CPU per operation is that of front, router mongod and shards from /proc/PID/stat, the client's apart. Full
+form: 1 to 64 connections, with throughput and the 99th percentile of each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import statistics
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import uvloop
+from tests.cluster.embedded.lab import SmallCluster, small_cluster
+
+from bench.alone import alone, rounds, say, scratch
+from bench.clusters import cpu_by_role
+from bench.findings import Findings, Target, absolute, compared, growth
+from microshard.embedded import wire
+from microshard.embedded.nodes import Pool
+
+DOCUMENTS = 10_000
+BATCH = 100
+LIMIT = 60.0  # s, for one series of operations
+Series = dict[tuple[str, str, int], list[float]]  # figure, way, connections → repetitions
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of operation: its public command, its name inside, and how many there are in a series."""
+
+    name: str
+    command: str
+    inside: str
+    operations: int
+    document: Callable[[random.Random, Iterator[int]], dict[str, Any]]
+
+
+@dataclass
+class Seen:
+    """What a series of one kind showed."""
+
+    seconds: float = 0.0
+    latencies: list[float] = field(default_factory=list)
+    cpu: dict[str, float] = field(default_factory=dict)
+
+
+def _find(numbers: random.Random, _fresh: Iterator[int]) -> dict[str, Any]:
+    return {"": "points", "filter": {"_id": numbers.randrange(DOCUMENTS)}, "limit": 1, "singleBatch": True}
+
+
+def _update(numbers: random.Random, _fresh: Iterator[int]) -> dict[str, Any]:
+    one = {"q": {"_id": numbers.randrange(DOCUMENTS)}, "u": {"$inc": {"n": 1}}}
+    return {"": "points", "updates": [one]}
+
+
+def _insert(_numbers: random.Random, fresh: Iterator[int]) -> dict[str, Any]:
+    return {"": "inserted", "documents": [{"_id": next(fresh), "p": "x" * 100} for _ in range(BATCH)], "ordered": False}
+
+
+def _aggregate(_numbers: random.Random, _fresh: Iterator[int]) -> dict[str, Any]:
+    return {"": "points", "pipeline": [{"$group": {"_id": "$g", "n": {"$sum": 1}}}], "cursor": {}}
+
+
+def kinds(scale: float) -> list[Kind]:
+    """The kinds, with so many operations a series."""
+    return [
+        Kind("point read", "find", "clusterFind", int(8000 * scale), _find),
+        Kind("update", "update", "clusterUpdate", int(4000 * scale), _update),
+        Kind(f"insert of {BATCH}", "insert", "clusterInsert", int(400 * scale), _insert),
+        Kind("aggregation", "aggregate", "clusterAggregate", int(120 * scale), _aggregate),
+    ]
+
+
+def messages(kind: Kind, inside: bool, numbers: random.Random, fresh: Iterator[int]) -> list[bytes]:
+    """A series as it goes over the wire."""
+    made = []
+    for _ in range(kind.operations):
+        document = kind.document(numbers, fresh)
+        name = kind.inside if inside else kind.command
+        made.append(wire.build(wire.encode({name: document.pop(""), **document, "$db": "bench"})))
+    return made
+
+
+async def drive(address: tuple[str, int], series: list[bytes], connections: int) -> Seen:
+    """Send a series, each connection one at a time. RuntimeError for an answer that is not ok."""
+    pool = Pool(address)
+    waiting = iter(series)
+    seen = Seen()
+
+    async def one() -> None:
+        for message in waiting:
+            began = time.perf_counter()
+            reply = await pool.exchange(message)
+            seen.latencies.append(time.perf_counter() - began)
+            if b"ok\x00\x00\x00\x00\x00\x00\x00\xf0?" not in reply or b"writeErrors" in reply:
+                raise RuntimeError(f"not ok: {wire.decode(wire.parse(reply).body)}")
+
+    ping = wire.build(wire.encode({"ping": 1, "$db": "admin"}))
+    await asyncio.gather(*(pool.exchange(ping) for _ in range(connections)))  # so many links are there now
+    began = time.perf_counter()
+    try:
+        async with asyncio.timeout(LIMIT):
+            await asyncio.gather(*(one() for _ in range(connections)))
+    finally:
+        seen.seconds = time.perf_counter() - began
+        pool.close()
+    return seen
+
+
+class Bench:
+    """A cluster of two shards, and both ways to it."""
+
+    def __init__(self, cluster: SmallCluster) -> None:
+        self.cluster = cluster
+        status = cluster.client.admin.command("serverStatus")
+        words = Path(f"/proc/{status['microshard']['routerMongod']['pid']}/cmdline").read_bytes().split(b"\0")
+        self.addresses = {
+            "front": ("127.0.0.1", cluster.mongos.port),
+            "straight": ("127.0.0.1", int(words[words.index(b"--port") + 1])),
+        }
+        for name in ("points", "inserted"):
+            cluster.client.admin.command("shardCollection", f"bench.{name}", key={"_id": "hashed"}, numInitialChunks=4)
+        points = [{"_id": number, "g": number % 10, "n": 0, "p": "x" * 100} for number in range(DOCUMENTS)]
+        cluster.client.bench.points.insert_many(points)
+        self.fresh = iter(range(1 << 40))
+        self.numbers = random.Random(1)
+
+    def series(self, kind: Kind, way: str, connections: int) -> Seen:
+        """One series of one kind one way."""
+        made = messages(kind, way == "straight", self.numbers, self.fresh)
+        before = cpu_by_role(self.cluster)
+        seen = uvloop.run(drive(self.addresses[way], made, connections))
+        after = cpu_by_role(self.cluster)
+        seen.cpu = {role: (after[role] - before[role]) / kind.operations for role in after}
+        return seen
+
+
+def measure(quick: bool) -> Findings:
+    """Row 4; growth with connections."""
+    found = Findings()
+    every = kinds(0.25 if quick else 1)
+    taken: dict[str, Series] = {kind.name: defaultdict(list) for kind in every}
+    connections = (8,) if quick else (1, 4, 8, 16, 64)
+    with scratch() as folder, small_cluster(folder) as cluster:
+        bench = Bench(cluster)
+        for kind in every:
+            for way in bench.addresses:
+                bench.series(kind, way, 8)  # warms caches and connections
+        for number in rounds(3, 3 if quick else 9, 15 if quick else 75):
+            for many in connections:
+                for kind in every:
+                    for way in bench.addresses:
+                        _take(taken[kind.name], kind, way, many, bench.series(kind, way, many))
+            say(f"round {number + 1}")
+    for kind in every:
+        _rows(found, kind, taken[kind.name], 8)
+        if len(connections) > 1:
+            _growths(found, kind, taken[kind.name], connections)
+    return found
+
+
+def _take(series: Series, kind: Kind, way: str, connections: int, seen: Seen) -> None:
+    ordered = sorted(seen.latencies)
+    figures = {
+        "cpu": (seen.cpu["front"] + seen.cpu["router mongod"] + seen.cpu["shards"]) * 1e6,
+        "front": seen.cpu["front"] * 1e6,
+        "p99": ordered[int(len(ordered) * 0.99)] * 1e6,
+        "rate": kind.operations / seen.seconds,
+    }
+    for name, value in figures.items():
+        series[name, way, connections].append(value)
+
+
+def _rows(found: Findings, kind: Kind, series: Series, connections: int) -> None:
+    beside = "the router mongod directly"
+    for figure, what, target in (
+        ("cpu", "CPU an operation", Target(1.25)),
+        ("p99", "99th percentile", Target(1.3)),
+    ):
+        ours, other = series[figure, "front", connections], series[figure, "straight", connections]
+        if min(ours) <= 0 or min(other) <= 0:
+            found.missing.append(f"4: {kind.name}, {what}: below the clock's resolution of 10 ms")
+            continue
+        name = f"{kind.name}, {what}, {connections} connections"
+        found.rows.append(compared(4, name, ours, beside, other, "µs", target))
+    name = f"{kind.name}, the front's own CPU"
+    found.rows.append(absolute(4, name, series["front", "front", connections], "µs"))
+    # One front process must not be the limit while cores are free: throughput against that without it.
+    ours, other = series["rate", "front", connections], series["rate", "straight", connections]
+    cores = os.cpu_count() or 1
+    note = f"front, router mongod, two shards and the client share {cores} cores"
+    name = f"{kind.name}, throughput, {connections} connections"
+    found.rows.append(compared(4, name, ours, beside, other, "/s", note=note))
+
+
+def _growths(found: Findings, kind: Kind, series: Series, connections: tuple[int, ...]) -> None:
+    for way, name in (("front", "through the mongos"), ("straight", "directly")):
+        for figure, what, unit in (("rate", "throughput", "operations/s"), ("p99", "99th percentile", "µs")):
+            values = {many: series[figure, way, many] for many in connections}
+            if kind.command in {"find", "aggregate"} and statistics.median(values[connections[0]]) > 0:
+                found.growths.append(growth(f"{kind.name} {name}, {what}", "connections", unit, values))
+
+
+if __name__ == "__main__":
+    sys.exit(alone(measure))
