@@ -17,9 +17,9 @@ class Bench:
 
 
 BENCHES = (
-    Bench("planning", (8,), 60, 30),
+    Bench("planning", (8,), 90, 40),
     Bench("up_down", (1, 2), 480, 90),
-    Bench("redeploy", (3,), 90, 60),
+    Bench("redeploy", (3,), 120, 60),
     Bench("router", (4,), 150, 45),
     Bench("load_rate", (5,), 180, 60),
     Bench("speed_up", (7,), 120, 45),

@@ -64,6 +64,7 @@ def text(found: Findings) -> str:
             said += f", asked {target(row.target, row.unit)}: {verdict(row).replace('*', '')}"
         lines.append(said)
     lines += [f"    {one.name} by {one.along}: {points(one)}; exponent {exponent(one)}" for one in found.growths]
+    lines += dict.fromkeys(f"    {row.note}" for row in found.rows if row.note)
     lines += [f"    not measured: {what}" for what in found.missing]
     return "\n".join(lines)
 

@@ -191,7 +191,7 @@ WAYS: dict[str, Callable[[Path, int], Figures]] = {"ours": ours, "mlaunch": mlau
 def measure(quick: bool) -> Findings:
     """Rows 1 and 2; growth with shards."""
     # shards → (least and most rounds, s for them)
-    sizes = {1: (1, 1, 0), 4: (1, 1, 0)} if quick else {1: (2, 3, 15), 4: (2, 3, 40), 16: (3, 5, 200), 32: (1, 2, 60)}
+    sizes = {4: (1, 1, 0)} if quick else {1: (2, 3, 15), 4: (2, 3, 40), 16: (3, 5, 200), 32: (1, 2, 60)}
     if not quick:
         sizes[64] = (1, 1, 0)
     found = Findings()

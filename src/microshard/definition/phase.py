@@ -34,6 +34,7 @@ class Expected:
     workers: int  # shards that can work at the same time: no more than there are cores
     cores: int
     copies: int  # members that hold each document
+    client_cores: int  # of the hosts of client and mongos; on one machine they are the same cores
 
 
 def unfulfillable(concern: Mapping[Any, Any], topology: Topology) -> str | None:

@@ -25,6 +25,9 @@ MESSAGE_BYTES = 47_000_000  # maxMessageSizeBytes is 48,000,000; a little is the
 STEADY_SHARE = 0.95  # the insert benchmark's: its "95th percentile rate" is what 95 of 100 windows reach
 INDEX_BYTES = 30  # of a document in a secondary index of a few numbers, with prefix compression
 LOAD_DOCUMENTS_PER_SECOND = 22_000  # per core, client included
+SENT_DOCUMENTS_PER_SECOND = (
+    120_000  # per core of the client host: 8 µs for making, sending and routing one (bench/load_rate.py)
+)
 
 
 class InsertPhase(PhaseKeys):
@@ -148,7 +151,9 @@ class InsertPhase(PhaseKeys):
         """By the rate of one core of a 2020s server, client included, mongod 6.0.5."""
         # An index entry costs about half of what a small document does, a kilobyte about as much as one.
         work = 1 + self.secondary_indexes / 2 + self._each() / 1024
-        return self.adds() * expected.copies * work / (LOAD_DOCUMENTS_PER_SECOND * max(expected.cores, 1))
+        seconds = self.adds() * expected.copies * work / (LOAD_DOCUMENTS_PER_SECOND * max(expected.cores, 1))
+        # However many hosts take the data, its clients and the mongos have to make and send it.
+        return max(seconds, self.adds() / (SENT_DOCUMENTS_PER_SECOND * max(expected.client_cores, 1)))
 
     def data(self) -> Any:
         """The data set's name, options, seed and size."""

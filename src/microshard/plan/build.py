@@ -212,6 +212,8 @@ def _point(name: str, definition: PointDefinition, there: Places, first_port: in
         oplog_mb=topology.storage.oplog_size_mb,
         copies=data_members(topology),
         cores=there.cores,
+        client_cores=sum(host.cores for host in there.client),
+        shards=topology.shards.count if topology.kind == "sharded" else 0,
     )
     return Point(
         id=name,

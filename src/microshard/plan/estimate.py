@@ -18,6 +18,8 @@ INDEX_BYTES_PER_DOCUMENT = 14  # _id index with prefix compression
 COMPRESSION = {"none": 1.0, "snappy": 0.55, "zlib": 0.33, "zstd": 0.35}  # of data of this kind
 PROCESS_DISK_BYTES = {"mongod": 302 * MIB, "mongos": 302 * MIB}  # three preallocated journal files of 100 MiB
 PROCESS_MEMORY_MIB = {"mongod": 140, "mongos": 200}  # an embedded mongos has a router mongod of its own
+ADD_SHARD_SECONDS = 0.08  # the config server adds one shard after the other: 16 in 1.3 s
+START_SECONDS = 0.72  # of a core, to start and initiate a mongod
 FLOOR_SECONDS = 2.0  # of a measurement: connecting, telemetry, writing the result
 
 
@@ -41,8 +43,14 @@ def needs(
     oplog_mb: int,
     copies: int,
     cores: int,
+    client_cores: int,
+    shards: int,
 ) -> Needs:
-    """Estimate a point. `copies` is how many members hold each document."""
+    """Estimate a point.
+
+    `copies` is how many members hold each document; `cores` are those of the hosts that bear data, `client_cores` those
+    of the client hosts; `shards` is 0 where nothing is sharded.
+    """
     documents = sum(step.phase.adds() for step in workload)
     raw = sum(step.phase.raw_bytes() for step in workload)
     mongods = [p for p in processes if p.role != "mongos"]
@@ -62,14 +70,14 @@ def needs(
     }
     workers = min(max(len(data_bearing) // copies, 1), cores)
     loaded = sum(step.phase.adds() for step in workload if step.kind == "load")
-    expected = Expected(documents=loaded, workers=workers, cores=cores, copies=copies)
+    expected = Expected(documents=loaded, workers=workers, cores=cores, copies=copies, client_cores=client_cores)
     seconds = {True: 0.0, False: FLOOR_SECONDS}  # loading or not
     for step in workload:
         seconds[step.kind == "load"] += step.phase.seconds(expected)
     return Needs(
         disk_bytes=sum(n.disk_bytes for n in by_host.values()),
         memory_mib=sum(n.memory_mib for n in by_host.values()),
-        deploy_seconds=2.5 + 0.8 * len(processes) / cores,
+        deploy_seconds=2.5 + START_SECONDS * len(processes) / cores + ADD_SHARD_SECONDS * shards,
         load_seconds=seconds[True],
         measure_seconds=seconds[False],
         by_host=by_host,

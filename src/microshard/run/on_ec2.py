@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import time
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,11 @@ def execute_on_ec2(file: Path, scale: str | None, overrides: Mapping[str, Any], 
     return run.outcome.exit_code
 
 
+def most_ports(plan: Plan) -> int:
+    """How many ports a host of the plan may need at one time: of all points, as they may stand side by side."""
+    return sum(max(Counter(process.host for process in point.processes).values()) for point in plan.points)
+
+
 class _Run:
     """The fleets of a run, one after the other."""
 
@@ -102,8 +108,7 @@ class _Run:
         try:
             backend = self._made(fleet)
             inputs = backend.inputs(self.folder.path.parent)
-            ports = max(len(point.processes) for point in self.plans[number].points) * len(fleet.points)
-            with backend.ports(ports) as base:
+            with backend.ports(most_ports(self.plans[number])) as base:
                 plan = self.seen.planned(fleet, dataclasses.replace(inputs, base_port=base))
             backend.check_room(plan)
             found = backend.binaries(plan)
