@@ -232,7 +232,8 @@ def _point(
     phases = {name: phase_figures([m for m in marked if m.phase == name]) for name in names}
     done = len({first_attempt(step) for step in record.results} - {"drift"})
     planned = len(record.planned) or done
-    valid = len(phases[main].values) if main in phases else 0
+    taken = phases[main].measurements if main in phases else ()
+    valid = sum(m.counts or (m.left_out and m.valid) for m in taken)
     return PointReport(
         id=record.id,
         label=text(plan.get("label")) or record.id,

@@ -35,6 +35,7 @@ def notices(model: ReportModel, raw: RawRun) -> tuple[Notice, ...]:
         _spread(model),
         _caches(model),
         _errors(model),
+        _limited(model),
         _ladders(model),
         _plan(raw),
         _lock(raw),
@@ -232,6 +233,26 @@ def _errors(model: ReportModel) -> Iterator[Notice]:
             yield Notice("warning", f"{point.label}: {errors:,.0f} operations ended in an error", point.id)
 
 
+def _limited(model: ReportModel) -> Iterator[Notice]:
+    """Figures that client, router or other work on the client's host kept down; a ladder's are at its rungs."""
+    for point in model.points:
+        for figures in point.phases.values():
+            slow = [m for m in figures.measurements if m.limited and m.valid and m.purpose == "measure"]
+            if not slow or (figures.further is not None and figures.further.rungs and not slow[0].left_out):
+                continue
+            who = " and ".join(dict.fromkeys(_who(m.limited) for m in slow))
+            where = f"{point.label}, {figures.phase}"
+            if slow[0].left_out:
+                steps = ", ".join(m.step for m in slow)
+                yield Notice("warning", f"{where}: {who} was the limit in {steps}; left out of the median", point.id)
+            elif figures.verdict is None or figures.verdict.name != "client" or figures is not model.figures(point):
+                yield Notice("warning", f"{where}: {who} was the limit, not the servers", point.id)
+
+
+def _who(limited: str) -> str:
+    return "other work on the client's host" if limited == "host" else f"the {limited}"
+
+
 def _ladders(model: ReportModel) -> Iterator[Notice]:
     """A knee that something else than the servers made, and ladders that ended before one."""
     for point in model.points:
@@ -242,8 +263,11 @@ def _ladders(model: ReportModel) -> Iterator[Notice]:
                 continue
             where = f"{point.label}, {figures.phase}"
             if knee.limited:
-                who = "other work on the client's host" if knee.limited == "host" else f"the {knee.limited}"
-                yield Notice("warning", f"{where}: at the ladder's knee {who} was the limit, not the servers", point.id)
+                yield Notice(
+                    "warning",
+                    f"{where}: at the ladder's knee {_who(knee.limited)} was the limit, not the servers",
+                    point.id,
+                )
             elif knee is more.rungs[-1] and len(more.rungs) > 1:
                 yield Notice("note", f"{where}: the best rung is the last one; more threads may reach more", point.id)
 

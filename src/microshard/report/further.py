@@ -219,7 +219,9 @@ def _rungs(parts: Sequence[Mapping[str, Any]]) -> tuple[Rung, ...]:
     known = [(int(threads), rung) for rung in every if (threads := number(rung.get("threads"))) is not None]
     rungs = []
     for threads, group in groupby(sorted(known, key=lambda row: row[0]), key=lambda row: row[0]):
-        same = [rung for _, rung in group]
+        group_rungs = [rung for _, rung in group]
+        # A rung that was not limited by the servers says nothing about them: it is not averaged with those that were.
+        same = [rung for rung in group_rungs if not text(rung.get("limited"))] or group_rungs
         found = middle(number(rung.get("value")) for rung in same)
         if found is None:
             continue

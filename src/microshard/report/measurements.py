@@ -96,6 +96,7 @@ def _measurement(
         notes=mapping(phase.get("notes")),
         verdict=_verdict(mapping(phase.get("verdict"))),
         parts=parts_of(phase),
+        limited=text(mapping(phase.get("details")).get("limited")),
     )
 
 
@@ -174,9 +175,15 @@ def _total(value: object) -> float | None:
     return number(value)
 
 
+def _apart(found: Sequence[Measurement]) -> tuple[Measurement, ...]:
+    """Measurements that say nothing about the servers are left out where others of the same point do."""
+    servers = any(m.counts and not m.limited for m in found)
+    return tuple(replace(m, left_out=servers and bool(m.limited)) for m in found)
+
+
 def phase_figures(found: Sequence[Measurement]) -> PhaseFigures:
     """One phase of one point over its measurements, of which there is at least one."""
-    ordered = tuple(sorted(found, key=lambda m: m.order))
+    ordered = _apart(sorted(found, key=lambda m: m.order))
     named = next((m for m in ordered if m.counts), ordered[0])
     good = [m for m in ordered if m.counts]
     values = [m.value for m in good if m.value is not None]

@@ -109,6 +109,8 @@ class Measurement:
     notes: Mapping[str, Any]
     verdict: Verdict | None = None
     parts: Mapping[str, Any] = field(default_factory=dict)  # the optional parts of the result, unread
+    limited: str = ""  # what kept it down that was not the servers: client, router or host
+    left_out: bool = False  # limited, where others of the same point were not
 
     @property
     def seconds(self) -> float | None:
@@ -117,8 +119,8 @@ class Measurement:
 
     @property
     def counts(self) -> bool:
-        """Whether the value enters the median: valid, there, and no drift check."""
-        return self.valid and self.value is not None and self.purpose == "measure"
+        """Whether the value enters the median: valid, there, no drift check and not left out."""
+        return self.valid and self.value is not None and self.purpose == "measure" and not self.left_out
 
     @property
     def client_cores(self) -> float | None:

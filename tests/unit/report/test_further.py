@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from microshard.engines import histograms
-from microshard.report import build, tables
+from microshard.report import build, checks, tables
 from microshard.report.figures import contents
 from microshard.report.further import further
-from microshard.report.measurements import measurements
+from microshard.report.measurements import measurements, phase_figures
 from microshard.report.model import Measurement, ReportModel
 from microshard.report.output import summary, tidy_csv
 from tests.report.make_parts import KNEE, LADDER, STAGES, latency
@@ -54,7 +55,7 @@ def test_service_and_intended_times_are_kept_apart() -> None:
     assert list(found.latency) == ["READ", "Intended-READ"]
 
 
-def test_rungs_are_medians_by_threads_and_limited_where_most_repetitions_say_so() -> None:
+def test_rungs_are_medians_by_threads_without_those_that_the_client_limited() -> None:
     def rungs(values: tuple[float, ...], limited: str | None) -> list[dict[str, Any]]:
         slow = {"ALL": {"percentiles": {"95": 100.0 * values[-1], "99": 7.0}}}
         return [
@@ -63,7 +64,12 @@ def test_rungs_are_medians_by_threads_and_limited_where_most_repetitions_say_so(
         ]
 
     figures = [[{"name": "threads at the knee", "unit": "threads", "value": knee}] for knee in (1, 2, 2)]
-    told = [rungs((1.0, 5.0), "client"), rungs((2.0, 4.0), "client"), rungs((3.0, 3.0), None)]
+    told = [rungs((1.0, 5.0), "client"), rungs((2.0, 4.0), "client"), rungs((3.0, 5.0), "client")]
+    told[2][1]["limited"] = None
+    alone = further([measurement(n, rungs=r) for n, r in enumerate(told)])
+    assert alone is not None
+    assert [(rung.middle.value, rung.limited) for rung in alone.rungs] == [(2.0, ""), (5.0, "")]
+    told[2] = rungs((3.0, 3.0), "client")
     found = further([measurement(n, rungs=r, figures=f) for n, (r, f) in enumerate(zip(told, figures, strict=True))])
     assert found is not None
     assert [(rung.threads, rung.middle.value, rung.limited) for rung in found.rungs] == [
@@ -170,3 +176,26 @@ def test_only_what_differs_between_the_points_is_listed(ladder: ReportModel) -> 
     found = dict(tables.differences(ladder))
     assert found["chunks of vosa.mot_results"] == [("2", "2 shards"), ("4", "4 shards")]
     assert not any("dataset" in key or "balancer" in key for key in found)
+
+
+def test_a_measurement_that_the_client_limited_is_left_out_where_another_was_not() -> None:
+    free, limited = {"limited": None}, {"limited": "client"}
+    found = phase_figures([measurement(n, details=d) for n, d in ((1.0, limited), (2.0, free), (4.0, free))])
+    assert found.values == (2.0, 4.0)
+    assert [m.left_out for m in sorted(found.measurements, key=lambda m: m.step)] == [True, False, False]
+    every = phase_figures([measurement(n, details=limited) for n in (1.0, 2.0)])
+    assert every.values == (1.0, 2.0)
+
+
+def test_what_the_servers_did_not_limit_is_told_with_what_became_of_it() -> None:
+    def told(*limits: str | None) -> list[str]:
+        found = phase_figures([measurement(n, details={"limited": who}) for n, who in enumerate(limits, 1)])
+        point: Any = SimpleNamespace(id="p01", label="2 shards", phases={"measure": found})
+        model: Any = SimpleNamespace(points=[point], figures=lambda _point: found)
+        return [notice.text for notice in checks._limited(model)]
+
+    assert told(None, "router", None) == ["2 shards, measure: the router was the limit in r2; left out of the median"]
+    assert told("client", "host") == [
+        "2 shards, measure: the client and other work on the client's host was the limit, not the servers"
+    ]
+    assert told(None, None) == []
