@@ -6,7 +6,7 @@ BIN    := .venv/bin
 .DELETE_ON_ERROR:
 # Targets share .venv, and a sweep measures: nothing may run beside it.
 .NOTPARALLEL:
-.PHONY: help setup dev data sweep test test-long test-hosts-vm faults deploys clients lint generate check-generated lock bench clean
+.PHONY: help setup dev data sweep test test-long test-hosts-vm faults deploys clients lint audit generate check-generated lock bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ lint: dev ## ruff, mypy, ansible-lint, yamllint
 	$(BIN)/mypy src tests bench setup
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/ansible-lint --offline
 	$(BIN)/yamllint --strict .
+
+audit: dev ## known vulnerabilities of the locked packages (pip-audit); those in requirements/audit.toml are accepted
+	@$(BIN)/python -m setup.audit
 
 generate: dev ## write the schema and the reference from the definition's types
 	$(BIN)/microshard schema > schema/.new && mv schema/.new schema/experiment.schema.json
