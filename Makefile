@@ -40,7 +40,7 @@ test-long: dev ## the tests that take longer: whole experiments at laptop scale,
 test-hosts-vm: dev ## a virtual machine with two NUMA nodes: volumes and kernel before and after a reboot (in test-long too)
 	@$(BIN)/python -m pytest -m long --timeout 900 tests/hosts/vm
 
-faults: dev ## the whole campaign of faults: kills, disks, wrong files, hostile clients (40 min; SECONDS=300 of kills)
+faults: dev ## the whole campaign of faults: kills, disks, wrong files, hostile clients (30 min; SECONDS=300 of kills)
 	@$(BIN)/python -m tests.faults $(if $(SECONDS),--seconds $(SECONDS))
 
 deploys: dev ## 500 deploys and teardowns in one run: does anything grow? (30 min)

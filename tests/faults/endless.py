@@ -62,7 +62,17 @@ def campaign(folder: Path, deploys: int, tell: Callable[[str], None] = lambda _:
     with path.open("w", encoding="utf-8") as file:
         YAML(typ="safe").dump(
             definition("standalone")
-            | {"matrix": {}, "repetitions": deploys, "order": {"redeploy": "per_repetition"}, "name": "endless"},
+            | {
+                "matrix": {},
+                "repetitions": deploys,
+                "order": {"redeploy": "per_repetition"},
+                "name": "endless",
+                # What is measured does not matter here, only that it is deployed, measured and torn down.
+                "workload": [
+                    {"load": {"engine": "insert", "documents": 100, "seed": 7}},
+                    {"measure": {"engine": "aggregate", "pipeline": "mot_greenness", "iterations": 1}},
+                ],
+            },
             file,
         )
     row = Row("deploys in a row", "runner")

@@ -30,8 +30,10 @@ def act(wanted: dict[str, Any], *, check: bool) -> dict[str, Any]:
         raise Refused(f"the controller's Python lacks pymongo: {_MISSING}")
     try:
         access = of_run(wanted["run_folder"], wanted["point"].get("security"))
-        changes = build(wanted["point"], Deadline(wanted["timeout"], access), check=check)
-        changes += users.create(wanted["point"], wanted["run_folder"], Deadline(wanted["timeout"], access), check=check)
+        point, seconds = wanted["point"], wanted["timeout"]
+        processes = point["processes"]
+        changes = build(point, Deadline(seconds, access, processes), check=check)
+        changes += users.create(point, wanted["run_folder"], Deadline(seconds, access, processes), check=check)
     except PyMongoError as problem:
         raise Refused(str(problem)) from None
     return {

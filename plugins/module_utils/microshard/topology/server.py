@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
-from ansible.module_utils.microshard import scram, wire
+from ansible.module_utils.microshard import proc, scram, wire
 from ansible.module_utils.microshard.access import OPEN, Access
 from ansible.module_utils.microshard.refused import Refused
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure
 
 POLL = 0.02  # s; an election of a single member takes about 70 ms
+LOOK_EVERY = 1.0  # s between looks at the processes
 
 
 class TopologyProblem(Refused):
@@ -19,22 +21,37 @@ class TopologyProblem(Refused):
 
 
 class Deadline:
-    """The moment after which waiting has failed, and the access to whom is waited for."""
+    """The moment after which waiting has failed, the access to whom is waited for, and who must not be gone meanwhile.
 
-    def __init__(self, seconds: float, access: Access = OPEN) -> None:
+    Of `processes`, planned ones, those that run on this machine now are looked at: for a dead one nobody waits.
+    """
+
+    def __init__(self, seconds: float, access: Access = OPEN, processes: Sequence[dict[str, Any]] = ()) -> None:
         self.seconds = seconds
         self.access = access
         self._end = time.monotonic() + seconds
+        self._alive = [process for process in processes if _runs(process)]
+        self._look = time.monotonic() + LOOK_EVERY
 
     def left_ms(self) -> int:
         """What is left for a server-side limit, at least one second."""
         return max(1000, int((self._end - time.monotonic()) * 1000))
 
     def pause(self, missing: str) -> None:
-        """Wait a moment; TopologyProblem with what is missing when time is up."""
+        """Wait a moment; TopologyProblem with what is missing when time is up or a process is gone."""
+        if time.monotonic() >= self._look:
+            self._look = time.monotonic() + LOOK_EVERY
+            gone = [process["name"] for process in self._alive if not _runs(process)]
+            if gone:
+                raise TopologyProblem(f"{missing}, and {', '.join(gone)} does not run any more")
         if time.monotonic() >= self._end:
             raise TopologyProblem(f"{missing}, still after {self.seconds:.0f} s")
         time.sleep(POLL)
+
+
+def _runs(process: dict[str, Any]) -> bool:
+    """Whether a planned process runs on this machine."""
+    return proc.recorded(process.get("pid_path") or "", process.get("config_path") or "") is not None
 
 
 def connect(endpoint: str, deadline: Deadline) -> MongoClient[dict[str, Any]]:
