@@ -4,6 +4,11 @@ import re
 from collections import Counter
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A test is not timed: the machine may be busy with others.
+settings.register_profile("microshard", suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("microshard")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

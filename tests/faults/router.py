@@ -84,7 +84,7 @@ class Watch:
             grown = _rss_mib(self.pids[name]) - self.before[name]
             if grown > most:
                 yield f"{name} grew by {grown:.0f} MiB"
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while (files := _open_files(self.cluster.mongos.pid)) > self.files + 8 and time.monotonic() < deadline:
             time.sleep(0.2)
         if files > self.files + 8:

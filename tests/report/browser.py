@@ -158,7 +158,7 @@ class Browser:
             self.call("Browser.close")
         for fd in (self._write, self._read):
             os.close(fd)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             done, _ = os.waitpid(self.pid, os.WNOHANG)
             if done:

@@ -130,8 +130,9 @@ def start(folder: str) -> Unit:
 def forget(folders: Sequence[str]) -> None:
     """Ended instances leave no trace: a killed one would stay as failed."""
     names = [unit_name(folder) for folder in folders]
-    if names:
+    # systemd may not know yet that a process is gone; `stop` returns when it does.
+    for verb in ("stop", "reset-failed") if names else ():
         try:
-            control("reset-failed", *names)
+            control(verb, *names)
         except UnitProblem:
-            return  # systemd has forgotten them by itself: they did not fail
+            continue  # systemd has forgotten some by itself: they did not fail

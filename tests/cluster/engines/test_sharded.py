@@ -85,7 +85,7 @@ def test_a_shard_that_dies_during_the_load_fails_it(prepared: Prepared) -> None:
     cluster.client.vosa.mot_results.delete_many({})
     (prepared.folder / "progress").unlink()
     process, out = prepared.start(load(documents=20_000_000), query())
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not (prepared.folder / "progress").exists() or not (prepared.folder / "progress").read_text():
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -125,7 +125,7 @@ class Machine:
         for pid in [*reversed(_family(self.pid)), self.pid] if self.pid else []:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while self.pid and _family(self.pid) and time.monotonic() < deadline:
             time.sleep(0.02)
         if self.pid:

@@ -312,7 +312,7 @@ def test_every_point_of_a_sample_is_itself_an_experiment_of_one_point(sample: Pa
         assert again == point.experiment
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     shards=st.lists(st.integers(1, 50), min_size=1, max_size=5, unique=True),
     mongos=st.lists(st.integers(1, 50), min_size=1, max_size=4, unique=True),

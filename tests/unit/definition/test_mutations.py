@@ -191,7 +191,7 @@ def test_the_corpus_is_not_small() -> None:
     assert sum(min(n, 30) + min(n, 15) + min(n, 30) + min(n, 60) for n in per_file) >= 300
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_whatever_is_done_to_the_text_ends_in_points_or_in_problems(data: st.DataObject) -> None:
     text = data.draw(st.sampled_from(FILES)).read_text(encoding="utf-8")
@@ -225,7 +225,7 @@ def test_whatever_is_done_to_the_text_ends_in_points_or_in_problems(data: st.Dat
     problems_of(text)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_several_mutations_at_once_end_in_points_or_in_problems(data: st.DataObject) -> None:
     value: Any = read(data.draw(st.sampled_from(FILES)))
@@ -246,7 +246,7 @@ def test_several_mutations_at_once_end_in_points_or_in_problems(data: st.DataObj
     problems_of(written(value))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(raw=st.binary(max_size=60), cut=st.integers(0, 2000))
 def test_whatever_bytes_follow_end_in_points_or_in_problems(
     raw: bytes, cut: int, tmp_path_factory: pytest.TempPathFactory

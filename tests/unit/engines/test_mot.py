@@ -35,7 +35,7 @@ def decoded(first: int, count: int, seed: int) -> list[dict[str, Any]]:
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(0, 10**9), st.integers(1, 200), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_document_is_the_same_in_whichever_interval_it_is_made(seed: int, first: int, count: int, data: Any) -> None:
     cut = data.draw(st.integers(0, count))
     whole = mot.columns(first, count, seed)
@@ -45,7 +45,7 @@ def test_a_document_is_the_same_in_whichever_interval_it_is_made(seed: int, firs
 
 
 @given(st.integers(0, 2**63 - 2), st.integers(0, 10**9))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_another_seed_is_another_data_set(seed: int, first: int) -> None:
     one, other = mot.columns(first, 100, seed), mot.columns(first, 100, seed + 1)
     assert np.mean(one.v == other.v) < 0.1
@@ -57,7 +57,7 @@ def test_the_data_set_is_what_it_was_in_earlier_versions() -> None:
 
 
 @given(st.integers(0, 2**40), st.integers(1, 50), st.integers(0, 2**63 - 1))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_every_document_decodes_to_its_columns(first: int, count: int, seed: int) -> None:
     cols = mot.columns(first, count, seed)
     epoch = datetime(1970, 1, 1)

@@ -30,7 +30,7 @@ def _experiments(draw):
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(_experiments())
 def test_no_two_processes_that_run_at_one_time_share_a_port_or_a_path(sample):
     base, counts = sample
@@ -44,7 +44,7 @@ def test_no_two_processes_that_run_at_one_time_share_a_port_or_a_path(sample):
         assert len(set(paths)) == len(paths)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(_experiments())
 def test_the_caches_of_a_host_never_exceed_the_policy(sample):
     base, counts = sample
