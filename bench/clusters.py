@@ -70,11 +70,11 @@ def job(
     }
 
 
-def insert_phase(documents: int, processes: int, ranges: int, namespace: str = NAMESPACE) -> dict[str, Any]:
+def insert_phase(documents: int, processes: int, namespace: str = NAMESPACE) -> dict[str, Any]:
     """A load of inspections."""
     keys = {"documents": documents, "seed": SEED, "batch_size": BATCH, "processes": processes, "namespace": namespace}
     given = InsertPhase.model_validate({"engine": "insert", **keys})
-    parameters = {**given.model_dump(exclude={"engine"}), "key_ranges": ranges}
+    parameters = given.model_dump(exclude={"engine"})
     return {"name": "load", "kind": "load", "engine": "insert", "parameters": parameters}
 
 
@@ -90,7 +90,7 @@ def run_engine(folder: Path, work: dict[str, Any]) -> dict[str, Any]:
 def load(cluster: SmallCluster, documents: int) -> None:
     """Load inspections into a collection that `presplit` has made, by the engine."""
     chunks = [{"shard": name, "lower": None, "upper": None} for name in cluster.shards]
-    run_engine(cluster.folder, job(cluster, chunks, insert_phase(documents, min(2, len(chunks)), len(chunks))))
+    run_engine(cluster.folder, job(cluster, chunks, insert_phase(documents, min(2, len(chunks)))))
 
 
 def cpu_by_role(cluster: SmallCluster) -> dict[str, float]:

@@ -120,7 +120,7 @@ class Bench:
     def engine(self, namespace: str, chunks: list[dict[str, Any]]) -> tuple[float, float]:
         """The engine, as many processes as `auto` gives; counting and checkpoint are not in the rate."""
         processes = min(os.cpu_count() or 1, self.shards)
-        phase = insert_phase(self.documents, processes, len(chunks), namespace)
+        phase = insert_phase(self.documents, processes, namespace)
         loaded = run_engine(self.folder, job(self.cluster, chunks, phase, namespace))
         return float(loaded["metric"]["value"]), float(loaded["client_cpu_seconds"])
 
