@@ -102,11 +102,12 @@ class Campaign:
         """As many kills as fit into the time, `most` at the most; a run that was begun is ended.
 
         The same time for each kind, so that every victim has its turn; what one kind did not need is the next one's.
+        Undisturbed runs come on top.
         """
-        began = time.monotonic()
         for number, kind in enumerate(kinds, start=1):
             self._undisturbed(kind)
-            until = began + seconds * number / len(kinds)
+            began = time.monotonic()
+            until = began + seconds / (len(kinds) - number + 1)
             share = most * number // len(kinds)
             wanted: list[Kill] = []
             while time.monotonic() < until and self.count < share:
@@ -118,6 +119,7 @@ class Campaign:
                 if self.count == before:
                     self.tell(f"given up, as no run came to it: {', '.join(map(str, wanted))}")
                     wanted = []
+            seconds -= time.monotonic() - began
             self.tell(f"{kind}: {self.count} kills by now")
         return self._told()
 
@@ -289,11 +291,12 @@ class Campaign:
         run = watched.found_run()
         when = _names(hits)
         said = Path(watched.log.name).read_text(encoding="utf-8", errors="replace")
-        starting = code == -signal.SIGINT and not watched.events()  # Python itself was, with words of its own
+        # Python itself was, before any line of ours: it has words and an exit code of its own.
+        starting = code in {-signal.SIGINT, 1} and not watched.events() and said.rstrip().endswith("KeyboardInterrupt")
         if "Traceback" in said and not starting:
             self.wrong.append(f"{when}: a traceback: {said[-800:]}")
         allowed = _allowed(watched, hits)
-        if code not in allowed:
+        if code not in allowed and not starting:
             self.wrong.append(f"{when}: exit code {code}, not one of {sorted(allowed)}: {said[-800:]}")
         if code > 128 and run is not None and watched.journal_at and not watched.events():
             self._collect(run, when)  # stopped before it had looked at what an earlier process was forced to leave
