@@ -87,10 +87,12 @@ def run_engine(folder: Path, work: dict[str, Any]) -> dict[str, Any]:
     return phases[0]
 
 
-def load(cluster: SmallCluster, documents: int) -> None:
-    """Load inspections into a collection that `presplit` has made, by the engine."""
-    chunks = [{"shard": name, "lower": None, "upper": None} for name in cluster.shards]
-    run_engine(cluster.folder, job(cluster, chunks, insert_phase(documents, min(2, len(chunks)))))
+def load(cluster: SmallCluster, documents: int, chunks: list[dict[str, Any]]) -> None:
+    """Load inspections by the engine into the chunks `presplit` has made. SystemExit where a shard got none."""
+    done = run_engine(cluster.folder, job(cluster, chunks, insert_phase(documents, min(2, len(chunks)))))
+    shares = {name: shard["documents"] for name, shard in done["storage"]["by_shard"].items()}
+    if len(shares) != len(chunks) or min(shares.values()) < documents // len(chunks) // 2:
+        raise SystemExit(f"the documents are not spread over all shards: {shares}")
 
 
 def cpu_by_role(cluster: SmallCluster) -> dict[str, float]:

@@ -40,10 +40,12 @@ def draw(path: Path, rows: Sequence[Row], growths: Sequence[Growth]) -> None:
     heights = [_BAR * max(len(asked), 1) + 0.9, *[_PANEL] * lines]
     with mpl.rc_context({**RC, "font.size": 9.0}):
         drawing = plt.figure(figsize=(_WIDTH, sum(heights) + 0.3), layout="constrained")
-        grid = drawing.add_gridspec(1 + lines, _ACROSS, height_ratios=heights)
-        _shares(drawing.add_subplot(grid[0, :]), asked)
+        # Two parts, so that the long labels of the bars take no room from the panels.
+        above, below = drawing.subfigures(2, 1, height_ratios=[heights[0], max(sum(heights[1:]), 0.1)])
+        _shares(above.add_subplot(), asked)
+        grid = below.add_gridspec(max(lines, 1), _ACROSS)
         for number, ((along, unit), members) in enumerate(groups.items()):
-            axes = drawing.add_subplot(grid[1 + number // _ACROSS, number % _ACROSS])
+            axes = below.add_subplot(grid[number // _ACROSS, number % _ACROSS])
             _grows(axes, along, unit, members)
         drawing.savefig(path, metadata={"Date": None})
         plt.close(drawing)
@@ -62,7 +64,15 @@ def _shares(axes: Axes, rows: Sequence[Row]) -> None:
             axes.plot(ends, [place, place], color=colour("ink"), linewidth=1.2)
         words = f"{figure(row)}, asked {target(row.target, row.unit)}"
         right = max(share, *(ends if row.interval else (share,)))
-        axes.annotate(words, (right, place), xytext=(5, 0), textcoords="offset points", va="center", fontsize=8)
+        axes.annotate(
+            words,
+            (right, place),
+            xytext=(5, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+            bbox={"facecolor": colour("surface"), "edgecolor": "none", "pad": 0.5},
+        )
     labels = [f"{row.number or ''} {row.name}" + (f" / {row.beside}" if row.beside else "") for row in rows]
     axes.set_yticks(range(len(rows)), [textwrap.shorten(label.strip(), _LABEL, placeholder=" …") for label in labels])
     axes.set_ylim(len(rows) - 0.4, -0.6)
@@ -105,7 +115,7 @@ def _ticks(low: float, high: float) -> list[float]:
     for steps in ((1, 2, 5), (1, 3), (1,)):
         found = [step * 10.0**power for power in range(first, last + 1) for step in steps]
         inside = [tick for tick in found if low * 0.7 <= tick <= high * 1.4]
-        if len(inside) <= 6 and inside:
+        if 2 <= len(inside) <= 6:
             return inside
     return [10.0**power for power in range(first, last + 1)]
 

@@ -54,8 +54,7 @@ def measure(quick: bool) -> Findings:
         for size in sizes:
             (folder / str(size)).mkdir()
             clusters[size] = stack.enter_context(small_cluster(Path(folder / str(size)), size))
-            presplit(clusters[size])
-            load(clusters[size], documents)
+            load(clusters[size], documents, presplit(clusters[size]))
             say(f"{size} shards with {documents:,} documents")
         answers = [ask(cluster, pipeline)[1] for cluster in clusters.values()]  # warms the caches
         if any(answer != answers[0] for answer in answers):
