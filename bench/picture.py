@@ -41,7 +41,8 @@ def draw(path: Path, rows: Sequence[Row], growths: Sequence[Growth]) -> None:
     with mpl.rc_context({**RC, "font.size": 9.0}):
         drawing = plt.figure(figsize=(_WIDTH, sum(heights) + 0.3), layout="constrained")
         # Two parts, so that the long labels of the bars take no room from the panels.
-        above, below = drawing.subfigures(2, 1, height_ratios=[heights[0], max(sum(heights[1:]), 0.1)])
+        parts = drawing.add_gridspec(2, 1, height_ratios=[heights[0], max(sum(heights[1:]), 0.1)])
+        above, below = drawing.add_subfigure(parts[0]), drawing.add_subfigure(parts[1])
         _shares(above.add_subplot(), asked)
         grid = below.add_gridspec(max(lines, 1), _ACROSS)
         for number, ((along, unit), members) in enumerate(groups.items()):
