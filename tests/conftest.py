@@ -1,6 +1,7 @@
 """For all tests: the end of a run says in one line what this machine could not run, and why."""
 
 import re
+import signal
 from collections import Counter
 
 import pytest
@@ -9,6 +10,9 @@ from hypothesis import HealthCheck, settings
 # A test is not timed: the machine may be busy with others.
 settings.register_profile("microshard", suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("microshard")
+
+# A shell has its background jobs ignore Ctrl-C, and what they start inherits that: here it is to be tried.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

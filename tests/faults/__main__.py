@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import signal
 import subprocess
 import sys
 import tempfile
@@ -33,6 +34,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=datetime.date.today().toordinal(), help="that of the day")
     wanted = parser.parse_args()
     console = Console(width=max(Console().width, 120))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background of a shell ignores it otherwise
     began = time.monotonic()
 
     def tell(what: str) -> None:

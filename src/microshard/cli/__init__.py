@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import keyword
 import sys
+from gc import set_threshold  # the name gc is that of a command here
 
 import click
 
@@ -69,7 +69,7 @@ def main() -> None:
 
     # A plan of thousands of points is a million objects that all stay: looking for cycles among them every 700 costs
     # a third of the time.
-    gc.set_threshold(100_000, 50, 100)
+    set_threshold(100_000, 50, 100)
     try:
         with signals():
             code = microshard.main(standalone_mode=False)
