@@ -117,10 +117,10 @@ def test_files_lie_on_their_volumes_servers_keep_to_themselves_and_nothing_is_le
 
     # Rotated by size: the server goes on in a new file, and not a line is lost
     rotation = f"/etc/logrotate.d/microshard-{run.name}"
-    machines.asked(0, f"logrotate --force --state /var/tmp/state {rotation}")
+    rotated = machines.asked(0, f"logrotate --verbose --force --state /var/tmp/state {rotation} 2>&1")
     log = f"/srv/microshard/log/{run.name}/p01/shard01-1/mongod.log"
     machines.asked(0, f"for n in $(seq 100); do test -e {log} && break; sleep 0.1; done")
-    assert machines.asked(0, f"ls {log} {log}.1") == f"{log}\n{log}.1"
+    assert machines.asked(0, f"ls {log} {log}.1") == f"{log}\n{log}.1", rotated
 
     # Who has no password, or speaks in the open, is not served
     told, admin = secrets_of(run)

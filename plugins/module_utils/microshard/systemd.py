@@ -6,6 +6,7 @@ random name: so the unit itself says whose it is, and none of another run is eve
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import time
@@ -132,7 +133,5 @@ def forget(folders: Sequence[str]) -> None:
     names = [unit_name(folder) for folder in folders]
     # systemd may not know yet that a process is gone; `stop` returns when it does.
     for verb in ("stop", "reset-failed") if names else ():
-        try:
+        with contextlib.suppress(UnitProblem):  # systemd has forgotten some by itself: they did not fail
             control(verb, *names)
-        except UnitProblem:
-            continue  # systemd has forgotten some by itself: they did not fail

@@ -41,8 +41,10 @@ def act(wanted: dict[str, Any], *, check: bool) -> dict[str, Any]:
     unit_diff, rotated = None, False
     if by_units and wanted["state"] == "started" and wanted["processes"]:
         unit_diff = systemd.install(wanted["unit"], check=check)
-        rotated = rotation.install(run_folder, wanted["user"], check=check)
     outcomes = _bring(wanted, run_folder, check=check)
+    if by_units and wanted["state"] == "started" and wanted["processes"]:
+        # The folders on volumes, which it names, are there only now.
+        rotated = rotation.install(run_folder, wanted["user"], check=check)
     if by_units and not check and wanted["state"] in {"stopped", "absent"}:
         systemd.forget([plan["folder"] for plan in wanted["processes"]])
     unit_gone = by_units and wanted["state"] == "absent" and systemd.remove_if_unused(check=check)
