@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -93,6 +93,7 @@ def _along(model: ReportModel, phase: str | None, title: str, *, scaled_referenc
             for r in sorted((r for r in reference.points if not isinstance(r.at, str)), key=lambda r: float(r.at))
             if r.speed_up
         )
+    published = _curve(published)
     lines = _lines(model, phase, lambda f: f.estimate)
     unit = f"{figures.metric}, {figures.unit} ({figures.better} is better)"
     scaled = dict(published)
@@ -167,6 +168,11 @@ def nice(step: float) -> float:
     return next(power * n for n in (1, 2, 5, 10) if step <= power * n * (1 + 1e-9))
 
 
+def _curve(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
+    """The points of a published curve; one point is none, it is where the measured one begins anyway."""
+    return tuple(points) if len(points) > 1 else ()
+
+
 def speed_up(model: ReportModel) -> Content | None:
     """Speed-up along the axis beside the published one and the ideal."""
     rows = [(p, f) for p, f in takeaways.measured(model) if p.x is not None and f.speed_up is not None]
@@ -177,7 +183,7 @@ def speed_up(model: ReportModel) -> Content | None:
     published: tuple[tuple[float, float], ...] = ()
     if reference is not None:
         known = sorted((float(r.at), r.speed_up) for r in reference.points if r.speed_up and not isinstance(r.at, str))
-        published = tuple(known)
+        published = _curve(known)
     sharded = model.axis_label == "shards"
     lines = _lines(model, model.main, lambda f: f.speed_up)
     data = curves.Curves(
