@@ -15,7 +15,7 @@ from tests.hosts.bed.system import BedError, command
 
 VOLUMES = ("data", "journal", "log")
 _VOLUME_BYTES = 2 << 30  # sparse; XFS wants 300 MB at least, and a mongod's journal takes 300 MB at once
-_BOOT = 30.0  # s until SSH answers; 1.5 to 2.5 s on a quiet machine
+_BOOT = 120.0  # s until SSH answers; 1.5 to 2.5 s on a quiet machine, half a minute on a busy one
 _NETWORK = """[Match]
 Name=host0
 [Network]
