@@ -10,18 +10,13 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.hosts.bed.root import LAB, PLAIN
+from tests.hosts.bed.root import ADDRESS, LAB, PLAIN
 from tests.hosts.bed.system import BedError, command
 
+_CGROUPS = Path("/sys/fs/cgroup")
 VOLUMES = ("data", "journal", "log")
 _VOLUME_BYTES = 2 << 30  # sparse; XFS wants 300 MB at least, and a mongod's journal takes 300 MB at once
 _BOOT = 120.0  # s until SSH answers; 1.5 to 2.5 s on a quiet machine, half a minute on a busy one
-_NETWORK = """[Match]
-Name=host0
-[Network]
-Address={address}/24
-LinkLocalAddressing=no
-"""
 # A login must not wait for anything, and a key that is not the lab's is not taken.
 _SSHD = "UseDNS no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nHostKey /etc/ssh/ssh_host_ed25519_key\n"
 
@@ -60,7 +55,7 @@ class Machine:
         command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", self.name, "-f", str(key))
         self.write("etc/ssh/ssh_host_ed25519_key", key.read_text(encoding="ascii"), 0o600)
         self.write("etc/ssh/sshd_config.d/bed.conf", _SSHD)
-        self.write("etc/systemd/network/10-bed.network", _NETWORK.format(address=self.address))
+        self.write(ADDRESS, f"BED_ADDRESS={self.address}/24\n")
         self.write("etc/hosts", names)
         self.write("etc/hostname", f"{self.name}\n")
         for user in (LAB, PLAIN):
@@ -89,6 +84,9 @@ class Machine:
             *("--capability=CAP_IPC_LOCK", "--rlimit=RLIMIT_MEMLOCK=8388608"),
             *(f"--machine={self.machine}", f"--hostname={self.name}", f"--network-bridge={self.bridge}", *binds),
         ]
+        for group in self._cgroups():
+            group.mkdir(exist_ok=True)
+        join = "".join(f"echo $$ > {group}/cgroup.procs; " for group in self._cgroups())
         loop = 'while :; do "$@"; [ $? -eq 133 ] || break; done'
         environment = {
             **os.environ,
@@ -98,7 +96,7 @@ class Machine:
         }
         with (self.folder / "boot.log").open("ab") as log:
             process = subprocess.Popen(
-                ["sh", "-c", loop, f"bed:{self.machine}", *words],
+                ["sh", "-c", join + loop, f"bed:{self.machine}", *words],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -106,6 +104,16 @@ class Machine:
                 start_new_session=True,
             )
         self.pid = process.pid
+
+    def _cgroups(self) -> list[Path]:
+        """Its own control groups, in the hierarchies systemd uses (one, or two where cgroup v1 is still mounted).
+
+        Without them all containers have the group of whoever started them, and the systemd of one removes the groups
+        the systemd of another has just made for its services: those fail with 219/CGROUP, now and then.
+        """
+        pure = (_CGROUPS / "cgroup.controllers").exists()
+        roots = [_CGROUPS] if pure else [_CGROUPS / "unified", _CGROUPS / "systemd"]
+        return [root / f"microshard-bed-{self.machine}" for root in roots if root.is_dir()]
 
     def await_ssh(self, probe: list[str], patience: float = _BOOT) -> None:
         """Wait until a login works; `probe` is the command that tries one."""
@@ -154,6 +162,8 @@ class Machine:
         for device in self.devices.values():
             if Path(f"/sys/block/{Path(device).name}/loop").is_dir():
                 left += _tried("losetup", "--detach", device)
+        for group in self._cgroups():
+            left += _gone(group)
         return left
 
 
@@ -169,6 +179,21 @@ def _tried(*words: str) -> list[str]:
         else:
             return []
     return [message]
+
+
+def _gone(group: Path) -> list[str]:
+    """Remove a control group with all below it; the kernel may hold it until the last process is reaped."""
+    problem = ""
+    for _ in range(50):
+        try:
+            for folder, _, _ in os.walk(group, topdown=False):
+                Path(folder).rmdir()
+        except OSError as error:
+            problem = f"control group {group}: {error.strerror}"
+            time.sleep(0.1)
+        else:
+            return []
+    return [problem]
 
 
 def _family(pid: int) -> list[int]:

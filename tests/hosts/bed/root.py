@@ -18,6 +18,22 @@ PACKAGES = (
 )
 LAB, PLAIN = "lab", "plain"  # users: with sudo and without
 
+ADDRESS = "etc/bed-address"  # one line BED_ADDRESS=…, made for each machine
+# Without systemd-networkd, which waits for udev. The interface is there before the first process: nothing to wait for.
+_NETWORK = (
+    "[Unit]",
+    "DefaultDependencies=no",
+    "Before=network.target",
+    "[Service]",
+    "Type=oneshot",
+    "RemainAfterExit=yes",
+    f"EnvironmentFile=/{ADDRESS}",
+    "ExecStart=/sbin/ip address add ${BED_ADDRESS} dev host0",
+    "ExecStart=/sbin/ip link set host0 up",
+    "[Install]",
+    "WantedBy=network.target multi-user.target",
+)
+
 # Inside the new root. Host keys are made for each machine; what waits for a network or fetches updates is not wanted.
 _SETTLE = f"""set -e
 rm -f "$1"/etc/ssh/ssh_host_* "$1"/etc/machine-id
@@ -26,11 +42,10 @@ chroot "$1" useradd --create-home --shell /bin/bash {LAB}
 chroot "$1" useradd --create-home --shell /bin/bash {PLAIN}
 echo '{LAB} ALL=(ALL) NOPASSWD:ALL' > "$1"/etc/sudoers.d/{LAB}
 chmod 0440 "$1"/etc/sudoers.d/{LAB}
-chroot "$1" systemctl --quiet enable systemd-networkd ssh
-chroot "$1" systemctl --quiet mask systemd-networkd-wait-online.service apt-daily.timer apt-daily-upgrade.timer \\
+printf '%s\n' '{"' '".join(_NETWORK)}' > "$1"/etc/systemd/system/bed-network.service
+chroot "$1" systemctl --quiet enable bed-network ssh
+chroot "$1" systemctl --quiet mask systemd-networkd.service apt-daily.timer apt-daily-upgrade.timer \\
   e2scrub_all.timer fstrim.timer dpkg-db-backup.timer getty.target console-getty.service
-# systemd-user-sessions.service, which ends the ban on logins while booting, fails now and then in a container.
-ln -s /dev/null "$1"/etc/tmpfiles.d/systemd-nologin.conf
 """
 
 
