@@ -13,7 +13,7 @@ import pytest
 from microshard.engines.ycsb.java import BUILT
 from microshard.run.folder import find_runs
 from tests.hosts.bed import Bed
-from tests.hosts.test_run import Controller, gone
+from tests.hosts.test_run import Controller, gone, one_point_lost
 
 pytestmark = [
     pytest.mark.long,
@@ -108,12 +108,4 @@ def test_a_client_host_that_is_killed_fails_its_point_by_name_and_the_other_poin
             assert process.poll() is None
             time.sleep(0.3)
         vanish()
-        said, _ = process.communicate(timeout=360)
-    assert process.returncode == 5, said  # what is on the lost host could not be removed, and is told
-    assert "left behind: host3: " in said
-    (folder,) = find_runs(controller.runs)
-    journal = [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]
-    (failed,) = [entry for entry in journal if entry["event"] == "point failed"]
-    assert failed["point"] == "p01"
-    assert "host3 (10.89.0.13) has vanished" in failed["message"]
-    assert json.loads((folder / "results" / "p02" / "r1.json").read_text())["valid"], said
+        one_point_lost(controller, process, "host3 (10.89.0.13) has vanished")

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from microshard.embedded.binary import find_mongod
-from microshard.run.folder import find_runs
+from microshard.run.folder import RunFolder, find_runs
 from tests.cluster.run.conftest import definition
 from tests.hosts.bed import Bed, Machine
 
@@ -210,19 +210,25 @@ def test_a_host_that_vanishes_fails_its_point_by_name_and_not_the_run(controller
             process.send_signal(signal.SIGTERM)
             pytest.fail(f"it did not measure:\n{process.communicate(timeout=60)[0]}")
         vanish()
-        said, _ = process.communicate(timeout=360)
+        folder = one_point_lost(controller, process, "host3: it cannot be reached over the network")
+    assert not (folder / "results" / "p01" / "r1.json").exists()
+    # Once the host is back a second attempt finishes what was left.
+    controller.run("down")
+    assert [line for line in controller.left() if not line.startswith("host3")] == []
+
+
+def one_point_lost(controller: Controller, process: subprocess.Popen[str], words: str) -> RunFolder:
+    """The run whose first point failed with host3, in these words, and whose second one did not; its folder."""
+    said, _ = process.communicate(timeout=360)
     assert process.returncode == 5, said  # what is on the lost host could not be removed, and is told
     assert "left behind: host3: " in said
     (folder,) = find_runs(controller.runs)
     journal = [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]
     (failed,) = [entry for entry in journal if entry["event"] == "point failed"]
     assert failed["point"] == "p01"
-    assert "host3: it cannot be reached over the network" in failed["message"]
-    assert not (folder / "results" / "p01" / "r1.json").exists()
+    assert words in failed["message"]
     assert json.loads((folder / "results" / "p02" / "r1.json").read_text())["valid"], said
-    # Once the host is back a second attempt finishes what was left.
-    controller.run("down")
-    assert [line for line in controller.left() if not line.startswith("host3")] == []
+    return folder
 
 
 @contextlib.contextmanager

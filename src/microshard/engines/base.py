@@ -129,6 +129,14 @@ class Engine(ABC):
         """What this machine has not got and the engine needs, and what to do about it; None when all is there."""
         return None
 
+    @classmethod
+    def merge(cls, parts: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+        """One phase, as JSON, of the parts several client hosts did of it: host → its part, times on one clock.
+
+        For engines whose keys say `spreads`. Raises PhaseError when the parts do not belong together.
+        """
+        raise NotImplementedError(f"{cls.__name__} works from one client host ({', '.join(parts)})")
+
     @abstractmethod
     def prepare(self) -> None:
         """Check and set up; not timed."""

@@ -16,9 +16,10 @@ from microshard.report import NotWrittenError, build, write
 from microshard.report.table import final
 from microshard.run.budget import Meter
 from microshard.run.folder import RunFolder
+from microshard.run.outcome import Outcome
 from microshard.run.prepare import Prepared, write_run
 from microshard.run.progress import Progress, duration
-from microshard.run.runner import Outcome, Runner
+from microshard.run.runner import Runner
 
 
 def execute(ready: Prepared, runs: Path, console: Console) -> int:

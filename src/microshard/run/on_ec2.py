@@ -29,9 +29,10 @@ from microshard.run.ec2 import Foreseen, foresee
 from microshard.run.ec2_hosts import Ec2
 from microshard.run.execute import announce, report
 from microshard.run.folder import RunFolder, write_json
+from microshard.run.outcome import Outcome
 from microshard.run.prepare import Prepared, write_run
 from microshard.run.progress import Progress
-from microshard.run.runner import Outcome, Runner
+from microshard.run.runner import Runner
 from microshard.stopping import Stopped, signals
 
 
@@ -118,7 +119,7 @@ class _Run:
             runner = Runner(
                 self.folder, plan, found, self.progress, backend=backend, meter=self.meter, answers=self.answers
             )
-            runner.first_index = sum(len(earlier.steps) for earlier in self.plans[:number])
+            runner.measured.first_index = sum(len(earlier.steps) for earlier in self.plans[:number])
             self.outcome.add(runner.run())
         except (MicroshardError, DefinitionError) as error:
             self.outcome.failed |= dict.fromkeys(fleet.points, str(error))

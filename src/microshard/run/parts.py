@@ -7,13 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from microshard.engines.ycsb import merge
+from microshard.engines import registry
+from microshard.engines.base import PhaseError
+from microshard.errors import MicroshardError
 from microshard.plan.model import Point, Step
 
 Result = dict[str, Any]
 
 
-class PartsError(Exception):
+class PartsError(MicroshardError):
     """What came from the client hosts cannot be made one result."""
 
 
@@ -24,27 +26,53 @@ def put_together(folder: Path, point: Point, step: Step, shifts: Mapping[str, fl
     was found after all of them. `shifts`: host → seconds to be added to its times. A host without any result makes the
     whole fail by its name. Raises PartsError when nothing is there, or it does not belong together.
     """
-    phases = [phase.name for phase in point.phases]
-    parts = {host: _of_host(folder / "hosts" / host, point, step, phases) for host in point.client_hosts}
-    if not any(part["phases"] for part in parts.values()):
+    parts = {host: _of_host(folder / "hosts" / host, point, shifts.get(host, 0.0)) for host in point.client_hosts}
+    if not any(parts.values()):
         raise PartsError(f"{folder}: no client host has left a result")
-    after = {name: _phase(path) for name in phases if (path := folder / "together" / f"{name}.json").exists()}
-    moved = [merge.moved(part, shifts.get(host, 0.0)) for host, part in parts.items()]
-    try:
-        return merge.merge_results(moved, list(parts), after)
-    except merge.MergeError as error:
-        raise PartsError(f"{folder}: {error}") from error
-
-
-def _of_host(folder: Path, point: Point, step: Step, phases: list[str]) -> Result:
-    """What a host has left, in the form of a result: one phase after the other, up to the first that is missing."""
-    found = []
-    for name in phases:
-        path = folder / f"{name}.json"
-        if path.exists():
-            found.append(_phase(path))
+    phases = []
+    for planned in point.phases:
+        there = {host: part[planned.name] for host, part in parts.items() if planned.name in part}
+        if not there:
+            continue  # an earlier phase failed everywhere
+        try:
+            phase = registry.find(planned.engine).merge(there)
+        except PhaseError as error:
+            raise PartsError(f"{folder}: {planned.name}: {error}") from error
+        problem = _missing(planned.name, [host for host in parts if host not in there])
+        path = folder / "together" / f"{planned.name}.json"
+        together = _phase(path) if path.exists() else {}
+        phase["storage"] = together.get("storage")
+        if found := phase.get("error") or problem or together.get("error"):
+            phase["error"] = found
+        phases.append(phase)
+    problems = [f"{p['name']}: {p['error']['type']}: {p['error']['message']}" for p in phases if p.get("error")]
     top = {"microshard": 1, "point": point.id, "axes": point.axes, "step": step.name, "purpose": step.purpose}
-    return {**top, "valid": True, "problems": [], "phases": found}
+    return {**top, "valid": not problems, "problems": problems, "phases": phases}
+
+
+def _missing(phase: str, hosts: list[str]) -> Result | None:
+    """The error of a phase that some hosts have left no result of."""
+    if not hosts:
+        return None
+    return {"type": "PartMissing", "message": f"there is no result of {phase} from {', '.join(hosts)}"}
+
+
+def _of_host(folder: Path, point: Point, shift: float) -> dict[str, Result]:
+    """Phase → what a host has left of it, its times moved by `shift`; phases are done one after the other."""
+    paths = {phase.name: folder / f"{phase.name}.json" for phase in point.phases}
+    return {name: _moved(_phase(path), shift) for name, path in paths.items() if path.exists()}
+
+
+def _moved(part: Result, seconds: float) -> Result:
+    """A host's phase with its times on another clock, which is so many seconds ahead of the host's."""
+    new = {**part, "started": part["started"] + seconds, "ended": part["ended"] + seconds}
+    if part.get("windows"):
+        new["windows"] = {**part["windows"], "start": part["windows"]["start"] + seconds}
+    if part.get("rungs"):
+        new["rungs"] = [
+            {**rung, "started": rung["started"] + seconds, "ended": rung["ended"] + seconds} for rung in part["rungs"]
+        ]
+    return new
 
 
 def _phase(path: Path) -> Result:

@@ -21,9 +21,10 @@ from microshard.run.backend import Backend, of_run
 from microshard.run.budget import Meter
 from microshard.run.execute import report
 from microshard.run.folder import RunFolder, read_object, write_json
+from microshard.run.measured import worth_another
 from microshard.run.prepare import Prepared, prepared, write_variables
 from microshard.run.progress import Progress
-from microshard.run.runner import Runner, worth_another
+from microshard.run.runner import Runner
 from microshard.stopping import Stopped
 
 # Parts of a plan that may be others when it is made again: where things are, not what is measured.
@@ -117,7 +118,7 @@ def _go_on(run: RunFolder, ready: Prepared, console: Console) -> int:
     with Progress(run, plan, console) as progress:
         meter = Meter(ready.loaded.experiment.budget.max_hours)
         runner = Runner(run, rest, found, progress, backend=ready.backend, meter=meter)
-        runner.first_index = len(plan.steps) - len(left)
+        runner.measured.first_index = len(plan.steps) - len(left)
         for item in taken:
             runner.take_over(item.step, item.result)
         outcome = runner.run()

@@ -5,33 +5,23 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import statistics
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from microshard.errors import (
-    EXIT_FAILED,
-    EXIT_LEFT,
-    EXIT_OK,
-    EXIT_PLACE,
-    MicroshardError,
-)
-from microshard.judge import gates, logs, verdict
-from microshard.judge.environment import EnvironmentBook
+from microshard.errors import MicroshardError
+from microshard.judge import logs
 from microshard.plan.model import Plan, Point, Step
-from microshard.run.ansible import PlaybookError
 from microshard.run.answers import AnswerBook
 from microshard.run.backend import Backend, Local
 from microshard.run.binaries import Binaries
 from microshard.run.budget import Meter
 from microshard.run.folder import DiskError, RunFolder, write_json
-from microshard.run.parts import PartsError, put_together
+from microshard.run.measured import Measured, worth_another
+from microshard.run.outcome import Outcome
 from microshard.run.prepare import write_variables
 from microshard.stopping import Stopped, signals
-from microshard.telemetry import summary
 
 
 class Listener(Protocol):
@@ -48,64 +38,6 @@ class Listener(Protocol):
 
     def point_failed(self, point: Point, message: str) -> None:
         """A point failed and is given up; the others go on."""
-
-
-@dataclass(slots=True)
-class Outcome:
-    """How a run ended."""
-
-    done: int = 0
-    failed: dict[str, str] = field(default_factory=dict)  # point → message
-    wrong: dict[str, str] = field(default_factory=dict)  # point → in what its answer differs
-    invalid: dict[str, str] = field(default_factory=dict)  # "point step" → why no attempt at it was valid
-    kept: dict[str, str] = field(default_factory=dict)  # point → connection string; left running as asked
-    left: list[str] = field(default_factory=list)  # what could not be removed
-    stopped_by: int | None = None  # number of the signal
-    over_budget: str = ""  # which limit ended the run before its last step
-    unprepared: str = ""  # why the hosts could not be prepared
-    stages: dict[str, float] = field(default_factory=dict)  # seconds by stage
-    seconds: float = 0.0  # of the whole run
-    loading: float = 0.0  # seconds of it in load phases, their counting and checkpoint included
-    measuring: float = 0.0  # seconds of it in warm_up and measure phases, warm-up queries included
-
-    def add(self, other: Outcome) -> None:
-        """Take over how a part of the run ended."""
-        self.done += other.done
-        self.failed |= other.failed
-        self.wrong |= other.wrong
-        self.invalid |= other.invalid
-        self.kept |= other.kept
-        self.left += other.left
-        self.stopped_by = self.stopped_by if self.stopped_by is not None else other.stopped_by
-        self.over_budget = self.over_budget or other.over_budget
-        self.unprepared = self.unprepared or other.unprepared
-        for stage, seconds in other.stages.items():
-            self.stages[stage] = self.stages.get(stage, 0.0) + seconds
-        self.loading += other.loading
-        self.measuring += other.measuring
-
-    @property
-    def orchestration(self) -> float:
-        """Seconds that were neither loading nor measuring: deploying, parking, collecting, tearing down."""
-        return self.seconds - self.loading - self.measuring
-
-    @property
-    def exit_code(self) -> int:
-        """The code the command ends with."""
-        if self.stopped_by is not None:
-            return Stopped(self.stopped_by).exit_code
-        if self.left:
-            return EXIT_LEFT
-        if self.unprepared:
-            return EXIT_PLACE
-        return EXIT_FAILED if self.failed or self.wrong or self.invalid else EXIT_OK
-
-
-def worth_another(point: Point, attempt: int, result: Mapping[str, Any]) -> bool:
-    """Whether an invalid result deserves another attempt: there is one left, and every gate may hold next time."""
-    broken = [check for check in result.get("gates", []) if not check["held"]]
-    within = attempt <= int(point.gates.get("max_repeats", 0))
-    return within and bool(broken) and all(check["repeatable"] for check in broken)
 
 
 class Runner:
@@ -129,14 +61,10 @@ class Runner:
         self.backend = backend or Local()
         self.playbooks = self.backend.playbooks(folder, listener.event, self.backend.limit(plan))
         self.outcome = Outcome()
-        self.answers = answers or AnswerBook()
-        self.environments = EnvironmentBook()
-        self.documents: dict[str, dict[str, float]] = {}  # point → documents by shard, of its last load
-        self.values: dict[tuple[str, str], list[float]] = {}  # point and phase → values of valid measurements
+        self.measured = Measured(folder, plan, self.backend, self.outcome, answers)
         self.deployed: set[str] = set()
         self.meter = meter or Meter()
         self.longest = 0.0  # seconds of the longest step so far
-        self.first_index = 0  # of the plan's first step among all steps of the run
 
     def run(self) -> Outcome:
         """Take every step, then tear down as the plan says. Never raises for what a point does wrong."""
@@ -235,9 +163,12 @@ class Runner:
         with self._stage(step, "measure"):
             try:
                 self.playbooks.run("measure", variables, limit=self._hosts(point))
-            finally:
-                self._put_together(point, step)
-        result = self._result(point, step)
+            except BaseException:
+                with contextlib.suppress(MicroshardError, OSError):  # why it failed is what has to be told
+                    self.measured.put_together(point, step)
+                raise
+            self.measured.put_together(point, step)
+        result = self.measured.take(point, step)
         self.outcome.done += 1
         how = {"valid": True} if result["valid"] else {"valid": False, "reasons": result["problems"]}
         self.folder.journal.append(event="step done", step=step.index, point=point.id, name=step.name, **how)
@@ -253,15 +184,11 @@ class Runner:
     def take_over(self, step: Step, result: dict[str, Any]) -> None:
         """An attempt of an earlier part of the run: what later ones are compared with, and how the run ends."""
         point = self.plan.point(step.point)
-        self.answers.differs(point, result)
-        self.environments.differs(result, dataclasses.asdict(point))
-        self.documents[point.id] = gates.documents_by_shard(result) or self.documents.get(point.id, {})
+        self.measured.known(point, step, result)
         self.outcome.done += 1
         self.outcome.invalid.pop(f"{point.id} {dataclasses.replace(step, attempt=step.attempt - 1).name}", None)
         if not result["valid"]:
             self.outcome.invalid[f"{point.id} {step.name}"] = "; ".join(result.get("problems", []))
-        elif step.purpose == "measure":
-            self._remember(point, result)
         self.listener.step_done(step, result)
 
     def deploy(self, point: Point, step: Step | None = None) -> None:
@@ -323,71 +250,6 @@ class Runner:
         if kept.is_dir():
             write_json(kept / logs.SUMMARY, logs.summarise_folder(kept))
         self.folder.ledger.append(kind="deployment", state="removed", point=point.id)
-
-    def _put_together(self, point: Point, step: Step) -> None:
-        """Of several client hosts each has left its part, also of a step that failed."""
-        path = self.folder / "results" / point.id / step.name
-        if len(point.client_hosts) > 1:
-            with contextlib.suppress(PartsError):
-                parts = put_together(path, point, step, self.backend.clock_shifts(point))
-                write_json(path.with_name(f"{step.name}.json"), parts)
-
-    def _result(self, point: Point, step: Step) -> dict[str, Any]:
-        path = self.folder / "results" / point.id / f"{step.name}.json"
-        try:
-            result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise PlaybookError(f"{path}: the measurement left no result ({error})") from error
-        result["axes"] = point.axes
-        result["step"] = step.name
-        result["purpose"] = step.purpose
-        result["repetition"], result["attempt"] = step.repetition, step.attempt
-        result["order"] = self.first_index + step.index
-        result.setdefault("valid", True)
-        for phase in result["phases"]:
-            if phase["kind"] == "load":
-                self.outcome.loading += phase["seconds"]
-            else:
-                self.outcome.measuring += phase["seconds"]
-        self._judge(point, step, result)
-        differs = self.answers.differs(point, result)
-        if differs:
-            result["valid"] = False
-            result.setdefault("problems", []).append(differs)
-            self.outcome.wrong.setdefault(point.id, differs)
-            self.folder.journal.append(event="answer differs", step=step.index, point=point.id, message=differs)
-        write_json(path, result)
-        return result
-
-    def _judge(self, point: Point, step: Step, result: dict[str, Any]) -> None:
-        """Put telemetry, verdicts and the answers of the gates into a result."""
-        folder = self.folder / "telemetry" / point.id / step.name
-        telemetry = summary.read_folder(folder, self.backend.clock_shifts(point))
-        plan = dataclasses.asdict(point)
-        summary.attach(result, telemetry)
-        verdict.attach(result, telemetry, plan)
-        medians = {phase: statistics.median(v) for (p, phase), v in self.values.items() if p == point.id}
-        self.documents[point.id] = gates.documents_by_shard(result) or self.documents.get(point.id, {})
-        found = gates.checks(
-            result,
-            point.gates,
-            deploys=self.plan.redeploy == "per_repetition",
-            median=medians if step.purpose == "drift" else None,
-            environment=self.environments.differs(result, plan),
-            documents=self.documents[point.id],
-        )
-        result["gates"] = [check.as_json() for check in found]
-        reasons = [check.sentence for check in found if not check.held]
-        if reasons:
-            result["valid"] = False
-            result["problems"] = [*result.get("problems", []), *reasons]
-        if result["valid"] and step.purpose == "measure":
-            self._remember(point, result)
-
-    def _remember(self, point: Point, result: Mapping[str, Any]) -> None:
-        for phase in result["phases"]:
-            if phase.get("metric"):
-                self.values.setdefault((point.id, phase["name"]), []).append(float(phase["metric"]["value"]))
 
     def _fail(self, point: Point, step: Step, message: str) -> None:
         self.outcome.failed[point.id] = message

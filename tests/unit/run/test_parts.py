@@ -12,7 +12,7 @@ import pytest
 from microshard.plan import Inputs, build
 from microshard.plan.model import Host, Plan, Point
 from microshard.run.parts import PartsError, put_together
-from tests.unit.engines.ycsb.test_merge import part
+from tests.unit.engines.ycsb.test_merge import ladder, part
 from tests.unit.plan.conftest import experiment, points
 
 KEYS = {"engine": "ycsb", "records": 1000, "clients": 2}
@@ -96,3 +96,12 @@ def test_hosts_that_left_nothing_have_no_result(tmp_path: Path, point: Point) ->
 def test_a_point_knows_its_client_hosts_in_their_order(point: Point) -> None:
     assert point.client_hosts == ("c1", "c2")
     assert dataclasses.asdict(point)["client_hosts"] == ("c1", "c2")
+
+
+def test_parts_that_do_not_belong_together_are_refused_with_their_phase(tmp_path: Path, point: Point) -> None:
+    for host, threads in (("c1", 2), ("c2", 3)):
+        result = ladder([100, 200], [10, 20])
+        result["phases"][0]["rungs"][1]["threads"] = threads
+        left(tmp_path, host, "measure", result)
+    with pytest.raises(PartsError, match="measure: rung 2 has different threads"):
+        put_together(tmp_path, point, plan().steps[0], {})

@@ -24,6 +24,7 @@ from microshard.engines.ycsb.logs import (
     read_log,
     read_report,
 )  # fmt: skip
+from microshard.engines.ycsb.merge import merge_phases
 from microshard.engines.ycsb.outcome import fill, rung_of
 from microshard.engines.ycsb.properties import Client, divide, properties
 
@@ -69,6 +70,11 @@ class YcsbEngine(Engine):
         except PhaseError as error:
             return str(error)
         return None
+
+    @classmethod
+    def merge(cls, parts: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+        """What the clients of all hosts did, as one phase."""
+        return merge_phases(parts)
 
     @property
     def clients(self) -> Clients:

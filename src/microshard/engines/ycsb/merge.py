@@ -1,22 +1,16 @@
-"""Results of several client hosts as one: `python -m microshard.engines.ycsb.merge --out RESULT PART…`.
-
-Every part is the result of one invocation of the engines on one client host, of the same point, step and phases.
-Rates and counters add up, histograms are merged, windows are added second by second, rungs are judged together.
+"""A phase of several client hosts as one: rates and counters add up, histograms are merged, windows are added second
+by second, rungs are judged together.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
-import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from hdrh.histogram import HdrHistogram
 
-from microshard.engines.__main__ import BAD_JOB, FAILED, write_atomically
+from microshard.engines.base import PhaseError
 from microshard.engines.ycsb.evidence import limited_by
 from microshard.engines.ycsb.ladder import climb
 from microshard.engines.ycsb.logs import ALL, as_latency, decode, empty, latencies, over_all, put_in
@@ -24,47 +18,11 @@ from microshard.engines.ycsb.logs import ALL, as_latency, decode, empty, latenci
 Result = dict[str, Any]
 
 
-class MergeError(Exception):
-    """The parts are not parts of one measurement."""
-
-
-def merge_results(
-    parts: Sequence[Result], names: Sequence[str] = (), after: Mapping[str, Result] | None = None
-) -> Result:
-    """One result of those of all client hosts. Raises MergeError when they do not belong together.
-
-    A part that failed makes the whole fail; its error names the host: by `names`, else by its number from 1. `after`:
-    phase → what was found when all hosts had done their parts: its storage, or an error.
-    """
-    if not parts:
-        raise MergeError("there is no result to merge")
-    first = parts[0]
-    for key in ("point", "step", "purpose"):
-        if len({json.dumps(part.get(key)) for part in parts}) > 1:
-            raise MergeError(f"the results are of different {key}s: {[part.get(key) for part in parts]}")
-    shapes = [[phase["name"] for phase in part["phases"]] for part in parts]
-    longest = max(shapes, key=len)
-    if any(shape != longest[: len(shape)] for shape in shapes):
-        raise MergeError(f"the results are of different phases: {shapes}")
-    called = dict(zip(names or [f"client host {number}" for number in range(1, len(parts) + 1)], parts, strict=True))
-    phases = []
-    for number, name in enumerate(longest):
-        there = {who: part["phases"][number] for who, part in called.items() if len(part["phases"]) > number}
-        phases.append(merge_phases(there))
-        missing = [who for who in called if who not in there]
-        if missing and "error" not in phases[-1]:
-            message = f"there is no result of {name} from {', '.join(missing)}"
-            phases[-1]["error"] = {"type": "PartMissing", "message": message}
-        found = (after or {}).get(name, {})
-        phases[-1]["storage"] = found.get("storage")
-        if found.get("error") and "error" not in phases[-1]:
-            phases[-1]["error"] = found["error"]
-    problems = [f"{p['name']}: {p['error']['type']}: {p['error']['message']}" for p in phases if p.get("error")]
-    return {**first, "valid": not problems, "problems": problems, "phases": phases}
-
-
 def merge_phases(named: Mapping[str, Result]) -> Result:
-    """One phase of those of all client hosts, by their names (see merge_results)."""
+    """One phase of those of all client hosts, by their names, in their order.
+
+    A part that failed makes the whole fail; its error names the host. Raises PhaseError (PartsDiffer).
+    """
     parts = list(named.values())
     merged: Result = {**parts[0]}
     errors = [(who, part["error"]) for who, part in named.items() if part.get("error")]
@@ -93,22 +51,6 @@ def merge_phases(named: Mapping[str, Result]) -> Result:
     return merged
 
 
-def moved(part: Result, seconds: float) -> Result:
-    """A host's result with its times on another clock, which is so many seconds ahead of the host's."""
-    phases = []
-    for phase in part["phases"]:
-        new = {**phase, "started": phase["started"] + seconds, "ended": phase["ended"] + seconds}
-        if phase.get("windows"):
-            new["windows"] = {**phase["windows"], "start": phase["windows"]["start"] + seconds}
-        if phase.get("rungs"):
-            new["rungs"] = [
-                {**rung, "started": rung["started"] + seconds, "ended": rung["ended"] + seconds}
-                for rung in phase["rungs"]
-            ]
-        phases.append(new)
-    return {**part, "phases": phases}
-
-
 def _judged(merged: Result, named: Mapping[str, Result]) -> Result:
     """A ladder: every rung is the sum of the hosts' ones, and the knee is that of the sums."""
     parts = list(named.values())
@@ -117,7 +59,8 @@ def _judged(merged: Result, named: Mapping[str, Result]) -> Result:
     for number in range(steps):
         mine = [part["rungs"][number] for part in parts]
         if len({rung["threads"] for rung in mine}) > 1:
-            raise MergeError(f"rung {number + 1} has different threads: {[rung['threads'] for rung in mine]}")
+            threads = [rung["threads"] for rung in mine]
+            raise PhaseError("PartsDiffer", f"rung {number + 1} has different threads: {threads}")
         every = _add(
             [{name: decode(text) for name, text in part["details"]["rungs"][number].items()} for part in parts]
         )
@@ -233,24 +176,3 @@ def _notes(merged: Result, named: Mapping[str, Result]) -> dict[str, str]:
     for who, part in named.items():
         found |= {f"{key} of {who}": part["notes"][key] for key in ("cpu", "limited") if key in part["notes"]}
     return found
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """The command; returns 0, or 3 when the merged measurement failed, or 2 when nothing can be merged."""
-    parser = argparse.ArgumentParser(prog="python -m microshard.engines.ycsb.merge", description="Merge host results")
-    parser.add_argument("--out", type=Path, required=True, help="where the result is written")
-    parser.add_argument("parts", type=Path, nargs="+", help="the results of the client hosts, in their order")
-    given = parser.parse_args(arguments)
-    try:
-        merged = merge_results([json.loads(path.read_text(encoding="utf-8")) for path in given.parts])
-    except (MergeError, OSError, ValueError, KeyError) as error:
-        print(f"microshard.engines.ycsb.merge: {error}", file=sys.stderr)
-        return BAD_JOB
-    write_atomically(given.out, merged)
-    for problem in merged["problems"]:
-        print(f"microshard.engines.ycsb.merge: {problem}", file=sys.stderr)
-    return 0 if merged["valid"] else FAILED
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,18 +1,16 @@
-"""Results of several client hosts as one."""
+"""A phase of several client hosts as one."""
 
 from __future__ import annotations
 
-import copy
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from microshard.engines.base import PhaseResult
+from microshard.engines.base import PhaseError, PhaseResult
 from microshard.engines.ycsb import logs
 from microshard.engines.ycsb.keys import Ladder
-from microshard.engines.ycsb.merge import MergeError, main, merge_results, merge_windows
+from microshard.engines.ycsb.merge import merge_phases, merge_windows
 from microshard.engines.ycsb.outcome import fill, rung_of
 from tests.unit.engines.ycsb.test_logs import BASE, log
 
@@ -30,9 +28,14 @@ def part(*seconds: list[int], kind: str = "measure", cpu: dict[str, Any] | None 
     return json.loads(json.dumps({**top, "problems": [], "phases": [phase]}))  # type: ignore[no-any-return]
 
 
+def merged_of(*results: dict[str, Any]) -> dict[str, Any]:
+    """The one phase of these results of hosts c1, c2 …"""
+    return merge_phases({f"c{number}": result["phases"][0] for number, result in enumerate(results, 1)})
+
+
 def test_percentiles_are_those_of_all_hosts_values_together() -> None:
     first, second = [[10, 20, 30] * 50] * 3, [[500, 900] * 20] * 3
-    merged = merge_results([part(*first), part(*second)])["phases"][0]
+    merged = merged_of(part(*first), part(*second))
     raw = logs.empty()
     for value in (v for host in (first, second) for interval in host for v in interval):
         raw.record_value(value)
@@ -41,7 +44,7 @@ def test_percentiles_are_those_of_all_hosts_values_together() -> None:
 
 
 def test_rates_windows_clients_and_cpu_add_up() -> None:
-    merged = merge_results([part([1] * 100, [1] * 100), part([1] * 50, [1] * 50)])["phases"][0]
+    merged = merged_of(part([1] * 100, [1] * 100), part([1] * 50, [1] * 50))
     assert merged["metric"]["value"] == pytest.approx(150)
     assert merged["windows"]["values"] == pytest.approx([150, 150])
     assert merged["details"]["clients"] == 2
@@ -57,40 +60,21 @@ def test_windows_that_begin_elsewhere_are_shared_out_by_time() -> None:
 
 
 def test_one_host_that_is_limited_marks_the_whole() -> None:
-    merged = merge_results([part([1]), part([1], cpu=CPU | {"client": 3.9})])["phases"][0]
+    merged = merged_of(part([1]), part([1], cpu=CPU | {"client": 3.9}))
     assert merged["details"]["limited"] == "client"
-    assert "limited of client host 2" in merged["notes"]
+    assert "limited of c2" in merged["notes"]
 
 
-def test_one_host_that_failed_makes_the_whole_fail_by_its_number() -> None:
-    merged = merge_results([part([1]), part([1], error={"type": "ClientDied", "message": "client2 …"}, metric=None)])
-    assert not merged["valid"]
-    assert merged["problems"] == ["measure: ClientDied: client host 2: client2 …"]
-
-
-def test_a_phase_that_one_host_never_began_makes_the_whole_fail() -> None:
-    two = part([1])
-    two["phases"].append(copy.deepcopy(two["phases"][0]) | {"name": "again"})
-    merged = merge_results([two, part([1])])
-    assert merged["phases"][1]["error"]["type"] == "PartMissing"
+def test_one_host_that_failed_makes_the_whole_fail_by_its_name() -> None:
+    merged = merged_of(part([1]), part([1], error={"type": "ClientDied", "message": "client2 …"}, metric=None))
+    assert merged["error"] == {"type": "ClientDied", "message": "c2: client2 …"}
 
 
 def test_a_load_ends_with_the_last_host() -> None:
     parts = [part([1] * 100, kind="load"), part([1] * 100, [1] * 100, kind="load")]
     for result, documents in zip(parts, (100, 200), strict=True):
         result["phases"][0]["counters"]["documents"] = documents
-    assert merge_results(parts)["phases"][0]["metric"]["value"] == pytest.approx(150, rel=0.01)
-
-
-def test_what_does_not_belong_together_is_refused() -> None:
-    with pytest.raises(MergeError, match="different points"):
-        merge_results([part([1]), part([1]) | {"point": "p02"}])
-    other = part([1])
-    other["phases"][0]["name"] = "other"
-    other = part([1])
-    other["phases"][0]["name"] = "other"
-    with pytest.raises(MergeError, match="different phases"):
-        merge_results([part([1]), other])
+    assert merged_of(*parts)["metric"]["value"] == pytest.approx(150, rel=0.01)
 
 
 def ladder(values: list[int], percentile: list[int]) -> dict[str, Any]:
@@ -110,7 +94,7 @@ def ladder(values: list[int], percentile: list[int]) -> dict[str, Any]:
 def test_rungs_are_judged_on_what_all_hosts_did_together() -> None:
     # Alone, the first host would have ended at its second rung; together the second rung is the best.
     first, second = ladder([100, 90, 80], [10, 20, 50]), ladder([100, 200, 190], [10, 11, 50])
-    merged = merge_results([first, second])["phases"][0]
+    merged = merged_of(first, second)
     assert [rung["value"] for rung in merged["rungs"]] == pytest.approx([200, 290, 270])
     assert merged["figures"][0]["value"] == 2
     assert merged["metric"]["value"] == pytest.approx(290)
@@ -119,18 +103,13 @@ def test_rungs_are_judged_on_what_all_hosts_did_together() -> None:
 
 
 def test_rungs_after_the_end_are_left_out() -> None:
-    merged = merge_results([ladder([100, 100, 500], [10, 20, 30])] * 2)["phases"][0]
+    merged = merged_of(*[ladder([100, 100, 500], [10, 20, 30])] * 2)
     assert [rung["threads"] for rung in merged["rungs"]] == [1, 2]
     assert merged["figures"][0]["value"] == 1
 
 
-def test_the_command_writes_one_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    paths = [tmp_path / f"host{n}.json" for n in (1, 2)]
-    for path in paths:
-        path.write_text(json.dumps(part([1] * 10)))
-    out = tmp_path / "r1.json"
-    assert main(["--out", str(out), *map(str, paths)]) == 0
-    assert json.loads(out.read_text())["phases"][0]["counters"]["operations"] == 20
-    paths[1].write_text("torn")
-    assert main(["--out", str(out), *map(str, paths)]) == 2
-    assert "microshard.engines.ycsb.merge:" in capsys.readouterr().err
+def test_ladders_of_different_threads_are_refused() -> None:
+    other = ladder([100, 200], [10, 20])
+    other["phases"][0]["rungs"][1]["threads"] = 3
+    with pytest.raises(PhaseError, match=r"rung 2 has different threads: \[2, 3\]"):
+        merged_of(ladder([100, 200], [10, 20]), other)

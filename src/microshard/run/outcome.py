@@ -1,0 +1,59 @@
+"""How a run ended, added up while it goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from microshard.errors import EXIT_FAILED, EXIT_LEFT, EXIT_OK, EXIT_PLACE
+from microshard.stopping import Stopped
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a run ended."""
+
+    done: int = 0
+    failed: dict[str, str] = field(default_factory=dict)  # point → message
+    wrong: dict[str, str] = field(default_factory=dict)  # point → in what its answer differs
+    invalid: dict[str, str] = field(default_factory=dict)  # "point step" → why no attempt at it was valid
+    kept: dict[str, str] = field(default_factory=dict)  # point → connection string; left running as asked
+    left: list[str] = field(default_factory=list)  # what could not be removed
+    stopped_by: int | None = None  # number of the signal
+    over_budget: str = ""  # which limit ended the run before its last step
+    unprepared: str = ""  # why the hosts could not be prepared
+    stages: dict[str, float] = field(default_factory=dict)  # seconds by stage
+    seconds: float = 0.0  # of the whole run
+    loading: float = 0.0  # seconds of it in load phases, their counting and checkpoint included
+    measuring: float = 0.0  # seconds of it in warm_up and measure phases, warm-up queries included
+
+    def add(self, other: Outcome) -> None:
+        """Take over how a part of the run ended."""
+        self.done += other.done
+        self.failed |= other.failed
+        self.wrong |= other.wrong
+        self.invalid |= other.invalid
+        self.kept |= other.kept
+        self.left += other.left
+        self.stopped_by = self.stopped_by if self.stopped_by is not None else other.stopped_by
+        self.over_budget = self.over_budget or other.over_budget
+        self.unprepared = self.unprepared or other.unprepared
+        for stage, seconds in other.stages.items():
+            self.stages[stage] = self.stages.get(stage, 0.0) + seconds
+        self.loading += other.loading
+        self.measuring += other.measuring
+
+    @property
+    def orchestration(self) -> float:
+        """Seconds that were neither loading nor measuring: deploying, parking, collecting, tearing down."""
+        return self.seconds - self.loading - self.measuring
+
+    @property
+    def exit_code(self) -> int:
+        """The code the command ends with."""
+        if self.stopped_by is not None:
+            return Stopped(self.stopped_by).exit_code
+        if self.left:
+            return EXIT_LEFT
+        if self.unprepared:
+            return EXIT_PLACE
+        return EXIT_FAILED if self.failed or self.wrong or self.invalid else EXIT_OK
