@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import sys
 from collections.abc import Iterator
 from types import FrameType
 
@@ -25,21 +27,53 @@ class Stopped(BaseException):
         return EXIT_INTERRUPTED if self.number == signal.SIGINT else 128 + self.number
 
 
+_AGAIN = 0.05  # seconds after which a signal that came to nothing comes again
+
+
+class Arrived:
+    """The signal that has come, if any: what the interpreter was doing may have made another exception of Stopped."""
+
+    number: int | None = None
+
+
 @contextlib.contextmanager
-def signals() -> Iterator[None]:
+def signals() -> Iterator[Arrived]:
     """Turn SIGINT, SIGTERM and SIGHUP into Stopped, once; a second one while cleaning up is ignored.
 
-    What was set before comes back at the end, also where contexts are nested.
+    What was set before comes back at the end, also where contexts are nested. Where the interpreter drops Stopped, as
+    it does with all that is raised in `__del__` and in callbacks of weak references (imports have some), the signal
+    comes again a moment later.
     """
 
+    arrived = Arrived()
+
     def handler(number: int, _frame: FrameType | None) -> None:
+        arrived.number = number
         for other in SIGNALS:
             signal.signal(other, signal.SIG_IGN)
         raise Stopped(number)
 
+    def dropped(what: sys.UnraisableHookArgs) -> None:
+        if not isinstance(what.exc_value, Stopped):
+            hook(what)
+            return
+        for other in SIGNALS:
+            signal.signal(other, handler)
+        _later(what.exc_value.number)
+
+    hook, sys.unraisablehook = sys.unraisablehook, dropped
     before = {number: signal.signal(number, handler) for number in SIGNALS}
     try:
-        yield
+        yield arrived
     finally:
+        sys.unraisablehook = hook
         for number, previous in before.items():
             signal.signal(number, previous)
+
+
+def _later(number: int) -> None:
+    from threading import Timer  # noqa: PLC0415 - a start has no time for it
+
+    again = Timer(_AGAIN, os.kill, (os.getpid(), number))
+    again.daemon = True
+    again.start()

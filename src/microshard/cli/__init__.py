@@ -1,95 +1,28 @@
-"""The command line: one command, one file."""
+"""The command line: one command, one file.
+
+This file imports next to nothing: from its first line on Ctrl-C is answered, and only then come the imports that take
+their time.
+"""
 
 from __future__ import annotations
 
-import importlib
-import keyword
 import sys
-from gc import set_threshold  # the name gc is that of a command here
 
-import click
-
-from microshard.errors import EXIT_BUG, EXIT_DEFINITION, MicroshardError
-
-# Command → its one line of help. Its code is imported only when it is called: a start stays quick.
-_COMMANDS = {
-    "run": "Run an experiment and write its report.",
-    "resume": "Go on with a run that was stopped or broke off.",
-    "plan": "Show what an experiment would do here, and do nothing.",
-    "validate": "Check experiment files.",
-    "up": "Start a point of an experiment and leave it running.",
-    "status": "Show what is running.",
-    "add-member": "Add a member to a replica set that is up.",
-    "down": "Stop what is running and remove its data.",
-    "gc": "Remove what runs have left behind.",
-    "doctor": "Ask whether a place is fit for experiments.",
-    "ssh": "Log in on a host of a run, or where a process of it lies.",
-    "logs": "Show the log of a process of a run.",
-    "mongosh": "Open mongosh on a run's cluster or on one process.",
-    "report": "Write the report of a run again.",
-    "list": "List the runs there are.",
-    "show": "Show a run: figures, machine, files.",
-    "rm": "Remove runs for good.",
-    "export": "Write a run into one file to send to others.",
-    "import": "Check such a file of somebody's and make it a run here.",
-    "compare": "Compare runs point by point.",
-    "schema": "Print the JSON schema of experiment files.",
-    "reference": "Print the reference of experiment files.",
-}
-
-
-class _Lazy(click.Group):
-    # The signatures are click's.
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in _COMMANDS:
-            return None
-        module = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name.replace("-", "_")
-        command = importlib.import_module(f"microshard.cli.{module}").command
-        assert isinstance(command, click.Command)  # noqa: S101 - every file of this package has one
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
-
-
-@click.command(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(package_name="microshard")
-def microshard() -> None:
-    """A laboratory for MongoDB micro-sharding experiments."""
+from microshard.stopping import Stopped, signals
 
 
 def main() -> None:
-    """Entry point: errors for people become a message and an exit code, never a traceback."""
-    from microshard.definition.errors import DefinitionError
-    from microshard.stopping import Stopped, signals
-
-    # A plan of thousands of points is a million objects that all stay: looking for cycles among them every 700 costs
-    # a third of the time.
-    set_threshold(100_000, 50, 100)
+    """Entry point. Always ends in SystemExit; 130, 143 and 129 after SIGINT, SIGTERM and SIGHUP."""
     try:
-        with signals():
-            code = microshard.main(standalone_mode=False)
+        with signals() as arrived:
+            from microshard.cli.group import execute
+
+            code = execute()
     except Stopped as stopped:
-        sys.exit(stopped.exit_code)
-    except click.exceptions.Exit as stop:
-        sys.exit(stop.exit_code)
-    except click.Abort:
-        sys.exit(130)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(EXIT_DEFINITION)
-    except DefinitionError as error:
-        click.echo(str(error), err=True)
-        sys.exit(EXIT_DEFINITION)
-    except MicroshardError as error:
-        click.echo(f"microshard: {error}", err=True)
-        sys.exit(error.exit_code)
-    except OSError as error:
-        name = f"{error.filename}: " if error.filename else ""
-        click.echo(f"microshard: {name}{error.strerror or error}", err=True)
-        sys.exit(EXIT_BUG)
-    sys.exit(code if isinstance(code, int) else 0)
+        code = stopped.exit_code
+    except Exception:
+        if arrived.number is None:
+            raise
+        # Python's compiler and some C code make an error of their own of whatever is raised below them.
+        code = Stopped(arrived.number).exit_code
+    sys.exit(code)

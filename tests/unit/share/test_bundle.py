@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from microshard.cli import microshard
+from microshard.cli.group import microshard
 from microshard.compare.runs import compare
 from microshard.run.folder import RunFolder
 from microshard.share.bundle import MANIFEST, SUFFIX, export

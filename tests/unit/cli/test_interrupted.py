@@ -1,0 +1,85 @@
+"""Ctrl-C while the command line is still importing: the exit code of an interruption, and no words of Python's own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from microshard.cli import group, main
+from microshard.stopping import Stopped, signals
+
+MICROSHARD = str(Path(sys.executable).with_name("microshard"))
+QUICKSTART = Path(__file__).parents[3] / "experiments" / "quickstart.yml"
+MARK = "import time:"  # of every line Python writes when it has imported a module
+# From the first module after the handler is set to the last ones `plan` needs, over about the first second.
+MOMENTS = ("gc", "click", "pydantic", "ruamel.yaml", "rich.console", "microshard.run.prepare")
+
+
+def stopped_at(module: str, number: signal.Signals) -> tuple[int, list[str]]:
+    """Send a signal when Python says that it has imported a module. Returns the exit code and what was said."""
+    process = subprocess.Popen(
+        [MICROSHARD, "plan", str(QUICKSTART)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPROFILEIMPORTTIME": "1"},
+    )
+    assert process.stderr is not None
+    with process, process.stderr:
+        for line in process.stderr:
+            if line.startswith(MARK) and line.rpartition("|")[2].strip() == module:
+                process.send_signal(number)
+                break
+        else:
+            pytest.fail(f"{module} is not imported")
+        said = [line for line in process.stderr if not line.startswith(MARK)]
+    return process.wait(), said
+
+
+@pytest.mark.parametrize("module", MOMENTS)
+def test_ctrl_c_while_importing_ends_at_once_and_without_a_traceback(module: str) -> None:
+    assert stopped_at(module, signal.SIGINT) == (130, [])
+
+
+def test_sigterm_while_importing_has_its_own_exit_code() -> None:
+    assert stopped_at("click", signal.SIGTERM) == (143, [])
+
+
+def test_a_signal_whose_exception_the_interpreter_drops_comes_again(capfd: pytest.CaptureFixture[str]) -> None:
+    class Dropping:
+        """Python drops whatever is raised while it ends an object."""
+
+        def __del__(self) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            sum(range(100))
+
+    def dropped() -> None:
+        with signals():
+            Dropping()
+            signal.pause()
+
+    with pytest.raises(Stopped) as stopped:
+        dropped()
+    assert stopped.value.exit_code == 130
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_python_makes_of_an_interruption_is_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its compiler turns whatever stops it from importing unicodedata into an error of syntax."""
+
+    def converted() -> int:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except Stopped:
+            raise SyntaxError("unicode error") from None
+        return 0
+
+    monkeypatch.setattr(group, "execute", converted)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
