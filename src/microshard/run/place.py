@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from microshard.errors import PlaceError
 from microshard.plan.build import FIRST_PORT
 
 _BLOCK = 100  # runs take their ports in blocks of this many
@@ -22,10 +23,10 @@ MOST_PORTS = _LAST_PORT - FIRST_PORT - 2 * _BLOCK  # of a run at one time: whole
 
 
 def project_root() -> Path:
-    """The folder with ansible.cfg, playbooks/ and roles/."""
+    """The folder with ansible.cfg, playbooks/ and roles/. Raises PlaceError where there is none."""
     root = Path(__file__).resolve().parents[3]
     if not (root / "ansible.cfg").is_file():
-        raise FileNotFoundError(f"{root}: no ansible.cfg; microshard runs from its checkout (make setup)")
+        raise PlaceError(f"{root}: no ansible.cfg; microshard runs from its checkout (make setup)")
     return root
 
 
