@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from microshard.collector import uncollected
 from microshard.definition import overlay
 from microshard.definition.check import Checker, dotted
 from microshard.definition.errors import DefinitionError, Problem
@@ -34,6 +35,7 @@ class PointDefinition:
     """What is doubtful at this point and not already doubtful in the experiment: "key: sentence"."""
 
 
+@uncollected
 def expand(loaded: Loaded) -> list[PointDefinition]:
     """All points in file order, the last axis fastest, `zip` after the axes, then those of `include`.
 

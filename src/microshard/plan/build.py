@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from microshard.collector import uncollected
 from microshard.definition.experiment import Experiment
 from microshard.definition.matrix import PointDefinition
 from microshard.definition.phase import Surroundings
@@ -66,6 +67,7 @@ class Inputs:
         return self.hosts or (Host("local", "127.0.0.1", GROUPS, *facts),)
 
 
+@uncollected
 def build(experiment: Experiment, points: Sequence[PointDefinition], inputs: Inputs) -> Plan:
     """Plan an experiment whose matrix has been expanded into `points`.
 
