@@ -14,7 +14,7 @@ from microshard.differences import Difference, differences
 from microshard.errors import EXIT_DEFINITION, MicroshardError
 from microshard.report.measurements import measurements
 from microshard.report.model import Measurement
-from microshard.report.read import RawRun, items, mapping, read_run, text
+from microshard.report.read import RawRun, items, mapping, read_run, text, uncollected
 from microshard.stats import Better
 
 Key = tuple[str, str]  # axes as JSON, phase
@@ -79,6 +79,11 @@ class Comparison:
 
 def compare(base: Path, other: Path, tolerance: float = 0.0) -> Comparison:
     """Compare two run folders. Raises RunFolderError, NothingInCommonError."""
+    with uncollected():
+        return _compare(base, other, tolerance)
+
+
+def _compare(base: Path, other: Path, tolerance: float) -> Comparison:
     first, second = read_run(base), read_run(other)
     sides = [dict(_sides(raw)) for raw in (first, second)]
     labels = [{key: label for key, (label, _) in side.items()} for side in sides]

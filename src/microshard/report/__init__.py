@@ -25,8 +25,10 @@ def build(run_folder: Path) -> ReportModel:
     Raises RunFolderError when the folder is not a run of ours; nothing else that is missing or broken raises.
     """
     from microshard.report.assemble import build as assemble  # noqa: PLC0415 - the command line starts without numpy
+    from microshard.report.read import uncollected  # noqa: PLC0415
 
-    return assemble(run_folder)
+    with uncollected():
+        return assemble(run_folder)
 
 
 def write(run_folder: Path) -> Path:
@@ -35,10 +37,12 @@ def write(run_folder: Path) -> Path:
     Raises RunFolderError when the folder is not a run of ours, NotWrittenError when there is no room or no right.
     """
     from microshard.report.output import write_all  # noqa: PLC0415 - the command line starts without matplotlib
+    from microshard.report.read import uncollected  # noqa: PLC0415
 
     model = build(run_folder)
     try:
-        return write_all(Path(run_folder), model)
+        with uncollected():
+            return write_all(Path(run_folder), model)
     except OSError as error:
         raise NotWrittenError(
             f"{run_folder / 'report'}: the report cannot be written: {error.strerror or error}. Make room; microshard "

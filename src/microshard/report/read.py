@@ -5,12 +5,15 @@ Nothing here raises for a missing or broken file; what could not be read is name
 
 from __future__ import annotations
 
-import json
+import gc
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from pydantic_core import from_json
 
 from microshard.run.folder import JsonLines, RunFolder
 
@@ -34,16 +37,15 @@ def read_run(folder: Path) -> RawRun:
     unreadable: list[str] = []
 
     def load(path: Path) -> dict[str, Any]:
-        name = path.relative_to(run.path).as_posix()
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = from_json(path.read_bytes())  # twice as fast as json, and there are thousands
         except FileNotFoundError:
             return {}
         except (OSError, ValueError):
-            unreadable.append(f"{name}: not a whole JSON file")
+            unreadable.append(f"{path.relative_to(run.path).as_posix()}: not a whole JSON file")
             return {}
         if not isinstance(content, dict):
-            unreadable.append(f"{name}: not a JSON object")
+            unreadable.append(f"{path.relative_to(run.path).as_posix()}: not a JSON object")
             return {}
         return content
 
@@ -64,6 +66,22 @@ def read_run(folder: Path) -> RawRun:
         unreadable=tuple(unreadable),
         logs=logs,
     )
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Without Python's search for cycles, of the whole process.
+
+    A large run is millions of small objects that stay and hold no cycles; searching them again whenever some thousands
+    have been added takes longer than reading them.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def mapping(value: object) -> dict[str, Any]:
