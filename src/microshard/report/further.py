@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -143,6 +143,17 @@ def further(good: Sequence[Measurement]) -> Further | None:
         return None
     parts = [m.parts for m in told]
     witness = _witness(told)
+    return replace(
+        figures_of(parts),
+        witness=witness.step,
+        series=tuple(_series(items(witness.parts.get("series")))),
+        windows=_windows(mapping(witness.parts.get("windows"))),
+        table=_table(mapping(witness.parts.get("table"))),
+    )
+
+
+def figures_of(parts: Sequence[Mapping[str, Any]]) -> Further:
+    """What does not come from a witness, of the parts of each repetition."""
     figures = _figures(parts)
     rungs = _rungs(parts)
     return Further(
@@ -151,10 +162,6 @@ def further(good: Sequence[Measurement]) -> Further | None:
         rungs=rungs,
         knee=_knee(figures, rungs),
         stages=_stages(parts),
-        witness=witness.step,
-        series=tuple(_series(items(witness.parts.get("series")))),
-        windows=_windows(mapping(witness.parts.get("windows"))),
-        table=_table(mapping(witness.parts.get("table"))),
     )
 
 
@@ -240,8 +247,10 @@ def _slow(rungs: Sequence[Mapping[str, Any]], percentile: str) -> float | None:
     """Median over repetitions of a percentile of all operations; of one kind where only that kind was done."""
     values = []
     for latency in (mapping(rung.get("latency")) for rung in rungs):
-        own = [name for name in latency if not name.startswith(INTENDED)]
-        entry = latency.get(ALL) if ALL in latency else latency[own[0]] if len(own) == 1 else None
+        entry = latency.get(ALL)
+        if ALL not in latency:
+            own = [name for name in latency if not name.startswith(INTENDED)]
+            entry = latency[own[0]] if len(own) == 1 else None
         values.append(number(mapping(mapping(entry).get("percentiles")).get(percentile)))
     return _value(values)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from microshard.report import takeaways
 from microshard.report.figures import pictures
-from microshard.report.further import Further, further
+from microshard.report.further import Further, figures_of
 from microshard.report.html import page
 from microshard.report.model import CpuSplit, Measurement, PhaseFigures, PointReport, ReportModel
 from microshard.stats import Estimate, Refused
@@ -60,11 +60,10 @@ def tidy_csv(model: ReportModel) -> str:
     for point in model.points:
         for figures in point.phases.values():
             for m in figures.measurements:
-                head = [point.id, point.label, *(point.axes.get(axis, "") for axis in axes)]
-                for metric, unit, value in _values(m):
-                    valid = "true" if m.valid else "false"
-                    row = (m.step, m.purpose, m.order, m.phase, metric, unit, repr(value), valid)
-                    writer.writerow([*head, *row, m.verdict.name if m.verdict else ""])
+                head = (point.id, point.label, *(point.axes.get(axis, "") for axis in axes))
+                head += (m.step, m.purpose, m.order, m.phase)
+                tail = ("true" if m.valid else "false", m.verdict.name if m.verdict else "")
+                writer.writerows((*head, *value, *tail) for value in _values(m))
     return buffer.getvalue()
 
 
@@ -92,9 +91,9 @@ def _values(m: Measurement) -> Iterator[tuple[str, str, float]]:
 
 def _parts(m: Measurement) -> Iterator[tuple[str, str, float]]:
     """What the engine reports besides: figures, percentiles, stages, rungs. Curves stay in the result files."""
-    more = further([m])
-    if more is None:
+    if not m.parts:
         return
+    more = figures_of([m.parts])
     for figure in more.figures:
         yield figure.name, figure.unit, figure.middle.value
     for operation, latency in more.latency.items():

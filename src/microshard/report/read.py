@@ -96,6 +96,8 @@ def items(value: object) -> list[Any]:
 
 def number(value: object) -> float | None:
     """`value` as a finite float; None for anything else, truth values included."""
+    if type(value) is float:  # nearly always
+        return value if math.isfinite(value) else None
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return float(value)

@@ -1,6 +1,6 @@
 """Medians and their ratios with bootstrap intervals.
 
-The interval comes from `scipy.stats.bootstrap`, in one of two forms:
+The interval is that of `scipy.stats.bootstrap`, in one of two forms:
 
 - *BCa* (bias-corrected and accelerated; Efron, "Better bootstrap confidence intervals", JASA 82, 1987) from eight
   repetitions on. Below that its acceleration is estimated from a jackknife of a median that takes at most three
@@ -161,12 +161,15 @@ def _interval(data: tuple[Samples, ...], statistic: Callable[..., Any], value: f
 def _bootstrap(
     data: tuple[Samples, ...], statistic: Callable[..., Any], level: float, method: str
 ) -> tuple[float, float]:
-    from scipy import stats  # noqa: PLC0415 - half a second, and the command line starts without it
-
+    arrays = tuple(np.asarray(sample) for sample in data)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")  # degenerate data is answered by the caller
+        if method == "percentile":
+            return _percentile(arrays, statistic, level)
+        from scipy import stats  # noqa: PLC0415 - half a second, and the command line starts without it
+
         result = stats.bootstrap(
-            tuple(np.asarray(sample) for sample in data),
+            arrays,
             statistic,
             n_resamples=RESAMPLES,
             confidence_level=level,
@@ -176,3 +179,30 @@ def _bootstrap(
             rng=np.random.default_rng(SEED),
         )
     return float(result.confidence_interval.low), float(result.confidence_interval.high)
+
+
+def _percentile(
+    arrays: tuple[NDArray[np.float64], ...], statistic: Callable[..., Any], level: float
+) -> tuple[float, float]:
+    """What `scipy.stats.bootstrap` says, to the last digit, for a quarter of its time: a thousand points ask for it."""
+    chosen = _resamples(tuple(len(array) for array in arrays))
+    found = np.sort(statistic(*(array[places] for array, places in zip(arrays, chosen, strict=True)), axis=-1))
+    if math.isnan(found[-1]):
+        return math.nan, math.nan
+    alpha = (1 - level) / 2
+    return _quantile(found, alpha), _quantile(found, 1 - alpha)
+
+
+@lru_cache(maxsize=64)
+def _resamples(sizes: tuple[int, ...]) -> tuple[NDArray[np.int64], ...]:
+    """Places of the repetitions in every resample of samples of these sizes; with one seed they are always the same."""
+    rng = np.random.default_rng(SEED)
+    return tuple(rng.integers(0, size, (RESAMPLES, size)) for size in sizes)
+
+
+def _quantile(ordered: NDArray[np.float64], share: float) -> float:
+    """Between the two values next to it (definition 7 of Hyndman and Fan, The American Statistician 50, 1996)."""
+    place = share * len(ordered) + (1 - share)  # from 1
+    below = int(place // 1)
+    weight = place % 1
+    return float((1 - weight) * ordered[below - 1] + weight * ordered[min(below, len(ordered) - 1)])

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hdrh.histogram import HdrHistogram
 
 from microshard.engines import histograms
 from microshard.report import build, checks, tables
@@ -37,6 +38,24 @@ def test_percentiles_of_repetitions_are_those_of_the_merged_histograms_not_their
     assert read.count == sum(one["count"] for one in every)
     assert read.percentiles == {f"{p:g}": merged.get_value_at_percentile(p) for p in histograms.PERCENTILES}
     assert read.percentiles["99"] != sorted(one["percentiles"]["99"] for one in every)[1]
+
+
+def test_histograms_of_other_ranges_and_empty_ones_are_merged_by_their_values() -> None:
+    ranges = [HdrHistogram(1, 10_000, 3), HdrHistogram(1, 600_000_000, 2), HdrHistogram(1, 10_000, 3)]
+    for found in ranges[:2]:
+        for value in (90, 700, 800):
+            found.record_value(value)
+    packed = [one.encode().decode("ascii") for one in ranges]
+    whole = HdrHistogram(1, 10_000, 3)
+    for text in packed:
+        whole.decode_and_add(text)
+    for chosen, expected in ((packed, whole), (packed[::2], ranges[0])):
+        entries = [{"count": 3, "histogram": text} for text in chosen]
+        found = further([measurement(n, latency={"READ": one}) for n, one in enumerate(entries)])
+        assert found is not None
+        assert found.latency["READ"].percentiles == {
+            f"{p:g}": expected.get_value_at_percentile(p) for p in histograms.PERCENTILES
+        }
 
 
 @pytest.mark.parametrize("broken", [None, "", "HISTFAAA????"])

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from microshard.stats import Estimate, Interval, efficiency, median_estimate, ratio_estimate, speed_up, usable_cores
+from microshard.stats.bootstrap import LEVEL, RESAMPLES, SEED, _bootstrap, _median, _median_ratio
 
 times = st.lists(st.floats(1e-3, 1e4), min_size=1, max_size=12)
 
@@ -49,6 +51,23 @@ def test_bca_is_used_from_eight_repetitions_on() -> None:
 def test_bca_falls_back_to_percentile_where_it_has_no_answer() -> None:
     values = [1.0] * 9 + [2.0]  # the jackknife of this median does not vary
     assert interval(median_estimate(values)).method == "percentile bootstrap"
+
+
+@pytest.mark.parametrize("sizes", [(2,), (5,), (9,), (3, 6), (7, 4)])
+def test_percentile_intervals_are_those_of_scipy_to_the_last_digit(sizes: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(20):
+        samples = [rng.lognormal(0, 1, size).tolist() for size in sizes]
+        ratio = len(samples) == 2
+        found = _bootstrap(tuple(map(tuple, samples)), _median_ratio if ratio else _median, LEVEL, "percentile")
+        whole = stats.bootstrap(
+            samples,
+            _median_ratio if ratio else _median,
+            n_resamples=RESAMPLES,
+            method="percentile",
+            rng=np.random.default_rng(SEED),
+        )
+        assert found == (whole.confidence_interval.low, whole.confidence_interval.high)
 
 
 def test_interval_covers_the_true_median_about_as_often_as_it_says() -> None:
