@@ -14,6 +14,8 @@ from pathlib import Path
 from microshard.doctor import Finding, Question, State
 from microshard.embedded.binary import BinaryError, find_mongod, version
 from microshard.engines import registry
+from microshard.engines.base import PhaseError
+from microshard.engines.ycsb import java
 from microshard.errors import MicroshardError
 from microshard.run import place
 from microshard.volumes import emulated
@@ -103,6 +105,42 @@ def _mongod(_: Question) -> Iterator[Finding]:
         yield Finding("mongod", "wrong", str(error), "without it only hosts of your own and EC2 can be used")
 
 
+def _aws(_: Question) -> Iterator[Finding]:
+    """Where credentials come from; AWS itself is not asked. On EC2 its own metadata service is, for a second."""
+    import botocore.session  # type: ignore[import-untyped]  # noqa: PLC0415 - takes its time
+    from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]  # noqa: PLC0415
+
+    remedy = "only EC2 needs them: aws configure, or AWS_PROFILE; then ask the account: microshard doctor --on ec2"
+    session = botocore.session.get_session()
+    session.set_config_variable("metadata_service_timeout", 1)
+    try:
+        found = session.get_credentials()
+    except BotoCoreError as error:  # a profile that is not there, half a pair of keys
+        yield Finding("AWS credentials", "note", f"{error}", remedy)
+        return
+    if found is None:
+        yield Finding("AWS credentials", "note", "there are none", remedy)
+    else:
+        yield Finding(
+            "AWS credentials", "ok", f"are there ({found.method}); microshard doctor --on ec2 asks the account"
+        )
+
+
+def _java(_: Question) -> Iterator[Finding]:
+    found = java.installed()
+    if found is None:
+        yield Finding("Java", "note", "there is none", f"only engine: ycsb needs it: {java.INSTALL}")
+        return
+    try:
+        number = java.java_version(found)
+    except PhaseError as error:
+        yield Finding("Java", "note", str(error), f"only engine: ycsb needs it: {java.INSTALL}")
+        return
+    state: State = "ok" if number >= java.LEAST_JAVA else "note"
+    told = f"{number} ({found})" + ("" if state == "ok" else f"; YCSB's client needs {java.LEAST_JAVA}")
+    yield Finding("Java", state, told, f"only engine: ycsb needs it: {java.INSTALL}")
+
+
 def _ycsb(_: Question) -> Iterator[Finding]:
     lacking = registry.find("ycsb").lacks({})
     if lacking:
@@ -124,7 +162,7 @@ def _volumes(_: Question) -> Iterator[Finding]:
 
 
 CHECKS: tuple[Callable[[Question], Iterator[Finding]], ...] = (
-    _python, _limits, _ports, _disk, _ram, _mongod, _ycsb, _volumes,
+    _python, _limits, _ports, _disk, _ram, _mongod, _java, _ycsb, _volumes, _aws,
 )  # fmt: skip
 
 

@@ -85,6 +85,14 @@ def test_a_measurement_that_breaks_a_gate_is_taken_again_and_then_listed(cli):
     _nothing_is_left(cli)
 
 
+def _listening(pid):
+    """The addresses a process listens on, as the kernel writes them: hexadecimal, the least byte first."""
+    links = [str(entry.readlink()) for entry in Path(f"/proc/{pid}/fd").iterdir()]
+    sockets = {link.removeprefix("socket:[").rstrip("]") for link in links if link.startswith("socket:")}
+    rows = [line.split() for name in ("tcp", "tcp6") for line in Path("/proc/net", name).read_text().splitlines()[1:]]
+    return [row[1].partition(":")[0] for row in rows if row[3] == "0A" and row[9] in sockets]
+
+
 def test_up_prints_a_connection_string_that_works_and_down_removes_everything(cli):
     from pymongo import MongoClient
 
@@ -96,6 +104,9 @@ def test_up_prints_a_connection_string_that_works_and_down_removes_everything(cl
         assert len(client.admin.command("listShards")["shards"]) == 2
         client.vosa.mot_results.insert_many([{"_id": k << 32} for k in range(2)])
         assert client.vosa.mot_results.count_documents({}) == 2
+    addresses = [(process.command, _listening(process.pid)) for process in cli.running()]
+    assert sum(bool(found) for _, found in addresses) >= 4, "two shards, a config server, the mongos"
+    assert {address for _, found in addresses for address in found} == {"0100007F"}, addresses
     code, output = cli.run("status")
     assert "processes, up" in output
     assert uri in output

@@ -2,9 +2,21 @@
 
 import resource
 
+import pytest
+
 from microshard.doctor import Question
 from microshard.embedded.binary import ProcessorUnsupported
 from microshard.run import examine
+
+
+@pytest.fixture(autouse=True)
+def no_credentials(tmp_path, monkeypatch):
+    """Whatever this machine has, and without asking a network."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, str(tmp_path.parent / "no-such-file"))
 
 
 def findings(question, check):
@@ -13,7 +25,7 @@ def findings(question, check):
 
 def test_this_machine_is_examined_without_a_trace(tmp_path):
     found = {f.what: f for f in examine.examine(Question(runs=tmp_path / "runs"))}
-    assert {"Python", "open files", "ports", "disk", "RAM", "mongod", "YCSB"} <= set(found)
+    assert {"Python", "open files", "ports", "disk", "RAM", "mongod", "Java", "YCSB", "AWS credentials"} <= set(found)
     assert all(f.remedy for f in found.values() if f.state != "ok")
     assert list(tmp_path.iterdir()) == []
 
@@ -53,3 +65,38 @@ def test_an_experiment_that_cannot_run_here_is_wrong(tmp_path):
     *_, last = examine.examine(Question(file, runs=tmp_path))
     assert last.what == str(file)
     assert last.state == "wrong"
+
+
+def test_credentials_are_told_by_where_they_come_from_and_not_shown(tmp_path, monkeypatch):
+    (none,) = findings(Question(runs=tmp_path), examine._aws)
+    assert (none.state, none.told) == ("note", "there are none")
+    assert "aws configure" in none.remedy
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAPLANTED")
+    (half,) = findings(Question(runs=tmp_path), examine._aws)
+    assert half.state == "note"
+    assert "AWS_SECRET_ACCESS_KEY" in half.told
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "planted-secret")
+    (there,) = findings(Question(runs=tmp_path), examine._aws)
+    assert there.state == "ok"
+    assert "(env)" in there.told
+    assert not any(secret in str(f) for f in (half, there) for secret in ("AKIAPLANTED", "planted-secret"))
+
+
+def test_a_java_that_is_too_old_or_missing_says_what_to_install(tmp_path, monkeypatch):
+    jvm = tmp_path / "bin" / "java"
+    jvm.parent.mkdir()
+    jvm.write_text("#!/bin/sh\n")
+    jvm.chmod(0o755)
+    (tmp_path / "release").write_text('JAVA_VERSION="11.0.2"\n')
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    (old,) = findings(Question(runs=tmp_path), examine._java)
+    assert old.state == "note"
+    assert old.told == f"11 ({jvm}); YCSB's client needs 17"
+    (tmp_path / "release").write_text('JAVA_VERSION="21.0.2"\n')
+    (new,) = findings(Question(runs=tmp_path), examine._java)
+    assert (new.state, new.told) == ("ok", f"21 ({jvm})")
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (none,) = findings(Question(runs=tmp_path), examine._java)
+    assert (none.state, none.told) == ("note", "there is none")
+    assert "openjdk-17-jre-headless" in none.remedy

@@ -33,7 +33,7 @@ def find(given: Mapping[str, str]) -> Tools:
 
     Raises PhaseError (NoJava, JavaTooOld, NoClient) that says what to install or build.
     """
-    java = given.get("java") or _from_home() or shutil.which("java")
+    java = given.get("java") or installed()
     if java is None:
         raise PhaseError("NoJava", f"YCSB needs Java and there is none on this host: {INSTALL}")
     version = java_version(java)
@@ -43,6 +43,11 @@ def find(given: Mapping[str, str]) -> Tools:
     if not jar.is_file():
         raise PhaseError("NoClient", f"the YCSB client is not there ({jar}): build it with `make clients`")
     return Tools(java, str(jar))
+
+
+def installed() -> str | None:
+    """The JVM of JAVA_HOME, else of PATH, whatever its version."""
+    return _from_home() or shutil.which("java")
 
 
 def _from_home() -> str | None:
