@@ -4,6 +4,10 @@ Point reads, updates, inserts of 100 documents and an aggregation go, in turns, 
 mongod (clusterFind and so on), by one client that speaks the wire protocol with one request at a time on each
 connection. CPU per operation is that of front, router mongod and shards from /proc/PID/stat, the client's apart. Full
 form: 1 to 64 connections, with throughput and the 99th percentile of each.
+
+A mongos gives a write that names no write concern the cluster's default, and the router mongod does not: what goes
+straight to it therefore carries that default, or one way would wait for the journal and the other not. What the default
+itself costs is a third way, updates straight to the router mongod with w: 1.
 """
 
 from __future__ import annotations
@@ -44,6 +48,7 @@ class Kind:
     inside: str
     operations: int
     document: Callable[[random.Random, Iterator[int]], dict[str, Any]]
+    writes: bool = False
 
 
 @dataclass
@@ -76,19 +81,20 @@ def kinds(scale: float) -> list[Kind]:
     """The kinds, with so many operations a series."""
     return [
         Kind("point read", "find", "clusterFind", int(8000 * scale), _find),
-        Kind("update", "update", "clusterUpdate", int(4000 * scale), _update),
-        Kind(f"insert of {BATCH}", "insert", "clusterInsert", int(400 * scale), _insert),
+        Kind("update", "update", "clusterUpdate", int(4000 * scale), _update, writes=True),
+        Kind(f"insert of {BATCH}", "insert", "clusterInsert", int(400 * scale), _insert, writes=True),
         Kind("aggregation", "aggregate", "clusterAggregate", int(120 * scale), _aggregate),
     ]
 
 
-def messages(kind: Kind, inside: bool, numbers: random.Random, fresh: Iterator[int]) -> list[bytes]:
-    """A series as it goes over the wire."""
+def messages(
+    kind: Kind, name: str, concern: dict[str, Any], numbers: random.Random, fresh: Iterator[int]
+) -> list[bytes]:
+    """A series as it goes over the wire, by its public or its inner name."""
     made = []
     for _ in range(kind.operations):
         document = kind.document(numbers, fresh)
-        name = kind.inside if inside else kind.command
-        made.append(wire.build(wire.encode({name: document.pop(""), **document, "$db": "bench"})))
+        made.append(wire.build(wire.encode({name: document.pop(""), **document, **concern, "$db": "bench"})))
     return made
 
 
@@ -129,6 +135,14 @@ class Bench:
             "front": ("127.0.0.1", cluster.mongos.port),
             "straight": ("127.0.0.1", int(words[words.index(b"--port") + 1])),
         }
+        self.addresses["straight, w: 1"] = self.addresses["straight"]
+        default = cluster.client.admin.command("getDefaultRWConcern")["defaultWriteConcern"]
+        asked = {name: default[name] for name in ("w", "j", "wtimeout") if name in default}
+        self.concerns: dict[str, dict[str, Any]] = {
+            "front": {},
+            "straight": {"writeConcern": asked},
+            "straight, w: 1": {"writeConcern": {"w": 1}},
+        }
         for name in ("points", "inserted"):
             cluster.client.admin.command("shardCollection", f"bench.{name}", key={"_id": "hashed"}, numInitialChunks=4)
         points = [{"_id": number, "g": number % 10, "n": 0, "p": "x" * 100} for number in range(DOCUMENTS)]
@@ -136,9 +150,14 @@ class Bench:
         self.fresh = iter(range(1 << 40))
         self.numbers = random.Random(1)
 
+    def ways(self, kind: Kind) -> list[str]:
+        """Both ways; a write has a third."""
+        return [way for way in self.addresses if kind.writes or way in {"front", "straight"}]
+
     def series(self, kind: Kind, way: str, connections: int) -> Seen:
         """One series of one kind one way."""
-        made = messages(kind, way == "straight", self.numbers, self.fresh)
+        name = kind.command if way == "front" else kind.inside
+        made = messages(kind, name, self.concerns[way] if kind.writes else {}, self.numbers, self.fresh)
         before = cpu_by_role(self.cluster)
         seen = uvloop.run(drive(self.addresses[way], made, connections))
         after = cpu_by_role(self.cluster)
@@ -155,12 +174,12 @@ def measure(quick: bool) -> Findings:
     with scratch() as folder, small_cluster(folder) as cluster:
         bench = Bench(cluster)
         for kind in every:
-            for way in bench.addresses:
+            for way in bench.ways(kind):
                 bench.series(kind, way, 8)  # warms caches and connections
         for number in rounds(3, 3 if quick else 9, 15 if quick else 75):
             for many in connections:
                 for kind in every:
-                    for way in bench.addresses:
+                    for way in bench.ways(kind):
                         _take(taken[kind.name], kind, way, many, bench.series(kind, way, many))
             say(f"round {number + 1}")
     for kind in every:
@@ -194,6 +213,13 @@ def _rows(found: Findings, kind: Kind, series: Series, connections: int) -> None
             continue
         name = f"{kind.name}, {what}, {connections} connections"
         found.rows.append(compared(4, name, ours, beside, other, "µs", target))
+    if kind.writes:
+        # For the reader: how much of a write is the cluster's default write concern, whoever adds it.
+        ours, other = (series["cpu", way, connections] for way in ("straight", "straight, w: 1"))
+        if min(ours) > 0 and min(other) > 0:
+            note = "a mongos adds the cluster's default write concern to writes; straight commands carry it here too"
+            name = f"{kind.name}, CPU an operation, straight with the default write concern"
+            found.rows.append(compared(4, name, ours, "straight with w: 1", other, "µs", note=note))
     name = f"{kind.name}, the front's own CPU"
     found.rows.append(absolute(4, name, series["front", "front", connections], "µs"))
     # One front process must not be the limit while cores are free: throughput against that without it.
