@@ -22,7 +22,7 @@ from microshard.run.backend import Local
 from microshard.run.cluster import choose, down, up
 from microshard.run.folder import RunFolder
 from microshard.run.prepare import Prepared, prepared, write_variables
-from microshard.run.progress import StageLine
+from microshard.run.stage_line import StageLine
 
 SHARDS = 4
 EXPERIMENT = """

@@ -26,7 +26,7 @@ def command(name: str | None, replica_set: str | None, runs: Path) -> int:
     from microshard.errors import RunFolderError
     from microshard.run.cluster import pick
     from microshard.run.members import add_member
-    from microshard.run.progress import StageLine
+    from microshard.run.stage_line import StageLine
     from microshard.stopping import Stopped, signals
 
     chosen = pick(runs, (name,) if name else ())

@@ -18,7 +18,7 @@ def command(names: tuple[str, ...], runs: Path) -> int:
     from rich.console import Console
 
     from microshard.run.cluster import down, pick
-    from microshard.run.progress import StageLine
+    from microshard.run.stage_line import StageLine
 
     left = []
     chosen = pick(runs, names)

@@ -28,7 +28,7 @@ def command(
     from microshard.run.backend import chosen
     from microshard.run.cluster import choose, up
     from microshard.run.prepare import prepared
-    from microshard.run.progress import StageLine
+    from microshard.run.stage_line import StageLine
     from microshard.share.trust import ask
     from microshard.stopping import Stopped
 

@@ -29,7 +29,7 @@ TAG_USER = "microshard:user"  # to log in as
 _DEVICES = {"data": "/dev/sdf", "journal": "/dev/sdg", "log": "/dev/sdh"}
 # Further volumes of a purpose; /dev/xvd[a-d][a-z] are free for volumes as well.
 _MORE_DEVICES = {"data": "/dev/xvdb", "journal": "/dev/xvdc", "log": "/dev/xvdd"}
-# MongoDB's and this project's ports (plan.build.FIRST_PORT and up); open between the hosts of a run, to nobody else.
+# MongoDB's and this project's ports (plan.model.FIRST_PORT and up); open between the hosts of a run, to nobody else.
 CLUSTER_PORTS = (27000, 32000)
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+FIRST_PORT = 27100  # the first port tried for base_port: auto, clear of a MongoDB of the user's own at 27017
+
 Role = Literal["standalone", "member", "shard", "config", "mongos"]
 PhaseKind = Literal["load", "warm_up", "measure"]
 Purpose = Literal["measure", "drift"]

@@ -15,7 +15,18 @@ from microshard.definition.phase import Surroundings
 from microshard.definition.topology import data_members
 from microshard.plan import estimate
 from microshard.plan.backend import unsupported
-from microshard.plan.model import CacheBudget, Collection, Host, HostNeeds, Phase, Plan, Point, Redeploy, ReplicaSet
+from microshard.plan.model import (
+    FIRST_PORT,
+    CacheBudget,
+    Collection,
+    Host,
+    HostNeeds,
+    Phase,
+    Plan,
+    Point,
+    Redeploy,
+    ReplicaSet,
+)
 from microshard.plan.numa import by_host
 from microshard.plan.numa import refusals as unbindable
 from microshard.plan.order import steps
@@ -24,7 +35,6 @@ from microshard.plan.topology import deploy, ports_needed
 from microshard.plan.volumes import data_room, emulated, machines, too_small, varied
 from microshard.plan.words import in_words
 
-FIRST_PORT = 27100  # the first port tried for base_port: auto, clear of a MongoDB of the user's own at 27017
 _RESERVED_MEMORY = (
     0.85  # share of a host's RAM all processes of a run may have; the rest is the page cache's and the user's
 )

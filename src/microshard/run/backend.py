@@ -13,16 +13,18 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from microshard.engines import registry
 from microshard.errors import PlaceError
-from microshard.plan import Inputs
 from microshard.plan.model import Plan, Point
 from microshard.run import autopsy, leftovers, place
 from microshard.run.ansible import Listener, Playbooks
 from microshard.run.binaries import Binaries, found_here
 from microshard.run.folder import RunFolder, write_json
+
+if TYPE_CHECKING:
+    from microshard.plan import Inputs
 
 RECORD = "backend.json"  # in the run's folder: which backend it is, for `down`, `status`, `ssh` …
 
@@ -129,6 +131,8 @@ class Local(Backend):
 
     def inputs(self, runs: Path) -> Inputs:
         """Cores, RAM and disk of this machine."""
+        from microshard.plan import Inputs  # noqa: PLC0415 - `down` needs no plan
+
         return Inputs(
             cores=place.cores(),
             ram_mib=place.memory_mib(),
@@ -206,9 +210,6 @@ def chosen(on: str) -> Backend:
 
 def of_run(folder: RunFolder) -> Backend:
     """The backend a run was made with. Raises PlaceError when its place is gone."""
-    from microshard.run.ec2_hosts import Ec2  # noqa: PLC0415 - it derives from Backend
-    from microshard.run.hosts import Hosts  # noqa: PLC0415 - it derives from Backend
-
     try:
         known = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -216,5 +217,13 @@ def of_run(folder: RunFolder) -> Backend:
     with contextlib.suppress(OSError, ValueError):
         if "imported" in folder.marker():
             return Local()  # nothing of it runs anywhere, and an inventory of somebody else's is never used
-    kinds = {"hosts": Hosts, "ec2": Ec2}
-    return kinds[known["backend"]].recorded_as(known) if known["backend"] in kinds else Local()
+    # They derive from Backend, and are of no use to a run of this machine.
+    if known["backend"] == "hosts":
+        from microshard.run.hosts import Hosts  # noqa: PLC0415
+
+        return Hosts.recorded_as(known)
+    if known["backend"] == "ec2":
+        from microshard.run.ec2_hosts import Ec2  # noqa: PLC0415
+
+        return Ec2.recorded_as(known)
+    return Local()

@@ -6,15 +6,18 @@ import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from microshard.errors import EXIT_DEFINITION, MicroshardError, RunFolderError
 from microshard.plan.model import Plan
 from microshard.run.backend import of_run
 from microshard.run.folder import RunFolder, find_runs
-from microshard.run.prepare import Prepared, write_run
-from microshard.run.runner import Listener, Runner
 from microshard.stopping import signals
 from microshard.volumes import emulated
+
+if TYPE_CHECKING:
+    from microshard.run.prepare import Prepared
+    from microshard.run.runner import Listener
 
 
 class NoSuchPointError(MicroshardError):
@@ -40,6 +43,10 @@ def choose(plan: Plan, wish: str | None) -> Plan:
 
 def up(ready: Prepared, runs: Path, listener: Listener) -> RunFolder:
     """Deploy the one point of a chosen plan and leave it running. Whatever goes wrong, nothing is left then."""
+    # Not at the top: `down` and `status` run nothing, and must begin at once.
+    from microshard.run.prepare import write_run  # noqa: PLC0415
+    from microshard.run.runner import Runner  # noqa: PLC0415
+
     (point,) = ready.plan.points
     ready.backend.check_room(ready.plan)
     found = ready.backend.binaries(ready.plan)

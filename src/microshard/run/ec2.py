@@ -18,10 +18,10 @@ from microshard.definition.load import Loaded, load
 from microshard.definition.matrix import PointDefinition, expand
 from microshard.plan import Inputs
 from microshard.plan.backend import not_on_hosts_yet
-from microshard.plan.build import point_names
 from microshard.plan.merge import merged
 from microshard.plan.model import Host, Plan
 from microshard.plan.placement import GROUPS
+from microshard.plan.whole import point_names
 from microshard.run.prepare import key_path, made_plan, pipelines
 
 

@@ -18,8 +18,7 @@ from typing import Any
 
 from microshard.errors import PlaceError
 from microshard.plan import Inputs
-from microshard.plan.build import FIRST_PORT
-from microshard.plan.model import Host, Plan, Point
+from microshard.plan.model import FIRST_PORT, Host, Plan, Point
 from microshard.plan.placement import GROUPS
 from microshard.run import install, on_hosts
 from microshard.run.ansible import Event, Listener, PlaybookError, Playbooks

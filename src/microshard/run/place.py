@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from microshard.errors import PlaceError
-from microshard.plan.build import FIRST_PORT
+from microshard.plan.model import FIRST_PORT
 
 _BLOCK = 100  # runs take their ports in blocks of this many
 _LAST_PORT = 32000  # from 32768 on the kernel hands out ports for outgoing connections

@@ -23,10 +23,10 @@ from microshard.definition.matrix import PointDefinition, expand
 from microshard.errors import PlaceError
 from microshard.plan import Inputs, PlanError, build
 from microshard.plan.backend import unsupported
-from microshard.plan.build import ports_at_once
 from microshard.plan.model import Plan, Point, Step
 from microshard.plan.placement import shortages
 from microshard.plan.volumes import HOST_VOLUMES, homes
+from microshard.plan.whole import ports_at_once
 from microshard.run import place, secrets
 from microshard.run.backend import Backend, Local
 from microshard.run.binaries import Binaries

@@ -7,7 +7,7 @@ import pytest
 from microshard.errors import RunFolderError
 from microshard.run import catalog, cluster, gc, resume
 from microshard.run.folder import RunFolder, write_json
-from microshard.run.progress import StageLine
+from microshard.run.stage_line import StageLine
 
 
 @pytest.fixture
