@@ -41,12 +41,13 @@ def spawn(argv: list[str], *, folder: str, output: str, pid_path: str, cgroup: s
     return child
 
 
-def end(leader: proc.Seen, *, grace: float) -> str:
+def end(leader: proc.Seen, *, grace: float, population: list[proc.Seen] | None = None) -> str:
     """End a process and all below it; "terminated" when SIGTERM was enough within `grace` seconds, else "killed".
 
     With grace 0 nothing is asked: SIGKILL at once. A stopped process is continued first, or it could not hear SIGTERM.
+    `population` is everyone, for those who end many processes: looking at all of /proc takes milliseconds.
     """
-    members = proc.family(leader)
+    members = proc.family(leader, population)
     if grace > 0:
         for member in members:
             if member.stopped:
@@ -55,7 +56,8 @@ def end(leader: proc.Seen, *, grace: float) -> str:
         if proc.wait_gone(leader, time.monotonic() + grace):
             _kill(members[1:])
             return "terminated"
-    _kill([*members, *proc.family(leader)])
+        members += proc.family(leader)  # what it started while it had its time
+    _kill(members)
     return "killed"
 
 

@@ -87,9 +87,13 @@ class Fleet:
 
     def remove(self, *, mongos_grace: float) -> list[Outcome]:
         """No process runs, nothing of them is on disk, and the deployment's folder is gone if it is empty now."""
+        population = proc.everyone()
         outcomes = _together(
             len(self.processes) or 1,
-            [partial(p.remove, mongos_grace=mongos_grace, check=self.check) for p in self.processes],
+            [
+                partial(p.remove, mongos_grace=mongos_grace, check=self.check, population=population)
+                for p in self.processes
+            ],
         )
         if not self.check:
             for parent in {os.path.dirname(p.folder) for p in self.processes}:

@@ -302,17 +302,18 @@ class MongoProcess:
             raise ProcessProblem(f"{self.label} does not run any more.{self.quoted_log()}")
         return running
 
-    def stop(self, *, grace: float, check: bool) -> Outcome:
-        """Not running."""
+    def stop(self, *, grace: float, check: bool, population: list[proc.Seen] | None = None) -> Outcome:
+        """Not running. `population`: as `daemon.end` takes it."""
         running = self.running()
         if running is None:
             return Outcome(self.name, "")
-        did = "stopped" if check else daemon.end(running, grace=grace)
+        did = "stopped" if check else daemon.end(running, grace=grace, population=population)
         return Outcome(self.name, did, running.pid)
 
-    def remove(self, *, mongos_grace: float, check: bool) -> Outcome:
+    def remove(self, *, mongos_grace: float, check: bool, population: list[proc.Seen]) -> Outcome:
         """Not running, and nothing of it on disk. Its data is thrown away, so a mongod is not asked to flush it."""
-        outcome = self.stop(grace=mongos_grace if self.role == "mongos" else 0.0, check=check)
+        grace = mongos_grace if self.role == "mongos" else 0.0
+        outcome = self.stop(grace=grace, check=check, population=population)
         if not layout.places(self):
             return outcome
         if not check:
