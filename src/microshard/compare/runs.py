@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from microshard.collector import uncollected
 from microshard.compare.change import Change, change, decide
 from microshard.differences import Difference, differences
 from microshard.errors import EXIT_DEFINITION, MicroshardError
 from microshard.report.measurements import measurements
 from microshard.report.model import Measurement
-from microshard.report.read import RawRun, items, mapping, read_run, text, uncollected
+from microshard.report.read import RawRun, items, mapping, read_run, text
 from microshard.stats import Better
 
 Key = tuple[str, str]  # axes as JSON, phase
@@ -77,13 +78,9 @@ class Comparison:
         return [row for row in self.rows if row.change.verdict == "worse" or row.other_answer]
 
 
+@uncollected
 def compare(base: Path, other: Path, tolerance: float = 0.0) -> Comparison:
     """Compare two run folders. Raises RunFolderError, NothingInCommonError."""
-    with uncollected():
-        return _compare(base, other, tolerance)
-
-
-def _compare(base: Path, other: Path, tolerance: float) -> Comparison:
     first, second = read_run(base), read_run(other)
     sides = [dict(_sides(raw)) for raw in (first, second)]
     labels = [{key: label for key, (label, _) in side.items()} for side in sides]

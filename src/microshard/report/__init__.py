@@ -25,10 +25,8 @@ def build(run_folder: Path) -> ReportModel:
     Raises RunFolderError when the folder is not a run of ours; nothing else that is missing or broken raises.
     """
     from microshard.report.assemble import build as assemble  # noqa: PLC0415 - the command line starts without numpy
-    from microshard.report.read import uncollected  # noqa: PLC0415
 
-    with uncollected():
-        return assemble(run_folder)
+    return assemble(run_folder)
 
 
 def write(run_folder: Path) -> Path:
@@ -37,12 +35,10 @@ def write(run_folder: Path) -> Path:
     Raises RunFolderError when the folder is not a run of ours, NotWrittenError when there is no room or no right.
     """
     from microshard.report.output import write_all  # noqa: PLC0415 - the command line starts without matplotlib
-    from microshard.report.read import uncollected  # noqa: PLC0415
 
     model = build(run_folder)
     try:
-        with uncollected():
-            return write_all(Path(run_folder), model)
+        return write_all(Path(run_folder), model)
     except OSError as error:
         raise NotWrittenError(
             f"{run_folder / 'report'}: the report cannot be written: {error.strerror or error}. Make room; microshard "

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from microshard.collector import uncollected
 from microshard.plan.words import in_words
 from microshard.report.checks import notices
 from microshard.report.measurements import measurements, median_storage, phase_figures
@@ -28,6 +29,7 @@ from microshard.stats import Refused, UslFit, efficiency, fit_usl, speed_up, usa
 _KIND = ("topology.kind", "topology.collections", "topology.mongos.count", "topology.mongos.shards_each")
 
 
+@uncollected
 def build(run_folder: Path) -> ReportModel:
     """The report of a run as it is now: complete, partly failed, or still going.
 

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from microshard.collector import uncollected
 from microshard.report import takeaways
 from microshard.report.figures import pictures
 from microshard.report.further import Further, figures_of
@@ -22,6 +23,7 @@ from microshard.stats import Estimate, Refused
 COLUMNS = ("point", "label", "step", "purpose", "order", "phase", "metric", "unit", "value", "valid", "verdict")
 
 
+@uncollected
 def write_all(run_folder: Path, model: ReportModel) -> Path:
     """Write report.html, the pictures, figures.csv and summary.json below RUN/report; returns the page's path."""
     folder = run_folder / "report"

@@ -5,10 +5,8 @@ Nothing here raises for a missing or broken file; what could not be read is name
 
 from __future__ import annotations
 
-import gc
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -66,22 +64,6 @@ def read_run(folder: Path) -> RawRun:
         unreadable=tuple(unreadable),
         logs=logs,
     )
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Without Python's search for cycles, of the whole process.
-
-    A large run is millions of small objects that stay and hold no cycles; searching them again whenever some thousands
-    have been added takes longer than reading them.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def mapping(value: object) -> dict[str, Any]:

@@ -22,6 +22,13 @@ _COMMON_NAMES = frozenset(
     | {"ec2-user", "mongodb", "mongod", "microshard", "local", "localhost", "runner"}
 )
 
+# Numbers hold dots and signs too: what distinguishes these forms is looked for before the whole form is, which tries
+# every word of a text.
+_CORES = {
+    "resource": re.compile(r"-[0-9a-f]{8}"),
+    "ip": re.compile(r"\.\d{1,3}\.\d{1,3}\.\d|:[0-9a-fA-F]{0,4}:"),
+    "address": re.compile(r":[0-9a-f]{2}:|amazonaws|internal|ip-"),
+}
 # Kind of thing, what its text always holds (looked for first: most texts have none of it), and its form.
 _PATTERNS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("key", ("-----BEGIN",), r"-----BEGIN [A-Z0-9 ]+-----.*?(?:-----END [A-Z0-9 ]+-----|\Z)"),
@@ -44,10 +51,10 @@ _PATTERNS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("mail", ("@",), r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b"),
     ("user", ("/home/", "/Users/"), r"(?<=/home/)[^/\s\"':]+|(?<=/Users/)[^/\s\"':]+"),
 )
-_WORD = re.compile(r"[^\s0-9{}\[\],:.+-]+")
 _JSON_WORDS = {"true", "false", "null", "NaN", "Infinity", "e", "E"}
 _REMEMBERED = 200_000
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
+_TOKEN = re.compile(_STRING.pattern + r"|[^\s0-9{}\[\],:.+-]+")  # a string, or a word outside of strings
 # JSON members whose value is a secret whatever it looks like.
 _SECRET_MEMBER = re.compile(
     r'("(?:[\w-]*(?:password|passwd|secret|private_key|privatekey|key_material|keyfile_content|token))"\s*:\s*)'
@@ -91,15 +98,16 @@ class Redactor:
         if self._known is not None and any(word in text for word in self._words):
             text = self._known.sub(lambda found: self._words[found.group()], text)
         for kind, hints, pattern in self._patterns:
-            if any(hint in text for hint in hints):
+            if any(hint in text for hint in hints) and (kind not in _CORES or _CORES[kind].search(text)):
                 text = pattern.sub(lambda found, kind=kind: self._alias(kind, found.group()), text)  # type: ignore[misc]
         return text
 
     def json(self, text: str) -> str:
         """As for any text, of JSON or JSON lines, and ten times as fast: numbers say nothing, and strings repeat."""
-        if not _JSON_WORDS.issuperset(_WORD.findall(_STRING.sub("", text))):
+        tokens = set(_TOKEN.findall(text)) - self._harmless
+        strings = {token for token in tokens if _STRING.fullmatch(token)}
+        if not _JSON_WORDS.issuperset(tokens - strings):
             return self(text)  # not JSON throughout
-        strings = set(_STRING.findall(text)) - self._harmless
         if any(_SECRET_MEMBER.match(f'{string}: "x"') for string in strings):
             return self(text)
         for string in sorted(strings, key=len, reverse=True):
