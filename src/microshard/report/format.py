@@ -97,10 +97,22 @@ def count(value: int, singular: str, plural: str | None = None) -> str:
     return f"{value:,} {singular if value == 1 else plural or singular + 's'}"
 
 
+def of_unit(name: str, unit: str, between: str = ", ") -> str:
+    """A figure's name with its unit, where it has one."""
+    return f"{name}{between}{unit}" if unit else name
+
+
+def with_unit(value: float | None, unit: str) -> str:
+    """`value` and its unit; bytes in the unit that suits their number."""
+    return size(value) if unit == "bytes" else of_unit(number(value), unit, " ")
+
+
 def told_apart(labels: list[str]) -> list[str]:
-    """Labels without the words that all of them begin with."""
+    """Labels without the words that all of them begin with; `true` and mere numbers keep the word before them."""
     words = [label.split(" ") for label in labels]
     same = 0
     while len(words) > 1 and all(len(w) > same + 1 and w[same] == words[0][same] for w in words):
         same += 1
+    if same and any(len(w) == same + 1 and (w[same] in {"true", "false"} or w[same].isdigit()) for w in words):
+        same -= 1
     return [" ".join(w[same:]) for w in words]

@@ -37,7 +37,17 @@ def compared(model: ReportModel, phase: str | None = None) -> str:
     touching = least.interval is not None and most.interval is not None and least.interval.high >= most.interval.low
     if touching or least.value <= 0:
         return f"No clear difference between the {len(rows)} points"
+    figures = rows[0][1]
+    if not is_speed(figures.unit):
+        good, bad = (least, most) if figures.better == "lower" else (most, least)
+        shown = [fmt.with_unit(e.value, figures.unit) for e in (good, bad)]
+        return f"{figures.metric.capitalize()} {shown[0]} at {best}, {shown[1]} at {worst}"
     return f"{best} is {fmt.factor(most.value / least.value)} {fmt.TIMES} as fast as {worst}"
+
+
+def is_speed(unit: str) -> bool:
+    """Whether figures in this unit say how fast something is: times and rates."""
+    return unit in {"s", "ms", "us"} or unit.endswith("/s")
 
 
 def measured(model: ReportModel, phase: str | None = None, series: str | None = None) -> Measured:
@@ -101,8 +111,10 @@ def value(model: ReportModel, phase: str | None = None) -> str:
     end = figures.estimate.value if figures.estimate else None
     name = f"{base.metric.capitalize()}"
     if best is first:
-        return f"{name} is best at {first.label}: {fmt.number(start)} {base.unit}"
-    return f"{name} from {fmt.number(start)} to {fmt.number(end)} {base.unit}, best at {best.label}"
+        return f"{name} is best at {first.label}: {fmt.with_unit(start, base.unit)}"
+    if base.unit == "bytes":
+        return f"{name} from {fmt.size(start)} to {fmt.size(end)}, best at {best.label}"
+    return f"{name} from {fmt.number(start)} to {fmt.with_unit(end, base.unit)}, best at {best.label}"
 
 
 def cpu(model: ReportModel) -> str:

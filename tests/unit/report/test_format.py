@@ -44,3 +44,22 @@ def test_sizes(size: float | None, shown: str) -> None:
 
 def test_moments_are_utc() -> None:
     assert fmt.moment(0) == "1970-01-01 00:00 UTC"
+
+
+@pytest.mark.parametrize(
+    ("labels", "shown"),
+    [
+        (["form plain", "form where"], ["plain", "where"]),
+        (["block_size 4 KiB", "block_size 8 KiB"], ["4 KiB", "8 KiB"]),
+        (["throttle true", "throttle false"], ["throttle true", "throttle false"]),
+        (["chunk size 4", "chunk size 64"], ["size 4", "size 64"]),
+    ],
+)
+def test_labels_lose_what_all_have_but_stay_readable(labels: list[str], shown: list[str]) -> None:
+    assert fmt.told_apart(labels) == shown
+
+
+def test_a_value_has_its_unit_where_there_is_one() -> None:
+    assert fmt.with_unit(1.0734, "") == "1.07"
+    assert fmt.with_unit(17.25, "s") == "17.2 s"
+    assert fmt.with_unit(5 * 2**20, "bytes") == "5.00 MiB"

@@ -68,3 +68,21 @@ def test_points_without_an_order_are_compared_best_against_worst(tmp_path: Path,
     assert model.axis is None
     assert takeaways.headline(model) == sentence
     assert takeaways.value(model) == sentence
+
+
+@pytest.mark.parametrize(
+    ("unit", "sentence"),
+    [
+        ("", "Query time 1.00 at 4 KiB, 1.25 at 8 KiB"),
+        ("bytes", "Query time 1 B at 4 KiB, 1 B at 8 KiB"),
+        ("ms", "4 KiB is 1.25 × as fast as 8 KiB"),
+    ],
+)
+def test_only_times_and_rates_are_called_fast(tmp_path: Path, unit: str, sentence: str) -> None:
+    run = make_run(tmp_path, Shape(shards=(4,), second_axis=("4 KiB", "8 KiB"), spread=0))
+    for path in (run / "results").glob("*/*.json"):
+        result = json.loads(path.read_text())
+        value = 1.25 if path.parent.name == "p02" else 1.0
+        result["phases"][-1]["metric"] |= {"unit": unit, "value": value}
+        path.write_text(json.dumps(result))
+    assert takeaways.headline(build(run)) == sentence

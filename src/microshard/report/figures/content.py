@@ -116,7 +116,7 @@ def _along(model: ReportModel, phase: str | None, title: str, *, scaled_referenc
     subtitle = subtitle_of(model, f"median of {most} repetitions" if most > 1 else "one value a point")
     return Content(
         title,
-        f"{figures.metric.capitalize()} in {figures.unit}. {_intervals(model, phase)}{beside}{core}",
+        f"{fmt.of_unit(figures.metric.capitalize(), figures.unit, ' in ')}. {_intervals(model, phase)}{beside}{core}",
         f"Line chart. {title}. " + "; ".join(f"{p.label}: {fmt.spread(f.estimate)} {f.unit}" for p, f in rows[:24]),
         DataTable(tuple(columns), tuple(map(tuple, cells))),
         lambda: curves.draw(title, subtitle, data),
@@ -133,7 +133,7 @@ def _side_by_side(model: ReportModel, phase: str | None, title: str) -> Content 
     step = nice(limit / 4)
     labels = row_labels(model)
     data = bars.Bars(
-        unit=f"{figures.metric}, {figures.unit} ({figures.better} is better)",
+        unit=f"{fmt.of_unit(figures.metric, figures.unit)} ({figures.better} is better)",
         parts=(("measured", figures.metric),),
         bars=tuple(
             bars.Bar(
@@ -150,12 +150,13 @@ def _side_by_side(model: ReportModel, phase: str | None, title: str) -> Content 
     )
     most = max(len(f.values) for _, f, _ in rows)
     subtitle = subtitle_of(model, f"median of {most} repetitions" if most > 1 else "one value a point")
+    name = fmt.of_unit(figures.metric.capitalize(), figures.unit, " in ")
     return Content(
         title,
-        f"{figures.metric.capitalize()} in {figures.unit}, by point. {_intervals(model, phase, 'Bars')}",
+        f"{name}, by point. {_intervals(model, phase, 'Bars')}",
         f"Bar chart. {title}. " + "; ".join(f"{p.label}: {fmt.spread(e)} {figures.unit}" for p, _, e in rows[:24]),
         DataTable(
-            ("point", f"{figures.metric}, {figures.unit}", "repetitions"),
+            ("point", fmt.of_unit(figures.metric, figures.unit), "repetitions"),
             tuple((p.label, fmt.spread(e), fmt.count(len(f.values), "value")) for p, f, e in rows),
         ),
         lambda: bars.draw(title, subtitle, data),

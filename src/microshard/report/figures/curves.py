@@ -128,7 +128,7 @@ def _vertical(axes: Axes, data: Curves) -> None:
         first, last = math.floor(math.log2(bottom)), math.ceil(math.log2(top))
         powers = range(first, last + 1, max(1, (last - first) // MOST_POWERS + 1))
         ticks = [2.0**n for n in powers if bottom <= 2.0**n <= top]
-        axes.set_yticks(ticks, [f"{tick:.3g} {fmt.TIMES}" for tick in ticks])
+        axes.set_yticks(ticks, [power_text(tick) for tick in ticks])
         axes.set_yticks([], minor=True)
     else:
         bottom, top = min(0.0, *values), max(values) * 1.08 or 1.0
@@ -137,6 +137,11 @@ def _vertical(axes: Axes, data: Curves) -> None:
         axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda tick, _: tick_text(float(tick))))
     axes.set_ylim(bottom, top)
+
+
+def power_text(value: float) -> str:
+    """A power of two as a factor, short enough for its margin: 4 ×, 1/16 ×."""
+    return f"{value:g} {fmt.TIMES}" if value >= 1 else f"1/{1 / value:g} {fmt.TIMES}"
 
 
 def tick_text(value: float) -> str:

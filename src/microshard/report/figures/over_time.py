@@ -91,8 +91,9 @@ def _said(chosen: Sequence[Series]) -> str:
     spread = [one for one in chosen if one.stacked and len(one.lines) > 1]
     even = next((one for one in spread if one.name.startswith("documents")), spread[0] if spread else None)
     if even is not None:
-        first, last = (_fullest(even, at) for at in (0, -1))
-        if first is not None and last is not None:
+        there = [full for at in range(len(even.t)) if (full := _fullest(even, at)) is not None]
+        if there:
+            first, last = there[0], there[-1]
             what = even.name.partition(" ")[0]
             if abs(first - last) < 0.01:
                 return f"the fullest shard holds {fmt.factor(last)} times the mean of {what} throughout"
@@ -101,7 +102,8 @@ def _said(chosen: Sequence[Series]) -> str:
     values = [v for line in one.lines.values() for v in line if v is not None]
     if not values:
         return f"{one.name} over time"
-    return f"{one.name} up to {fmt.number(max(values))} {one.unit}"
+    most = max(values)
+    return f"{one.name} up to {f'{most:,.0f}' if most == int(most) else fmt.number(most)} {one.unit}"
 
 
 def _fullest(one: Series, at: int) -> float | None:
