@@ -72,9 +72,10 @@ def speed(model: ReportModel) -> str:
         return f"No clear gain: {fmt.factor(top)} {fmt.TIMES} at {best.label}, but the repetitions scatter as much"
     if best is rows[0][0] or top <= 1 + SAME / 2:
         last, _, value = rows[-1]
+        base = next(point for point, _, _ in rows if point.series == last.series)
         if value < 1 - SAME:
-            return f"No gain: {last.label} reach {fmt.factor(value)} {fmt.TIMES} the speed of {rows[0][0].label}"
-        return f"No gain from {rows[0][0].label} to {last.label}"
+            return f"No gain: {last.label} reach {fmt.factor(value)} {fmt.TIMES} the speed of {base.label}"
+        return f"No gain from {base.label} to {last.label}"
     sentence = f"{fmt.factor(top)} {fmt.TIMES} at {best.label}"
     if len(model.series) > 1:
         return sentence

@@ -86,3 +86,11 @@ def test_only_times_and_rates_are_called_fast(tmp_path: Path, unit: str, sentenc
         result["phases"][-1]["metric"] |= {"unit": unit, "value": value}
         path.write_text(json.dumps(result))
     assert takeaways.headline(build(run)) == sentence
+
+
+def test_a_loss_is_told_against_the_smallest_point_of_the_same_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maker, "SECONDS", {1: 2.0, 2: 2.5, 4: 4.0, 8: 5.0, 16: 8.0})
+    headline = takeaways.headline(build(make_run(tmp_path, Shape(second_axis=("4 KiB", "8 KiB"), spread=0))))
+    assert headline == "No gain: 16 shards, block_size 8 KiB reach 0.25 × the speed of 1 shard, block_size 8 KiB"
