@@ -83,7 +83,9 @@ class Bed:
 
     def inside(self, words: Sequence[str | Path]) -> list[str]:
         """A command line as it has to be started to be on the bed's network. It sees no other network."""
-        return ["nsenter", f"--net=/run/netns/{self.namespace}", *map(str, words)]
+        # All beds have the same addresses: a connection Ansible left open must not be taken for one of another bed.
+        connections = f"ANSIBLE_SSH_CONTROL_PATH_DIR={self.folder / 'cp'}"
+        return ["nsenter", f"--net=/run/netns/{self.namespace}", "env", connections, *map(str, words)]
 
     def ssh(self, machine: Machine, *words: str, user: str = LAB) -> subprocess.CompletedProcess[str]:
         """Run a command (words, quoted by the caller where a shell would mind) on a machine."""

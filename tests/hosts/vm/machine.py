@@ -200,6 +200,7 @@ class Machine:
             **os.environ,
             "ANSIBLE_CONFIG": str(_ROOT / "ansible.cfg"),
             "ANSIBLE_HOME": str(self.folder / "ansible"),
+            "ANSIBLE_SSH_CONTROL_PATH_DIR": str(self.folder / "cp"),  # another machine may have had this port
             "ANSIBLE_NOCOLOR": "1",
         }
         done = subprocess.run(
