@@ -184,13 +184,11 @@ def _bootstrap(
 def _percentile(
     arrays: tuple[NDArray[np.float64], ...], statistic: Callable[..., Any], level: float
 ) -> tuple[float, float]:
-    """What `scipy.stats.bootstrap` says, to the last digit, for a quarter of its time: a thousand points ask for it."""
+    """What `scipy.stats.bootstrap` says, but for rounding, in two fifths of its time: a thousand points ask for it."""
     chosen = _resamples(tuple(len(array) for array in arrays))
-    found = np.sort(statistic(*(array[places] for array, places in zip(arrays, chosen, strict=True)), axis=-1))
-    if math.isnan(found[-1]):
-        return math.nan, math.nan
-    alpha = (1 - level) / 2
-    return _quantile(found, alpha), _quantile(found, 1 - alpha)
+    found = statistic(*(array[places] for array, places in zip(arrays, chosen, strict=True)), axis=-1)
+    low, high = np.quantile(found, ((1 - level) / 2, (1 + level) / 2))
+    return float(low), float(high)
 
 
 @lru_cache(maxsize=64)
@@ -199,10 +197,3 @@ def _resamples(sizes: tuple[int, ...]) -> tuple[NDArray[np.int64], ...]:
     rng = np.random.default_rng(SEED)
     return tuple(rng.integers(0, size, (RESAMPLES, size)) for size in sizes)
 
-
-def _quantile(ordered: NDArray[np.float64], share: float) -> float:
-    """Between the two values next to it (definition 7 of Hyndman and Fan, The American Statistician 50, 1996)."""
-    place = share * len(ordered) + (1 - share)  # from 1
-    below = int(place // 1)
-    weight = place % 1
-    return float((1 - weight) * ordered[below - 1] + weight * ordered[min(below, len(ordered) - 1)])

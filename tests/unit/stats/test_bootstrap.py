@@ -54,7 +54,7 @@ def test_bca_falls_back_to_percentile_where_it_has_no_answer() -> None:
 
 
 @pytest.mark.parametrize("sizes", [(2,), (5,), (9,), (3, 6), (7, 4)])
-def test_percentile_intervals_are_those_of_scipy_to_the_last_digit(sizes: tuple[int, ...]) -> None:
+def test_percentile_intervals_are_those_of_scipy(sizes: tuple[int, ...]) -> None:
     rng = np.random.default_rng(5)
     for _ in range(20):
         samples = [rng.lognormal(0, 1, size).tolist() for size in sizes]
@@ -67,7 +67,7 @@ def test_percentile_intervals_are_those_of_scipy_to_the_last_digit(sizes: tuple[
             method="percentile",
             rng=np.random.default_rng(SEED),
         )
-        assert found == (whole.confidence_interval.low, whole.confidence_interval.high)
+        assert found == pytest.approx((whole.confidence_interval.low, whole.confidence_interval.high), rel=1e-12)
 
 
 def test_interval_covers_the_true_median_about_as_often_as_it_says() -> None:
