@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import keyword
-from gc import set_threshold  # the name gc is that of a command here
 
 import click
 
@@ -65,9 +64,6 @@ def execute() -> int:
     """Do what the command line says. Returns the exit code: errors for people are told here, never a traceback."""
     from microshard.definition.errors import DefinitionError
 
-    # A plan of thousands of points is a million objects that all stay: looking for cycles among them every 700 costs
-    # a third of the time.
-    set_threshold(100_000, 50, 100)
     try:
         code = microshard.main(standalone_mode=False)
     except click.exceptions.Exit as stop:

@@ -196,4 +196,3 @@ def _resamples(sizes: tuple[int, ...]) -> tuple[NDArray[np.int64], ...]:
     """Places of the repetitions in every resample of samples of these sizes; with one seed they are always the same."""
     rng = np.random.default_rng(SEED)
     return tuple(rng.integers(0, size, (RESAMPLES, size)) for size in sizes)
-
