@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # A test is not timed: the machine may be busy with others.
-settings.register_profile("microshard", suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("microshard", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("microshard")
 
 # A shell has its background jobs ignore Ctrl-C, and what they start inherits that: here it is to be tried.
