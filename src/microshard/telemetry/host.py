@@ -21,7 +21,6 @@ import re
 import signal
 import sys
 import time
-from types import FrameType
 from typing import Any
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -29,14 +28,11 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 SECTOR = 512  # bytes; /proc/diskstats counts these whatever the device's own sector is
 DB_PATH_EVERY = 5  # records: walking a dbPath costs a stat a file
 LIMITS_EVERY = 15  # records: affinity and control groups of a process seldom change
+LEAST = 0.1  # s: over less, ticks of 10 ms say little of how busy a core was
 ACTIVE = 0.05  # cores: an interpreter that uses less does not count as one that could use a whole core
 NO_DISK = re.compile(r"ram\d+|zram\d+|sr\d+|fd\d+")
 
 Identity = tuple[int, int]  # pid and start time: a pid alone may be another process a moment later
-
-
-class Stop(BaseException):
-    """SIGTERM arrived."""
 
 
 # --- parsers: text of a /proc file in, numbers out -------------------------------------------------------------------
@@ -345,6 +341,11 @@ class Sampler:
         self.record()  # the baseline
         self._records = 0
 
+    @property
+    def seconds(self) -> float:
+        """How long ago the last record was."""
+        return time.monotonic() - self._time
+
     def record(self) -> dict[str, Any]:
         """The record of the time since the last one."""
         now = time.monotonic()
@@ -542,15 +543,19 @@ class Sampler:
         return known
 
 
-def run(sampler: Sampler, out: int, interval: float) -> None:
-    """Write records to the file descriptor for ever, one at each multiple of the interval."""
+def run(sampler: Sampler, out: int, interval: float, ends: set[signal.Signals]) -> None:
+    """Write records to the file descriptor, one at each multiple of the interval, until one of these signals comes.
+
+    They must be blocked: they wait until a record is whole. What was left of the interval then becomes a record too, so
+    that a measurement shorter than the interval is not missed.
+    """
     due = time.monotonic() + interval
-    while True:
-        time.sleep(max(due - time.monotonic(), 0))
-        # One write call a line: a signal is handled before or after it, so no line is torn by SIGTERM.
+    while signal.sigtimedwait(ends, max(due - time.monotonic(), 0)) is None:
         os.write(out, json.dumps(sampler.record(), separators=(",", ":")).encode() + b"\n")
         late = time.monotonic() - due
         due += interval * (1 + int(max(late, 0) / interval))  # after a pause: no burst of records
+    if sampler.seconds >= LEAST:
+        os.write(out, json.dumps(sampler.record(), separators=(",", ":")).encode() + b"\n")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -565,16 +570,11 @@ def main(arguments: list[str] | None = None) -> int:
     if given.interval <= 0:
         parser.error("--interval must be above 0")
 
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise Stop
-
-    signal.signal(signal.SIGTERM, stop)
+    ends = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     try:
         out = os.open(given.out, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        run(Sampler(given.host, Listing(given.processes), given.client_pid_file), out, given.interval)
-    except (Stop, KeyboardInterrupt):
-        return 0
+        run(Sampler(given.host, Listing(given.processes), given.client_pid_file), out, given.interval, ends)
     except OSError as error:
         print(f"host.py: {given.out}: {error}", file=sys.stderr)
         return 1

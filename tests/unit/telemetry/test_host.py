@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -210,6 +211,24 @@ def test_sigterm_leaves_only_whole_lines(tmp_path: Path, start: Any) -> None:
     text = out.read_text()
     assert text.endswith("}\n")
     assert all("cpu" in json.loads(line) for line in text.splitlines())
+
+
+@pytest.mark.parametrize(("least", "lines"), [(host.LEAST, 1), (600, 0)])
+def test_what_is_left_of_an_interval_is_a_record_too_unless_it_is_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, least: float, lines: int
+) -> None:
+    monkeypatch.setattr(host, "LEAST", least)
+    sampler = host.Sampler("local", host.Listing(None), None)
+    time.sleep(0.2)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    try:
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+        with (tmp_path / "host.jsonl").open("wb") as out:
+            host.run(sampler, out.fileno(), 60, {signal.SIGUSR1})
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
+    found = [json.loads(line) for line in (tmp_path / "host.jsonl").read_text().splitlines()]
+    assert [record["seconds"] >= 0.2 and "devices" in record for record in found] == [True] * lines
 
 
 def test_a_file_that_cannot_be_written_is_said(tmp_path: Path) -> None:
