@@ -37,7 +37,7 @@ class ActionModule(action_loader.get("microshard_act", class_only=True)):  # typ
     def perform(self, arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
         """Give every process its `config` where the state needs one, hand over, and keep what is told of them."""
         folder, records = arguments.pop("templates", None), arguments.pop("records", None)
-        if arguments.get("state", "started") == "started":
+        if arguments.get("state", "started") in {"started", "restarted"}:
             if not folder:
                 raise AnsibleActionFail(
                     "templates: the folder of the configuration templates is needed to start a process"

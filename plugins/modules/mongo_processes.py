@@ -27,10 +27,20 @@ options:
     description:
       - V(started), running with this configuration and answering (a mongos is started and not waited for).
       - V(parked), held by SIGSTOP; V(resumed), continued, every replica set with a primary and every mongos routing.
+      - V(restarted), ended after being asked (at once with O(stop_timeout=0)) and started again as by V(started).
       - V(stopped), ended after being asked; V(absent), ended at once and its folder removed.
     type: str
-    choices: [started, parked, resumed, stopped, absent]
+    choices: [started, parked, resumed, restarted, stopped, absent]
     default: started
+  names:
+    description: Of O(processes) only these are meant; empty means all.
+    type: list
+    elements: str
+    default: []
+  drop_page_cache:
+    description: For V(restarted), the page cache of the host is dropped while none of the processes runs.
+    type: bool
+    default: false
   mongod:
     description: Path of mongod.
     type: path
@@ -48,7 +58,7 @@ options:
     type: float
     default: 60
   stop_timeout:
-    description: Seconds a process is given after SIGTERM before it is killed.
+    description: Seconds a process is given after SIGTERM before it is killed; 0 kills it at once.
     type: float
     default: 30
   mongos_grace:
@@ -107,9 +117,13 @@ processes:
   elements: dict
 records:
   description: What each process is, as the kernel and its server say it. The action plugin writes them to files.
-  returned: when O(state=started)
+  returned: when O(state=started) or O(state=restarted)
   type: list
   elements: dict
+page_cache:
+  description: C(dropped), or C(not dropped) and why; empty where nothing was to be done.
+  returned: success
+  type: str
 seconds:
   description: How long it took.
   returned: success

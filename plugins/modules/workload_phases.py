@@ -39,13 +39,22 @@ options:
     type: path
   state:
     description:
-      - C(executed) runs the phases. The other two are its halves, for a phase that several hosts do together.
+      - C(executed) runs the phases. The others are parts of that, and need I(pid_path).
+      - C(ready) and C(finished) are its halves, for a phase that several hosts do together.
       - C(ready) starts the engine and waits until its clients are connected; the engine outlives the module.
-      - C(finished) tells it when they begin, and waits for its end.
-      - Both need I(pid_path), and a job of one phase with C(start_at=told).
+        It needs a job of one phase with C(start_at=told).
+      - C(begun) starts an engine that asks for what is to be done on hosts, and waits until it asks or has ended;
+        C(answered) tells it what became of that, and waits again. The engine outlives the module.
+      - C(finished) tells it when the clients begin, where I(start_at) is given, and waits for its end.
     type: str
-    choices: [executed, ready, finished]
+    choices: [executed, ready, begun, answered, finished]
     default: executed
+  number:
+    description: For C(answered), which ask it is, from 1.
+    type: int
+  answer:
+    description: For C(answered), what was done. An C(error) in it fails the phase.
+    type: dict
   start_at:
     description: When the clients of all hosts begin, in seconds since the epoch by this host's clock; for C(finished).
     type: float
@@ -73,6 +82,10 @@ phases:
   returned: when the engine wrote a result
   type: list
   elements: dict
+ask:
+  description: What the engine asks for, docs/contracts.md.
+  returned: with C(begun) and C(answered), unless the engine has ended
+  type: dict
 seconds:
   description: How long it took.
   returned: always

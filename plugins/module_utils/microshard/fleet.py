@@ -85,6 +85,16 @@ class Fleet:
             [partial(p.stop, grace=timeout, check=self.check) for p in self.processes],
         )
 
+    def restart(self, *, timeout: float, stop_timeout: float, between: Callable[[], None]) -> list[Outcome]:
+        """Every process has ended and runs again as in `start`; `between` is done while none of them runs."""
+        if not self.processes:
+            return []
+        gone = {outcome.name: outcome.did for outcome in self.stop(timeout=stop_timeout)}
+        if not self.check:
+            between()
+        outcomes = self.start(timeout=timeout, stop_timeout=stop_timeout)
+        return [replace(o, did=f"{gone[o.name]} and started" if gone[o.name] else o.did) for o in outcomes]
+
     def remove(self, *, mongos_grace: float) -> list[Outcome]:
         """No process runs, nothing of them is on disk, and the deployment's folder is gone if it is empty now."""
         population = proc.everyone()

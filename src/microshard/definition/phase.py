@@ -86,6 +86,10 @@ class PhaseKeys(Model):
         """Rules between these keys and the topology that do not hold."""
         return ()
 
+    def restarts(self) -> int:
+        """How often the phase has mongods restarted. On other hosts the play does it when the engine asks."""
+        return 0
+
     def adds(self) -> int:
         """Documents the phase adds to the data."""
         return 0

@@ -71,6 +71,10 @@ class AggregatePhase(PhaseKeys):
             known = ", ".join(sorted(around.pipelines)) or "none"
             yield "pipeline", f"no pipeline is named {self.pipeline}; there is: {known}"
 
+    def restarts(self) -> int:
+        """Once before each round of queries on a cold cache."""
+        return self.iterations if self.cache == "cold" else 0
+
     def seconds(self, expected: Expected) -> float:
         """By the time of a scan over a warm cache, one shard on one core."""
         queries = (self.iterations + (0 if self.cache == "cold" else self.warm_up_iterations)) * self.connections
@@ -147,7 +151,7 @@ class AggregateEngine(Engine):
 
     def _make_cold(self) -> None:
         """Empty the caches and say in the notes how; then wait until the point answers again."""
-        self.outcome.notes["cache"] = f"cold: {cold.empty_caches(self.context.job.point.processes)}"
+        self.outcome.notes["cache"] = f"cold: {cold.make_cold(self.context)}"
         assert self._client is not None  # noqa: S101 - for the type checker: prepare has connected
         cold.wait_until_answering(self._client, self.database, self.collection)
 

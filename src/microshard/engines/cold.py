@@ -1,7 +1,8 @@
 """Cold caches: the operating system's page cache is dropped and the mongods lose their own by a restart.
 
-Only processes of the job are touched, and only where /proc shows that a pid is what its pid file says: the command
-line must contain the process's folder. Each is started again with the very command line it had.
+On this machine only processes of the job are touched, and only where /proc shows that a pid is what its pid file says:
+the command line must contain the process's folder. Each is started again with the very command line it had. On other
+hosts the play does it (asking.py).
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pymongo.errors import PyMongoError
 
-from microshard.engines.base import Client, PhaseError
+from microshard.engines import asking
+from microshard.engines.base import Client, Context, PhaseError
 from microshard.engines.job import ProcessInfo
-from microshard.engines.storage import direct
+from microshard.engines.storage import direct_as_server
 
 DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 UNIFIED = "/sys/fs/cgroup"  # where systemd mounts cgroup version 2; emulated volumes use it nowhere else
@@ -147,21 +149,25 @@ def _wait_ready(process: Running, child: subprocess.Popen[bytes], deadline: floa
             raise PhaseError("DoesNotStart", f"{process.info.name} ended with exit code {code} when restarted")
         if _takes_part(process.info):
             return
-        if time.monotonic() > deadline:
-            raise PhaseError(
-                "DoesNotStart", f"{process.info.name} was not ready {START_SECONDS:.0f} s after its restart"
-            )
-        time.sleep(POLL_SECONDS)
+        _say_when_late(process.info, deadline)
+
+
+def _say_when_late(info: ProcessInfo, deadline: float) -> None:
+    """Wait a moment, or raise PhaseError when it has waited long enough."""
+    if time.monotonic() > deadline:
+        raise PhaseError("DoesNotStart", f"{info.name} was not ready {START_SECONDS:.0f} s after its restart")
+    time.sleep(POLL_SECONDS)
 
 
 def _takes_part(info: ProcessInfo) -> bool:
-    """Whether it is primary, secondary or stand-alone. A new client each time: one that was refused pauses 0.5 s."""
+    """Whether it is what its set needs, or stand-alone. A new client each time: one that was refused pauses 0.5 s."""
     try:
-        with direct(info, serverSelectionTimeoutMS=HELLO_MS, socketTimeoutMS=HELLO_MS) as client:
+        with direct_as_server(info, serverSelectionTimeoutMS=HELLO_MS, socketTimeoutMS=HELLO_MS) as client:
             hello = client.admin.command("hello")
     except PyMongoError:
         return False
-    return bool(hello["isWritablePrimary"] or hello.get("secondary"))
+    # isreplicaset: of no set yet, a phase adds it later.
+    return bool(hello["isWritablePrimary"] or any(hello.get(k) for k in ("secondary", "arbiterOnly", "isreplicaset")))
 
 
 def record_pid(process: Running, child: subprocess.Popen[bytes]) -> None:
@@ -185,11 +191,35 @@ def drop_page_cache() -> bool:
     return True
 
 
+def make_cold(context: Context) -> str:
+    """Empty the caches of all data-bearing mongods, here or by asking for it; what was done, in words. PhaseError."""
+    return empty_caches_elsewhere(context) if context.job.asks else empty_caches(context.job.point.processes)
+
+
+def empty_caches_elsewhere(context: Context) -> str:
+    """The same on the hosts of the mongods, done by the play. Raises PhaseError naming what did not come back."""
+    bearing = [process for process in context.job.point.processes if process.bears_data]
+    by_host = asking.restarted(context, bearing, drop_page_cache=True)
+    deadline = time.monotonic() + START_SECONDS
+    for info in bearing:
+        while not _takes_part(info):
+            _say_when_late(info, deadline)
+    return f"mongods restarted, {_page_caches(by_host, {info.host for info in bearing})}"
+
+
+def _page_caches(by_host: Mapping[str, str], hosts: set[str]) -> str:
+    """Whether the page cache was dropped on all hosts, and where not and why."""
+    told = {host: by_host.get(host, "not dropped (nothing was told)") for host in sorted(hosts)}
+    if len(set(told.values())) == 1:
+        return f"page cache {next(iter(told.values()))}"
+    return ", ".join(f"page cache {said} on {host}" for host, said in told.items())
+
+
 def empty_caches(processes: Sequence[ProcessInfo]) -> str:
     """Stop the data-bearing mongods, drop the page cache, start them; what was done, in words.
 
-    Without local pid files (remote hosts, services) only the page cache is dropped. Raises PhaseError when neither
-    can be done: a query on warm caches must not be called cold.
+    Without pid files (services that somebody else manages) only the page cache is dropped. Raises PhaseError when
+    neither can be done: a query on warm caches must not be called cold.
     """
     bearing = [process for process in processes if process.bears_data]
     restart = bool(bearing) and all(Path(process.pid_path).is_file() for process in bearing)

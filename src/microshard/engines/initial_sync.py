@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +19,8 @@ from microshard.engines.base import Client, Context, Engine, Metric, PhaseError,
 from microshard.engines.beside.keys import Traffic
 from microshard.engines.beside.load import Load
 from microshard.engines.job import Phase, ProcessInfo
-from microshard.engines.storage import direct
+from microshard.engines.storage import direct_as_server
+from microshard.engines.syncing.interruption import kill_and_start
 from microshard.engines.syncing.progress import OWN_DATABASES, Sync, epoch, last_words
 
 LOOK_SECONDS = 0.1
@@ -92,6 +92,10 @@ class InitialSyncPhase(PhaseKeys):
         """Where the load writes."""
         return self.namespace
 
+    def restarts(self) -> int:
+        """Once for each interruption."""
+        return self.interruptions
+
     def seconds(self, expected: Expected) -> float:
         """By the bytes to copy, at a thousand a document."""
         once = expected.documents * 1000 / CLONED_BYTES_PER_SECOND + 5
@@ -111,6 +115,7 @@ class InitialSyncEngine(Engine):
         self.document: dict[str, Any] = {}
         self.stages: list[dict[str, Any]] = []
         self.sync = Sync()
+        self.ending = False  # the member is being killed: what is begun anew belongs to the next attempt
         self.ahead = 0.0  # the member's clock minus ours, s
         self.looks: list[tuple[float, int, int, int]] = []  # epoch, documents, bytes copied, operations applied
         self.lags: list[float | None] = []
@@ -129,7 +134,7 @@ class InitialSyncEngine(Engine):
         endpoint = self.document["endpoint"]
         self.info = next(p for p in point.processes if p.endpoint == endpoint)
         self.set = connect(f"mongodb://{','.join(rs.endpoints)}/?replicaSet={rs.name}")
-        self.member = direct(self.info)
+        self.member = direct_as_server(self.info)
         hello = self.member.admin.command("hello")
         if hello.get("setName"):
             raise PhaseError("NotEmpty", f"{self.info.name} ({endpoint}) belongs to {hello['setName']} already")
@@ -164,6 +169,8 @@ class InitialSyncEngine(Engine):
                 joined = self._interrupt(joined, number)
             secondary = self._until_secondary(added)
             self._hear_last_words()
+            if self.stages and self.sync.began is None:
+                raise PhaseError("TooFast", f"{self.info.name} did not sync anew: it was through when it was killed")
             self.stages += self.sync.stages(joined + self.ahead, secondary + self.ahead)
             if self.load is not None:
                 self.load.end()
@@ -210,6 +217,8 @@ class InitialSyncEngine(Engine):
         try:
             status = self.member.admin.command("replSetGetStatus", initialSync=1)
         except PyMongoError:
+            return None
+        if self.ending and self.sync.is_anew(status):
             return None
         answered = time.time()
         self.ahead = epoch(status["date"]) - (asked + answered) / 2
@@ -271,26 +280,13 @@ class InitialSyncEngine(Engine):
 
     def _interrupt(self, joined: float, number: int) -> float:
         """Wait until so much is copied, end the member by SIGKILL and start it again; the moment it was started."""
-        assert self.info is not None  # noqa: S101 - for the type checker
-        if not Path(self.info.pid_path).is_file():
-            raise PhaseError("CannotInterrupt", f"{self.info.name} is not on this machine, so it cannot be interrupted")
-        running = cold.find(self.info)
-        while self.sync.share < self.keys.interrupt_at:
-            state = self._look()
-            if state is None and not self._alive():
-                raise PhaseError("CannotSync", f"{self.info.name} has ended while it synced: {self._how_far()}")
-            if state == SECONDARY:
-                raise PhaseError(
-                    "TooFast",
-                    f"{self.info.name} was SECONDARY before {self.keys.interrupt_at:.0%} were seen to be copied; "
-                    "more data, or a smaller interrupt_at",
-                )
-            if time.time() - joined > self.keys.time_limit_seconds:
-                raise PhaseError("CannotSync", f"{self.info.name} did not come to its interruption: {self._how_far()}")
-            time.sleep(LOOK_SECONDS / 5)
-        cold.stop([running], signal.SIGKILL)
-        cold.launch(running)
-        started = time.time()
+        assert self.info is not None and self.member is not None  # noqa: S101, PT018 - for the type checker
+        self._until_share_is_copied(joined)
+        self.ending = True
+        started = kill_and_start(
+            self.context, self.info, self.member, lambda: self._look_before_secondary() is not None
+        )
+        self.ending = False
         self.stages.append(
             {
                 "name": f"lost attempt {number}",
@@ -301,6 +297,28 @@ class InitialSyncEngine(Engine):
         )
         self.sync = Sync()
         return started
+
+    def _look_before_secondary(self) -> int | None:
+        """As _look. Raises PhaseError when it is too late for an interruption."""
+        assert self.info is not None  # noqa: S101 - for the type checker
+        state = self._look()
+        if state == SECONDARY:
+            raise PhaseError(
+                "TooFast",
+                f"{self.info.name} was SECONDARY before it could be interrupted at {self.keys.interrupt_at:.0%} of the "
+                "bytes; more data, or a smaller interrupt_at",
+            )
+        return state
+
+    def _until_share_is_copied(self, joined: float) -> None:
+        """Wait for the moment to interrupt. Raises PhaseError when it cannot come."""
+        assert self.info is not None  # noqa: S101 - for the type checker
+        while self.sync.share < self.keys.interrupt_at:
+            if self._look_before_secondary() is None and not self._alive():
+                raise PhaseError("CannotSync", f"{self.info.name} has ended while it synced: {self._how_far()}")
+            if time.time() - joined > self.keys.time_limit_seconds:
+                raise PhaseError("CannotSync", f"{self.info.name} did not come to its interruption: {self._how_far()}")
+            time.sleep(LOOK_SECONDS / 5)
 
     # --- the result
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from microshard.engines.access import with_access
+from microshard.engines.access import SYSTEM, with_access
 
 
 class JobError(Exception):
@@ -58,6 +58,7 @@ class ProcessInfo:
     host: str
     replica_set: str | None = None
     uri: str = ""  # of this process alone, with what a login needs; never to be written anywhere
+    system_uri: str = ""  # the same as the servers' own user, which also a mongod knows that has no users yet
 
     @property
     def bears_data(self) -> bool:
@@ -125,11 +126,12 @@ class Job:
     part: Part = Part()
     # Epoch seconds at which the clients of all hosts begin; told: it will stand in a file once all hosts are ready.
     start_at: float | Literal["told"] | None = None
+    asks: bool = False  # what is to be done on the servers' hosts is asked of the play, engines/asking.py
     after: bool = False  # all hosts have done their parts: only look at what is there now
     tools: Mapping[str, str] = field(default_factory=dict)  # programs of this host by name: java, ycsb_jar
 
 
-def _process(data: Mapping[str, Any], reach: Callable[[str], str]) -> ProcessInfo:
+def _process(data: Mapping[str, Any], reach: Callable[..., str]) -> ProcessInfo:
     return ProcessInfo(
         name=data["name"],
         role=data["role"],
@@ -139,6 +141,7 @@ def _process(data: Mapping[str, Any], reach: Callable[[str], str]) -> ProcessInf
         host=data["host"],
         replica_set=data.get("replica_set"),
         uri=reach(f"mongodb://{data['endpoint']}/"),
+        system_uri=reach(f"mongodb://{data['endpoint']}/", user=SYSTEM),
     )
 
 
@@ -152,10 +155,10 @@ def _collection(data: Mapping[str, Any]) -> Collection:
     return Collection(data["namespace"], tuple(Chunk(c["shard"], c["lower"], c["upper"]) for c in data["chunks"]))
 
 
-def _with_access(uri: str, secrets: str | None, security: Mapping[str, bool]) -> str:
+def _with_access(uri: str, secrets: str | None, security: Mapping[str, bool], user: str = "workload") -> str:
     authorization, tls = bool(security.get("authorization")), bool(security.get("tls"))
     try:
-        return with_access(uri, Path(secrets) if secrets else None, authorization=authorization, tls=tls)
+        return with_access(uri, Path(secrets) if secrets else None, authorization=authorization, tls=tls, user=user)
     except OSError as error:
         raise JobError(f"the secrets of the run cannot be read: {error}") from None
 
@@ -183,6 +186,7 @@ def read_job(data: Any) -> Job:
             purpose=step.get("purpose"),
             part=Part(**(data.get("part") or {})),
             start_at=data.get("start_at"),
+            asks=bool(step.get("restarts")),
             after=bool(data.get("after")),
             tools=dict(data.get("tools") or {}),
         )

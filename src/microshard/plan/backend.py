@@ -106,12 +106,6 @@ def _hosts(experiment: Experiment) -> Iterator[tuple[str, str]]:
             "budget.max_cost_usd": (experiment.budget.max_cost_usd is not None, "hosts of your own cost nothing here"),
         }
     )
-    for number, step in enumerate(experiment.workload):
-        if getattr(step.phase, "cache", None) == "cold":
-            yield (
-                f"workload.{number}.{step.kind}.cache",
-                f"{_NOT_YET}: the client host cannot empty the caches of other hosts",
-            )
     yield from _several_clients(experiment)
     yield from _sources_on_hosts(experiment)
     yield from _not_measured(experiment)

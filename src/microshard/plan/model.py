@@ -135,6 +135,7 @@ class Phase:
     parameters: dict[str, Any]
     question: Any = None  # decides the answer together with the data; equal questions must have equal answers
     data: Any = None  # decides which documents the phase leaves behind; None when it leaves none
+    restarts: int = 0  # how often it has mongods restarted
 
 
 @dataclass(frozen=True, slots=True)

@@ -285,6 +285,7 @@ def _phases(experiment: Experiment, collections: Sequence[Collection], inputs: I
             parameters=step.phase.parameters(around),
             question=step.phase.question(),
             data=step.phase.data(),
+            restarts=step.phase.restarts(),
         )
 
 

@@ -201,6 +201,7 @@ def write_variables(
     }
     if step is not None:
         kinds = {"load", "warm_up", "measure"} if step.deploy else {"warm_up", "measure"}
+        phases = [phase for phase in point.phases if phase.kind in kinds]
         variables["microshard_step"] = {
             "index": step.index,
             "repetition": step.repetition,
@@ -209,7 +210,9 @@ def write_variables(
             "name": step.name,
             "deploy": step.deploy,
             "park": park,
-            "phases": [p.name for p in point.phases if p.kind in kinds],
+            "phases": [phase.name for phase in phases],
+            # Here the engine itself restarts processes; on hosts it asks the play, so often.
+            "restarts": 0 if at.name == "local" else sum(phase.restarts for phase in phases),
             "results": str(root / "results" / point.id / f"{step.name}.json"),
             "telemetry": str(root / "telemetry" / point.id / step.name),
             "progress": str(root / "tmp" / "progress.jsonl"),

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from ansible.module_utils.microshard import numa, rotation, systemd
+from ansible.module_utils.microshard import numa, page_cache, rotation, systemd
 from ansible.module_utils.microshard.access import OPEN, of_run
 from ansible.module_utils.microshard.fleet import Fleet
 from ansible.module_utils.microshard.mongo_process import Manner, MongoProcess, Outcome
@@ -18,7 +18,9 @@ from ansible.module_utils.microshard.run_folder import require_run_folder
 ARGUMENTS = {
     "run_folder": {"type": "path", "required": True},
     "processes": {"type": "list", "elements": "dict", "required": True},
-    "state": {"choices": ["started", "parked", "resumed", "stopped", "absent"], "default": "started"},
+    "state": {"choices": ["started", "parked", "resumed", "restarted", "stopped", "absent"], "default": "started"},
+    "names": {"type": "list", "elements": "str", "default": []},
+    "drop_page_cache": {"type": "bool", "default": False},
     "mongod": {"type": "path", "required": True},
     "mongos": {"type": "path", "default": ""},
     "concurrency": {"type": "int", "default": 0},
@@ -41,7 +43,9 @@ def act(wanted: dict[str, Any], *, check: bool) -> dict[str, Any]:
     unit_diff, rotated = None, False
     if by_units and wanted["state"] == "started" and wanted["processes"]:
         unit_diff = systemd.install(wanted["unit"], check=check)
-    outcomes = _bring(wanted, run_folder, check=check)
+    fleet = _fleet(wanted, run_folder, check=check)
+    dropped: list[str] = []
+    outcomes = _bring(fleet, wanted, dropped)
     if by_units and wanted["state"] == "started" and wanted["processes"]:
         # The folders on volumes, which it names, are there only now.
         rotated = rotation.install(run_folder, wanted["user"], check=check)
@@ -63,12 +67,15 @@ def act(wanted: dict[str, Any], *, check: bool) -> dict[str, Any]:
         "msg": ", ".join(f"{count} {did}" for did, count in done.items()) or f"{len(outcomes)} as they should be",
         "processes": [{"name": o.name, "did": o.did, "pid": o.pid} for o in outcomes],
         "records": [o.record for o in outcomes if o.record],
+        "page_cache": next(iter(dropped), None),
         "diff": [diff for diff in diffs if diff],
     }
 
 
-def _bring(wanted: dict[str, Any], run_folder: str, *, check: bool) -> list[Outcome]:
+def _fleet(wanted: dict[str, Any], run_folder: str, *, check: bool) -> Fleet:
+    """The processes that are meant. Which cores each is bound to is decided by all of the host."""
     manner, bound = _manner(wanted), _bindings(wanted)
+    names = wanted["names"] or [plan["name"] for plan in wanted["processes"]]
     processes = [
         replace(
             MongoProcess.of(plan, run_folder=run_folder, mongod=wanted["mongod"], mongos=wanted["mongos"]),
@@ -76,12 +83,27 @@ def _bring(wanted: dict[str, Any], run_folder: str, *, check: bool) -> list[Outc
             binding=bound[plan["name"]],
         )
         for plan in wanted["processes"]
+        if plan["name"] in names
     ]
-    fleet = Fleet(processes, check=check, concurrency=wanted["concurrency"])
+    return Fleet(processes, check=check, concurrency=wanted["concurrency"])
+
+
+def _bring(fleet: Fleet, wanted: dict[str, Any], dropped: list[str]) -> list[Outcome]:
+    """What was done to each. `dropped` gets what became of the page cache, where it was to be dropped."""
+
+    def between() -> None:
+        if wanted["process_manager"] == "systemd":
+            systemd.forget([process.folder for process in fleet.processes])
+        if wanted["drop_page_cache"]:
+            dropped.append(page_cache.drop())
+
     return {
         "started": lambda: fleet.start(timeout=wanted["start_timeout"], stop_timeout=wanted["stop_timeout"]),
         "parked": fleet.park,
         "resumed": lambda: fleet.resume(timeout=wanted["start_timeout"]),
+        "restarted": lambda: fleet.restart(
+            timeout=wanted["start_timeout"], stop_timeout=wanted["stop_timeout"], between=between
+        ),
         "stopped": lambda: fleet.stop(timeout=wanted["stop_timeout"]),
         "absent": lambda: fleet.remove(mongos_grace=wanted["mongos_grace"]),
     }[wanted["state"]]()
@@ -103,7 +125,7 @@ def _manner(wanted: dict[str, Any]) -> Manner:
 def _bindings(wanted: dict[str, Any]) -> dict[str, numa.Binding]:
     """Only what is started is bound; for the other states the host need not be able to."""
     names = [plan["name"] for plan in wanted["processes"]]
-    if wanted["state"] != "started" or not wanted["numa"]:
+    if wanted["state"] not in {"started", "restarted"} or not wanted["numa"]:
         return dict.fromkeys(names, numa.UNBOUND)
     data_bearing = {plan["name"] for plan in wanted["processes"] if plan["role"] not in {"config", "mongos"}}
     return numa.bindings(wanted["numa"], names, data_bearing, numa.host_cores())

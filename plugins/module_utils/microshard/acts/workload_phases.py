@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import time
@@ -27,17 +28,23 @@ ARGUMENTS = {
     "out": {"type": "path", "required": True},
     "progress": {"type": "path"},
     "pid_path": {"type": "path"},
-    "state": {"choices": ["executed", "ready", "finished"], "default": "executed"},
+    "state": {"choices": ["executed", "ready", "begun", "answered", "finished"], "default": "executed"},
+    "number": {"type": "int"},
+    "answer": {"type": "dict"},
     "start_at": {"type": "float"},
 }
 
 
 def act(wanted: dict[str, Any], *, check: bool) -> dict[str, Any]:
-    """The phases were executed and their result is on disk; or, with `state`, the first or the second half of it."""
+    """The phases were executed and their result is on disk; or, with `state`, a part of the way there."""
     if check:
         return {"changed": True, "msg": f"would run {', '.join(phase['name'] for phase in wanted['job']['phases'])}"}
     if wanted["state"] == "ready":
         return _make_ready(wanted)
+    if wanted["state"] == "begun":
+        return _begin(wanted)
+    if wanted["state"] == "answered":
+        return _answer(wanted)
     if wanted["state"] == "finished":
         code, words = _finish(wanted)
     else:
@@ -139,21 +146,75 @@ def _make_ready(wanted: dict[str, Any]) -> dict[str, Any]:
 
 
 def _finish(wanted: dict[str, Any]) -> tuple[int, str]:
-    """The engine is told when its clients begin, and has ended; whether well is in its result."""
+    """The engine is told when its clients begin, where it waits for that, and has ended; if well is in its result."""
     engine = proc.recorded(wanted["pid_path"], wanted["job_path"])
     if engine is not None:
-        write_atomically(_signal(wanted, "start"), f"{round(wanted['start_at'] * 1000)}\n")
         seen = engine
+        if wanted["start_at"] is not None:
+            write_atomically(_signal(wanted, "start"), f"{round(wanted['start_at'] * 1000)}\n")
         try:
-            _watch(lambda: proc.wait_gone(seen, time.monotonic() + _LOOK_EVERY), wanted["job"]["point"])
-        except Refused:
-            daemon.end(engine, grace=5)
-            raise
+            _until(lambda: proc.wait_gone(seen, time.monotonic() + _LOOK_EVERY), seen, wanted["job"]["point"])
         finally:
             _forget(wanted)
     phases = _phases(wanted["out"])
     failed = not phases or any(phase["error"] for phase in phases)
     return int(failed), "\n".join(logs.last_words(_words(wanted)))
+
+
+def _until(is_over: Callable[[], bool], engine: proc.Seen, point: dict[str, Any]) -> None:
+    """As `_watch`; an engine whose hosts vanish is ended."""
+    try:
+        _watch(is_over, point)
+    except Refused:
+        daemon.end(engine, grace=5)
+        raise
+
+
+# What an engine cannot do from the client host it asks for, by a numbered file, and waits for the file with the answer.
+
+
+def _asking(wanted: dict[str, Any], name: str = "") -> str:
+    """As in engines/asking.py."""
+    return os.path.join(os.path.splitext(wanted["out"])[0], "asks", name)
+
+
+def _begin(wanted: dict[str, Any]) -> dict[str, Any]:
+    """The engine runs, and either asks for something or has ended. It outlives the module."""
+    _prepare(wanted)
+    shutil.rmtree(_asking(wanted), ignore_errors=True)
+    if os.path.exists(_words(wanted)):
+        os.unlink(_words(wanted))
+    folder = os.path.dirname(wanted["pid_path"])
+    child = daemon.spawn(_command(wanted), folder=folder, output=_words(wanted), pid_path=wanted["pid_path"])
+    return _next_ask(wanted, 1, proc.look(child.pid))
+
+
+def _answer(wanted: dict[str, Any]) -> dict[str, Any]:
+    """The engine has the answer to its ask of this number, and either asks for something else or has ended."""
+    write_atomically(_asking(wanted, f"answer-{wanted['number']}.json"), json.dumps(wanted["answer"]) + "\n")
+    return _next_ask(wanted, wanted["number"] + 1, proc.recorded(wanted["pid_path"], wanted["job_path"]))
+
+
+def _next_ask(wanted: dict[str, Any], number: int, engine: proc.Seen | None) -> dict[str, Any]:
+    """What the engine asks for, as `ask`; without it when the engine has ended."""
+    path = _asking(wanted, f"ask-{number}.json")
+
+    def is_over() -> bool:
+        until = time.monotonic() + _LOOK_EVERY
+        while time.monotonic() < until:
+            if os.path.exists(path) or engine is None or proc.wait_gone(engine, 0):
+                return True
+            time.sleep(_LOOK_SOON)
+        return False
+
+    if engine is not None:
+        _until(is_over, engine, wanted["job"]["point"])
+    try:
+        with open(path, encoding="utf-8") as file:
+            ask = json.load(file)
+    except FileNotFoundError:
+        return {"changed": True, "msg": "the engine has ended"}
+    return {"changed": True, "msg": f"the engine asks for {json.dumps(ask)}", "ask": ask}
 
 
 def _forget(wanted: dict[str, Any]) -> None:

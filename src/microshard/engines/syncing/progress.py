@@ -98,6 +98,11 @@ class Sync:
         for namespace, entry in _collections(told.get("databases") or {}):
             self._collection(namespace, entry, now)
 
+    def is_anew(self, status: Mapping[str, Any]) -> bool:
+        """Whether an answer of replSetGetStatus is of a sync that was begun after this one."""
+        start = (status.get("initialSyncStatus") or {}).get("initialSyncStart")
+        return self.began is not None and start is not None and epoch(start) != self.began
+
     def _collection(self, namespace: str, entry: Mapping[str, Any], now: float) -> None:
         if "start" not in entry:
             return
