@@ -169,8 +169,7 @@ class InitialSyncEngine(Engine):
                 joined = self._interrupt(joined, number)
             secondary = self._until_secondary(added)
             self._hear_last_words()
-            if self.stages and self.sync.began is None:
-                raise PhaseError("TooFast", f"{self.info.name} did not sync anew: it was through when it was killed")
+            self._must_have_begun_anew()
             self.stages += self.sync.stages(joined + self.ahead, secondary + self.ahead)
             if self.load is not None:
                 self.load.end()
@@ -283,9 +282,7 @@ class InitialSyncEngine(Engine):
         assert self.info is not None and self.member is not None  # noqa: S101, PT018 - for the type checker
         self._until_share_is_copied(joined)
         self.ending = True
-        started = kill_and_start(
-            self.context, self.info, self.member, lambda: self._look_before_secondary() is not None
-        )
+        started = kill_and_start(self.context, self.info, self.member, self._look_before_secondary)
         self.ending = False
         self.stages.append(
             {
@@ -297,6 +294,11 @@ class InitialSyncEngine(Engine):
         )
         self.sync = Sync()
         return started
+
+    def _must_have_begun_anew(self) -> None:
+        assert self.info is not None  # noqa: S101 - for the type checker
+        if self.stages and self.sync.began is None:
+            raise PhaseError("TooFast", f"{self.info.name} did not sync anew: it was through when it was killed")
 
     def _look_before_secondary(self) -> int | None:
         """As _look. Raises PhaseError when it is too late for an interruption."""

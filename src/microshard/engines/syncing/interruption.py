@@ -15,11 +15,11 @@ from microshard.engines.job import ProcessInfo
 LOOK_SECONDS = 0.1
 
 
-def kill_and_start(context: Context, info: ProcessInfo, member: Client, look: Callable[[], bool]) -> float:
+def kill_and_start(context: Context, info: ProcessInfo, member: Client, look: Callable[[], int | None]) -> float:
     """The moment it was started again, by our clock. Raises PhaseError with what kept it from that.
 
-    On its host it is killed a second or two after it was asked for. Until then `look` sees how far it comes, and says
-    whether it was there.
+    On its host it is killed a second or two after it was asked for. Until then `look` sees how far it comes; None from
+    it says that it is gone.
     """
     if not context.job.asks:
         running = cold.find(info)
@@ -30,7 +30,7 @@ def kill_and_start(context: Context, info: ProcessInfo, member: Client, look: Ca
 
     def meanwhile() -> None:
         nonlocal is_there
-        is_there = is_there and look()
+        is_there = is_there and look() is not None
 
     asking.restarted(context, [info], kill=True, meanwhile=meanwhile)
     return _started_at(info, member)
