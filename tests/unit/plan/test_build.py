@@ -182,6 +182,23 @@ def test_a_cold_measurement_has_no_warm_up(planned):
     assert planned([1], workload=workload).points[0].phases[0].parameters["warm_up_iterations"] == 0
 
 
+@pytest.mark.parametrize(
+    ("topology", "measure", "restarts"),
+    [
+        ({}, {"engine": "aggregate", "pipeline": [], "cache": "cold", "iterations": 4}, 4),
+        ({}, {"engine": "aggregate", "pipeline": [], "iterations": 4}, 0),
+        (
+            {"kind": "replica_set", "replica_set": {"members": [{}, {"initial": False}]}},
+            {"engine": "initial_sync", "interruptions": 2},
+            2,
+        ),
+    ],
+)
+def test_a_phase_says_how_often_mongods_are_restarted_for_it(planned, topology, measure, restarts):
+    phases = planned([1], topology=topology, workload=[{"measure": measure}]).points[0].phases
+    assert [phase.restarts for phase in phases] == [restarts]
+
+
 def test_the_connection_string_names_every_mongos(planned):
     plan = planned([2], topology={"mongos": {"count": 2}})
     first = plan.points[0].processes[0].port

@@ -1,8 +1,17 @@
+import json
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from microshard.definition.errors import DefinitionError
 from microshard.errors import PlaceError
-from microshard.run.prepare import pipelines, prepared
+from microshard.plan import Inputs, build
+from microshard.run.backend import Local
+from microshard.run.binaries import Binaries
+from microshard.run.folder import RunFolder
+from microshard.run.prepare import pipelines, prepared, write_variables
+from tests.unit.plan.conftest import experiment, points
 
 _HEAD = "microshard: 1\nname: sample\n"
 
@@ -39,3 +48,19 @@ def test_a_pipeline_that_is_none_is_named(tmp_path, text):
     (tmp_path / "pipelines" / "broken.json").write_text(text)
     with pytest.raises(PlaceError, match=r"broken\.json"):
         pipelines(tmp_path / "sample.yml")
+
+
+def test_restarts_are_asked_of_the_play_on_hosts_and_of_nobody_here(tmp_path, monkeypatch):
+    cold = {"engine": "aggregate", "pipeline": [{"$count": "n"}], "cache": "cold", "iterations": 3}
+    load: dict[str, Any] = {"load": {"engine": "insert", "documents": 1000}}
+    base = experiment(workload=[load, {"measure": cold}, {"measure": {**cold, "cache": "warm"}, "name": "warm"}])
+    plan = build(base, points(base, [1]), Inputs(cores=2, ram_mib=16384.0))
+    found = Binaries(Path("/bin/mongod"), None, embedded=True, version="6.0.5")
+
+    def restarts() -> Any:
+        path = write_variables(RunFolder(tmp_path), plan.points[0], found, plan.steps[0])
+        return json.loads(path.read_text())["microshard_step"]["restarts"]
+
+    assert restarts() == 0
+    monkeypatch.setattr(Local, "name", "hosts")
+    assert restarts() == 3
