@@ -20,8 +20,8 @@ COLD = Phase("cold", "measure", "aggregate", COUNT.parameters | {"cache": "cold"
 
 
 def asking(lab: MakeLab) -> Lab:
-    """A replica set of two with a few documents, and a step whose engine will ask."""
-    made = lab(Layout("replica_set", members=2, phases=(COLD,)))
+    """Two shards with a few documents, and a step whose engine will ask."""
+    made = lab(Layout("sharded", shards=2, phases=(COLD,)))
     made.succeed("deploy")
     with made.client() as client:
         client["vosa"]["things"].insert_many([{"_id": n} for n in range(10)])
@@ -42,9 +42,9 @@ def test_mongods_are_restarted_as_often_as_the_engine_asks_and_recorded_anew(lab
     assert phase["notes"]["cache"] == f"cold: mongods restarted, {dropped}"
     assert len(phase["samples"]) == 2
     assert phase["answer"] == [{"documents": {"$numberLong": "10"}}]
-    for name in ("rs0-1", "rs0-2"):
+    for name, starts in {"shard01": 3, "shard02": 3, "config1": 1}.items():
         log = (made.deployment / name / "mongod.log").read_text(encoding="utf-8")
-        assert log.count('"MongoDB starting"') == 3, "one start, two restarts"
+        assert log.count('"MongoDB starting"') == starts, "one start, and two restarts of what bears data"
         record = json.loads((made.folder / "points" / "p01" / "processes" / f"{name}.json").read_text(encoding="utf-8"))
         assert record["pid"] == int((made.deployment / name / "pid").read_text(encoding="utf-8"))
     assert set(made.alive().values()) == {"T"}, "they wait for their next turn"
@@ -59,6 +59,11 @@ def test_a_mongod_that_does_not_come_back_fails_the_phase_by_name_and_nothing_is
     assert "phase cold: DoesNotStart: " in played.failure
     assert "ended with exit code 1" in played.failure
     assert result(made)["phases"][0]["error"]["type"] == "DoesNotStart"
-    assert made.alive() == {}
+    assert not any("shard0" in command(pid) for pid in made.alive())
+    assert set(made.alive().values()) == {"T"}
     assert not (made.folder / "points" / "p01" / "engine.pid").exists()
     assert observers(made.folder) == []
+
+
+def command(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace")

@@ -148,14 +148,14 @@ def _make_ready(wanted: dict[str, Any]) -> dict[str, Any]:
 def _finish(wanted: dict[str, Any]) -> tuple[int, str]:
     """The engine is told when its clients begin, where it waits for that, and has ended; if well is in its result."""
     engine = proc.recorded(wanted["pid_path"], wanted["job_path"])
-    if engine is not None:
-        seen = engine
-        if wanted["start_at"] is not None:
-            write_atomically(_signal(wanted, "start"), f"{round(wanted['start_at'] * 1000)}\n")
-        try:
+    try:
+        if engine is not None:
+            seen = engine
+            if wanted["start_at"] is not None:
+                write_atomically(_signal(wanted, "start"), f"{round(wanted['start_at'] * 1000)}\n")
             _until(lambda: proc.wait_gone(seen, time.monotonic() + _LOOK_EVERY), seen, wanted["job"]["point"])
-        finally:
-            _forget(wanted)
+    finally:
+        _forget(wanted)
     phases = _phases(wanted["out"])
     failed = not phases or any(phase["error"] for phase in phases)
     return int(failed), "\n".join(logs.last_words(_words(wanted)))
