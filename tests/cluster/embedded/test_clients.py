@@ -1,5 +1,6 @@
 """Other people's programs against the embedded mongos: mlaunch and mongosh."""
 
+import contextlib
 import json
 import os
 import random
@@ -62,7 +63,8 @@ def _end_processes_in(folder: Path) -> None:
     ]  # fmt: skip
     for process in ours:
         # mongos first would be kinder; SIGTERM to it and SIGKILL to the data nobody wants
-        process.send_signal(signal.SIGTERM if "mongos" in process.name() else signal.SIGKILL)
+        with contextlib.suppress(psutil.NoSuchProcess):  # the mongos gone, its router ends by itself
+            process.send_signal(signal.SIGTERM if "mongos" in process.name() else signal.SIGKILL)
     wait_until(lambda: not [process for process in ours if process.is_running()], 20, "the end of mlaunch's processes")
 
 

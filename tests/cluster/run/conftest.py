@@ -65,7 +65,7 @@ class Cli:
             env={**os.environ, "COLUMNS": "200"},
         )
 
-    def run(self, *arguments: str | Path, timeout: float = 150) -> tuple[int, str]:
+    def run(self, *arguments: str | Path, timeout: float = 300) -> tuple[int, str]:
         process = self.start(*arguments)
         try:
             output, _ = process.communicate(timeout=timeout)
