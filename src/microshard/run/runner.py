@@ -63,6 +63,7 @@ class Runner:
         self.outcome = Outcome()
         self.measured = Measured(folder, plan, self.backend, self.outcome, answers)
         self.deployed: set[str] = set()
+        self.lost: set[str] = set()  # names of hosts that are gone for good
         self.meter = meter or Meter()
         self.longest = 0.0  # seconds of the longest step so far
 
@@ -220,7 +221,8 @@ class Runner:
 
     def _hosts(self, point: Point) -> list[str]:
         """The hosts a play of this point is kept to: another host may be gone, and this point does not need it."""
-        return [host.name for host in point.hosts] if self.playbooks.limit else []
+        names = [host.name for host in point.hosts if host.name not in self.lost]
+        return names if self.playbooks.limit else []
 
     def _variables(self, point: Point, step: Step | None, *, park: bool = False) -> Path:
         return write_variables(self.folder, point, self.binaries[point.id], step, park=park, backend=self.backend)
@@ -242,9 +244,10 @@ class Runner:
 
     def undeploy(self, point: Point, step: Step | None = None) -> None:
         """Collect a point's logs, stop its processes and remove their data."""
-        variables = self._variables(point, step)
-        with self._stage(step, "teardown"):
-            self.playbooks.run("teardown", variables, limit=self._hosts(point))
+        variables, hosts = self._variables(point, step), self._hosts(point)
+        if hosts or not self.lost:  # what was on hosts that are gone is gone with them
+            with self._stage(step, "teardown"):
+                self.playbooks.run("teardown", variables, limit=hosts)
         self.deployed.discard(point.id)
         kept = self.folder / "logs" / point.id
         if kept.is_dir():
@@ -266,6 +269,7 @@ class Runner:
             lost = self.backend.lost(self.folder)
         except MicroshardError:
             return
+        self.lost.update(lost)
         for other in self.plan.points:
             gone = [f"{host.name}: {lost[host.name]}" for host in other.hosts if host.name in lost]
             if gone and other.id not in self.outcome.failed:
