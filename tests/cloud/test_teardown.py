@@ -100,14 +100,16 @@ def test_a_volume_that_stayed_behind_is_deleted(lab: Lab) -> None:
     assert f"volume {data.id}" in removal.removed
 
 
-@pytest.mark.parametrize("hangs_on", ["key", "security group"])
+@pytest.mark.parametrize("hangs_on", ["key", "security group", "subnet"])
 def test_an_untagged_instance_is_found_by_what_it_hangs_on(lab: Lab, hangs_on: str) -> None:
     fleet = lab.provision()
     ec2 = client(lab.simulation.url)
     own = next(s for s in ec2.describe_subnets()["Subnets"] if s["VpcId"] == fleet.vpc_id)["SubnetId"]
     wish = {"ImageId": fleet.images["client_hosts"], "InstanceType": "c5.large", "MinCount": 1, "MaxCount": 1}
-    more = {"KeyName": "microshard-small-1"} if hangs_on == "key" else {"SecurityGroupIds": [fleet.security_group]}
-    stray = ec2.run_instances(**wish, **more, SubnetId=own)["Instances"][0]["InstanceId"]
+    more: dict[str, dict[str, Any]] = {
+        "key": {"KeyName": "microshard-small-1"}, "security group": {"SecurityGroupIds": [fleet.security_group]},
+    }  # fmt: skip
+    stray = ec2.run_instances(**wish, **more.get(hangs_on, {}), SubnetId=own)["Instances"][0]["InstanceId"]
     removal = lab.teardown()
     assert removal.clean
     assert f"instance {stray}" in removal.removed

@@ -83,8 +83,9 @@ def by_owner(api: Api, owner: str) -> list[Thing]:
 def untagged(api: Api, run: str, tagged: Sequence[Thing], known: Iterable[str] = ()) -> list[Thing]:
     """Living things that hang on what belongs to the run alone, whatever their tags say.
 
-    Looked for: the key pair, security group and placement group of the run's name, instances with its key or its
-    security group, network interfaces in its security group, and volumes and instances by the ids in `known`.
+    Looked for: the key pair, security group and placement group of the run's name, instances with its key, in its
+    security group or in subnets made for it, network interfaces in these, and volumes and instances by the ids in
+    `known`.
     What carries another run's tag is never among them. Raises CloudError.
     """
     name = resource_name(run)
@@ -97,6 +98,9 @@ def untagged(api: Api, run: str, tagged: Sequence[Thing], known: Iterable[str] =
     groups = sorted({t.id for t in [*tagged, *found] if t.kind == "security-group"})
     found += of_kind(api, "instance", "instance.group-id", groups)
     found += of_kind(api, "network-interface", "group-id", groups)
+    subnets = sorted(t.id for t in tagged if t.kind == "subnet")
+    found += of_kind(api, "instance", "subnet-id", subnets)
+    found += of_kind(api, "network-interface", "subnet-id", subnets)
     found += of_kind(api, "volume", "volume-id", sorted(i for i in known if i.startswith("vol-")))
     found += of_kind(api, "instance", "instance-id", sorted(i for i in known if i.startswith("i-")))
     seen = {(t.kind, t.id) for t in tagged}
