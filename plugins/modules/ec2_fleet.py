@@ -41,6 +41,9 @@ options:
   inventory:
     description: File the inventory is written to.
     type: path
+  record:
+    description: File that is told what was made, as RV(fleet) has it.
+    type: path
   profile:
     description: Profile of the AWS configuration.
     type: str
@@ -132,6 +135,7 @@ def main() -> None:
             "fleet": {"type": "dict"},
             "ssh_folder": {"type": "path"},
             "inventory": {"type": "path"},
+            "record": {"type": "path"},
             "profile": {"type": "str"},
             "endpoint_url": {"type": "str"},
         },
@@ -164,6 +168,8 @@ def _present(module: AnsibleModule, api: Api) -> dict[str, Any]:
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             write_atomic(path, text)
             changed = True
+    if wish["record"]:
+        write_atomic(Path(wish["record"]), json.dumps(fleet.as_json(), indent=1) + "\n")
     return {"changed": changed, "launched": fleet.launched, "fleet": fleet.as_json()}
 
 

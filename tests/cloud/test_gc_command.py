@@ -77,6 +77,20 @@ def test_a_run_that_goes_on_or_was_told_to_stay_is_left_alone(gc: Gc, lab: Lab, 
     assert len(lab.simulation.everything()["vpc"]) == 1, "the one that was kept"
 
 
+def test_a_folder_that_leads_to_hosts_is_not_removed_before_them(
+    gc: Gc, lab: Lab, tmp_path: Path, gone: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = run_of(lab, tmp_path, gone)
+    words = ("rm", folder.run_id, "--yes", "--runs-dir", tmp_path / "runs")
+    said = microshard(capsys, *words)
+    assert said.code == 5
+    assert "has made hosts on EC2 (us-east-1)" in said.err
+    assert folder.path.exists()
+    assert gc().code == 0
+    assert microshard(capsys, *words).code == 0
+    assert not folder.path.exists()
+
+
 def test_an_expired_run_of_another_machine_goes_too_and_nothing_of_others(gc: Gc, lab: Lab) -> None:
     lab.wish(run="elsewhere", expires_at=1000).provision()
     lab.wish(run="his", owner="else", expires_at=1000).provision()

@@ -50,6 +50,19 @@ def test_three_groups_with_their_volumes_come_up_and_are_read_back(full: Lab) ->
     assert full.simulation.everything() == {}
 
 
+@pytest.mark.parametrize(
+    ("kind", "gib", "iops"),
+    [("gp2", 100, None), ("gp3", 100, 4000), ("io1", 100, 4000), ("io2", 100, 4000), ("st1", 125, None),
+     ("standard", 100, None)],
+)  # fmt: skip
+def test_every_type_of_volume_is_made_and_read_back(lab: Lab, kind: str, gib: int, iops: int | None) -> None:
+    fleet = lab.group(0, volumes=(VolumeSpec("data", kind, gib, iops),)).wish(groups=lab.spec.groups[:1]).provision()
+    (data,) = [v for v in fleet.hosts[0].volumes if v.purpose == "data"]
+    assert (data.type, data.size_gib) == (kind, gib)
+    assert data.iops == (iops or {"gp2": 300}.get(kind))
+    assert lab.teardown().clean
+
+
 def test_several_volumes_of_one_purpose_are_attached_and_read_back(lab: Lab) -> None:
     disks = tuple(VolumeSpec("data", "gp3", 100, 4000, 250, number) for number in (1, 2, 3))
     fleet = lab.group(0, volumes=disks).provision()

@@ -93,6 +93,24 @@ def test_what_ec2_refuses_when_hosts_are_made_is_told_and_nothing_stays(
     assert not ledger.exists() or '"state": "gone"' in ledger.read_text()
 
 
+@pytest.mark.long
+def test_hosts_of_a_fleet_that_failed_are_gone_before_the_next_is_made(run: Run, lab: Lab) -> None:
+    volumes = FILE[FILE.index("    volumes:") : FILE.index("  client_hosts:")]
+    types = "matrix: {infrastructure.shard_hosts.instance_type: [c5.4xlarge, m5.4xlarge]}\n"
+    lab.simulation.inject(Fault("RunInstances", alter="iops=3000", instance_type="c5.4xlarge"))
+    lab.simulation.inject(Fault("RunInstances", "VcpuLimitExceeded", instance_type="m5.4xlarge"))
+    said = run(SIMPLE.replace("  client_hosts:", f"{volumes}  client_hosts:") + types)
+    assert said.code == 4, said.out + said.err
+    assert "not prepared: fleet1: no hosts on EC2" in said.out
+    assert "IOPS is 3000, asked for 6000" in said.out
+    assert "fleet2: no hosts on EC2" in said.out
+    done = [(c.action, c.get("InstanceType")) for c in lab.simulation.calls]
+    tried = [kind for action, kind in done if action == "RunInstances"]
+    assert tried == ["c5.4xlarge", "c5.2xlarge", "m5.4xlarge"], "the second fleet took none of the first one's hosts"
+    ended = [number for number, (action, _) in enumerate(done) if action == "TerminateInstances"]
+    assert ended[0] < done.index(("RunInstances", "m5.4xlarge"))
+
+
 def test_what_cannot_be_removed_is_an_exit_code_and_gc_removes_it(
     lab: Lab, capsys: pytest.CaptureFixture[str], run: Run, tmp_path: Path
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,6 +107,7 @@ def outlook(
     infrastructures: Sequence[tuple[str, Infrastructure]],
     budget: Budget,
     *,
+    teardown: str = "always",
     region: str = DEFAULT_REGION,
     quotas: Mapping[str, Quotas] | None = None,
     quota: str = "not asked",
@@ -137,7 +138,7 @@ def outlook(
             )
         )
     whole = Outlook(tuple(found), budget, (), quota, dict(images or {}))
-    return Outlook(whole.fleets, budget, tuple(_of_budget(whole)), quota, whole.images)
+    return Outlook(whole.fleets, budget, (*_of_budget(whole), *_of_teardown(whole, teardown)), quota, whole.images)
 
 
 def _seconds(plan: Plan, points: Sequence[str], hosts: int) -> float:
@@ -162,6 +163,13 @@ def _caches(points: Sequence[Point], groups: Sequence[GroupSpec]) -> dict[str, f
             for group in {STAND_IN.get(g, g) if g not in own else g for g in groups_of.get(host, ())}:
                 largest[group] = max(largest.get(group, 0.0), total)
     return largest
+
+
+def _of_teardown(whole: Outlook, teardown: str) -> Iterator[Broken]:
+    """Fleets are made one after the other, each for the points of its own: hosts that stay would be in the way."""
+    if teardown != "always" and len(whole.fleets) > 1:
+        message = f"{teardown}: hosts can stay where one fleet is enough, and this experiment needs {len(whole.fleets)}"
+        yield Broken("teardown", message, "error")
 
 
 def _of_budget(whole: Outlook) -> list[Broken]:

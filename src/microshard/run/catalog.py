@@ -68,7 +68,15 @@ def remove(run: RunFolder) -> None:
 
     Raises StillRunningError when something of the run is still there, RunFolderError when it is being executed.
     """
+    from microshard.run.ec2_leftovers import regions_of  # noqa: PLC0415 - a list of runs needs nothing of EC2
+
     with run.held():
+        if regions := regions_of(run):
+            raise StillRunningError(
+                f"{run.run_id} has made hosts on EC2 ({', '.join(sorted(regions))}) that were not seen gone, and "
+                f"without its folder nobody finds them before they expire; first: microshard down {run.run_id}, or "
+                "where it broke off microshard gc --on ec2"
+            )
         if leftovers.running(run):
             raise StillRunningError(f"{run.run_id} has processes; first: microshard down {run.run_id}")
         shutil.rmtree(run.path)

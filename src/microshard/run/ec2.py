@@ -81,6 +81,7 @@ def foresee(path: Path, *, scale: str | None = None, overrides: Mapping[str, Any
         merged(plans),
         wishes,
         loaded.experiment.budget,
+        teardown=loaded.experiment.teardown,
         region=region,
         quotas=asked.quotas,
         quota=asked.quota,

@@ -89,14 +89,19 @@ class Ec2(Hosts):
         return [] if is_gone(folder) else super().running(folder)
 
 
-def made(folder: RunFolder, variables: Mapping[str, Any], playbooks: Playbooks) -> None:
-    """Make the hosts `variables` wish for. Raises PlaceError with EC2's own words."""
-    path = folder / FLEET
-    write_json(path, variables)
+def made(folder: RunFolder, name: str, variables: Mapping[str, Any], playbooks: Playbooks) -> dict[str, Any]:
+    """Make the fleet `name` as `variables` wish for; what was made, as cloud.fleet.Fleet has it.
+
+    It stays in the run's folder, hosts/NAME.json. Raises PlaceError with EC2's own words.
+    """
+    path, record = folder / FLEET, folder / "hosts" / f"{name}.json"
+    write_json(path, {**variables, "ec2_fleet_record": str(record)})
     try:
         playbooks.run("provision", path)
     except MicroshardError as error:
         raise PlaceError(f"no hosts on EC2: {error}") from None
+    told: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
+    return told
 
 
 def removed(folder: RunFolder, region: str, listener: Listener = lambda _event: None) -> list[str]:

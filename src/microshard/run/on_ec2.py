@@ -6,7 +6,7 @@ import dataclasses
 import shutil
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from rich.console import Console
 from microshard.cloud import address
 from microshard.cloud.api import Api
 from microshard.cloud.outlook import GRACE_SECONDS, FleetOutlook
+from microshard.cloud.plan import cost
 from microshard.cloud.show import show
 from microshard.cloud.spec import fleet_spec, to_mapping
 from microshard.definition.errors import DefinitionError
@@ -48,14 +49,15 @@ def execute_on_ec2(file: Path, scale: str | None, overrides: Mapping[str, Any], 
         Api(region).account()  # without a login nothing will work, and it is known before a folder is made
     cidrs = {fleet.name: address.controller_cidrs(fleet.infrastructure.ec2) for fleet in seen.view.fleets}
     folder = RunFolder.create(runs, seen.plan.name)
-    shutil.copyfile(file, folder / "experiment.yml")
-    write_json(folder / "plan.json", dataclasses.asdict(seen.plan))
-    announce(seen.plan, seen.loaded.warnings, folder, console)
-    show(seen.view, console)
-    with Progress(folder, seen.plan, console) as progress:
-        run = _Run(seen, folder, progress, cidrs)
-        run.run()
-    report(folder, run.outcome, console)
+    with folder.held():
+        shutil.copyfile(file, folder / "experiment.yml")
+        write_json(folder / "plan.json", dataclasses.asdict(seen.plan))
+        announce(seen.plan, seen.loaded.warnings, folder, console)
+        show(seen.view, console)
+        with Progress(folder, seen.plan, console) as progress:
+            run = _Run(seen, folder, progress, cidrs)
+            run.run()
+        report(folder, run.outcome, console)
     return run.outcome.exit_code
 
 
@@ -107,10 +109,11 @@ class _Run:
 
     def _fleet(self, number: int, fleet: FleetOutlook) -> None:
         try:
-            backend = self._made(fleet)
+            backend, remarks = self._made(fleet)
             inputs = backend.inputs(self.folder.path.parent)
             with backend.ports(most_ports(self.plans[number])) as base:
                 plan = self.seen.planned(fleet, dataclasses.replace(inputs, base_port=base))
+            plan = dataclasses.replace(plan, warnings=(*remarks, *plan.warnings))
             backend.check_room(plan)
             found = backend.binaries(plan)
             write_run(self.folder, Prepared(self.seen.loaded, plan, self.seen.path, backend), found)
@@ -123,11 +126,13 @@ class _Run:
             self.outcome.add(runner.run())
         except (MicroshardError, DefinitionError) as error:
             self.outcome.failed |= dict.fromkeys(fleet.points, str(error))
-            self.outcome.unprepared = str(error)
+            told = str(error) if len(self.seen.view.fleets) == 1 else f"{fleet.name}: {error}"
+            self.outcome.unprepared = "\n".join(filter(None, [self.outcome.unprepared, told]))
             self.folder.journal.append(event="fleet failed", fleet=fleet.name, message=str(error))
+            self._nothing_stays()  # the next fleet would take these hosts for its own
 
-    def _made(self, fleet: FleetOutlook) -> Ec2:
-        """The hosts of a fleet, made and answering. Raises PlaceError."""
+    def _made(self, fleet: FleetOutlook) -> tuple[Ec2, list[str]]:
+        """The hosts of a fleet, made and answering, and in what they are others than wished for. Raises PlaceError."""
         spec = fleet_spec(
             fleet.infrastructure,
             run=self.folder.run_id,
@@ -144,14 +149,29 @@ class _Run:
         }
         self.progress.stage(None, "hosts")
         self.playbooks = Playbooks(self.folder, self.progress.event)
-        ec2_hosts.made(self.folder, variables, self.playbooks)
+        told = ec2_hosts.made(self.folder, fleet.name, variables, self.playbooks)
+        other = [*_others(told["notes"]), *self._priced_as_made(fleet, told)]
+        remarks = [f"{fleet.name}: {note}" for note in other]
+        self.folder.journal.append(event="hosts made", fleet=fleet.name, zone=told["zone"], remarks=remarks)
+        for remark in remarks:
+            self.progress.console.print(f"[yellow]warning:[/yellow] {remark}", highlight=False, soft_wrap=True)
         backend = Ec2.of(self.folder, fleet.region)
         self.playbooks = backend.playbooks(self.folder, self.progress.event, backend.names)
         try:
             self.playbooks.run("reach", None)
         except MicroshardError as error:
             raise PlaceError(f"hosts on EC2 do not answer: {error}") from None
-        return backend
+        return backend, remarks
+
+    def _priced_as_made(self, fleet: FleetOutlook, told: Mapping[str, Any]) -> Iterator[str]:
+        """From now on what was made is paid, which may be another type than the first that was listed."""
+        types = {host["group"]: host["instance_type"] for host in told["hosts"]}
+        groups = [dataclasses.replace(group, instance_types=(types[group.name],)) for group in fleet.groups]
+        price = cost(groups, fleet.region)
+        if price.hourly_usd is not None:
+            self.meter.reprice(price.hourly_usd)
+        elif fleet.cost.hourly_usd is not None:
+            yield f"there is no price of {', '.join(price.unknown)}; money is counted as for the types listed first"
 
     def _nothing_stays(self) -> None:
         """The hosts are removed where the runner did not come to it."""
@@ -162,3 +182,12 @@ class _Run:
             return  # looked at already, and told
         self.progress.stage(None, "hosts away")
         self.outcome.left = ec2_hosts.removed(self.folder, region, self.progress.event)
+
+
+def _others(notes: Sequence[str]) -> Iterator[str]:
+    """In what hosts are others than wished for; all that was tried in vain in one sentence."""
+    vain = "tried in vain: "
+    tried = [note.removeprefix(vain) for note in notes if note.startswith(vain)]
+    yield from (note for note in notes if not note.startswith(vain))
+    if tried:
+        yield vain + "; ".join(tried)

@@ -80,7 +80,11 @@ def _resume(run: RunFolder, console: Console, *, as_begun: bool) -> int:
         )
     backend = of_run(run)
     if backend.name == "ec2":
-        raise CannotResumeError(f"{run.run_id}: hosts on EC2 are made for one run and removed with it; start it again")
+        raise CannotResumeError(
+            f"{run.run_id}: hosts on EC2 are made for one run and removed with it, so it is not taken up again. "
+            "What it has measured stays (microshard report). Remove what is left of it (microshard gc --on ec2, "
+            "first with --dry-run) and start it again: microshard run FILE --on ec2"
+        )
     if not as_begun:
         _refuse_a_changed_file(asked, lock)
     _clear(run, backend, console)

@@ -111,6 +111,15 @@ def test_other_types_are_other_hosts_made_one_fleet_after_the_other(tmp_path: Pa
     assert seen.view.cost_usd == pytest.approx(sum(f.cost_usd or 0 for f in seen.view.fleets))
 
 
+def test_hosts_of_several_fleets_cannot_stay(tmp_path: Path) -> None:
+    more = "matrix: {infrastructure.shard_hosts.instance_type: [c5.4xlarge, m5.4xlarge]}"
+    text = FILE.replace("matrix: {topology.shards.count: [1, 4]}", more)
+    with pytest.raises(DefinitionError, match="teardown: keep: hosts can stay where one fleet is enough"):
+        foreseen(tmp_path, text, teardown="keep").refuse_broken()
+    foreseen(tmp_path, text).refuse_broken()
+    foreseen(tmp_path, teardown="keep").refuse_broken()
+
+
 def test_limits_are_refused_at_their_place_in_the_file(tmp_path: Path) -> None:
     text = FILE.replace("iops: 6000, throughput_mibps: 250", "iops: 3000, throughput_mibps: 800")
     with pytest.raises(DefinitionError, match=r"on-ec2.yml:8:\d+: .*throughput_mibps: gp3 has at most 0.25 MiB/s"):
