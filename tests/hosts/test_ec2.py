@@ -1,131 +1,57 @@
-"""An experiment on EC2 from its plan to the empty account: the API is simulated, the hosts it hands out are real."""
+"""An experiment on EC2 from its plan to the empty account: the API is simulated, the hosts it hands out are real.
+
+However a run ends – done, over its budget, with hosts taken away, killed – nothing of it is left in the account.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import json
-import os
-import shutil
 import signal
-import socket
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-import yaml  # type: ignore[import-untyped]
 
-from microshard.embedded.binary import find_mongod
-from tests.cloud.fleets import dummy_environment
-from tests.cloud.strict import Boots, Simulation
-from tests.hosts.bed import Bed, Machine, bed, lacking, wheels
+from microshard.run import leftovers
+from microshard.run.folder import RunFolder
+from tests.cloud.strict import Fault
+from tests.hosts.bed import bed, lacking, wheels
 from tests.hosts.bed.lab import OPEN_FILES
-from tests.hosts.bed.machine import _family
-from tests.hosts.bed.system import command
+from tests.hosts.land import Land, as_image, listening
 from tests.hosts.needs import need
 
-MONGOD = "opt/microshard-lab/mongod"
-USER = "admin"  # of Debian's images
-MICROSHARD = str(Path(sys.executable).with_name("microshard"))
-FILE = """\
+FILE = f"""\
 microshard: 1
 name: joined
 infrastructure:
-  ec2: {region: us-east-1, controller_cidrs: [10.89.0.1/32], owner: tester}
-  shard_hosts: {instance_type: c5.xlarge, image: debian-12, market: spot, kernel: {open_files: OPEN_FILES}}
-  client_hosts: {instance_type: c5.large, image: debian-12}
+  ec2: {{region: us-east-1, controller_cidrs: [10.89.0.1/32], owner: tester}}
+  shard_hosts:
+    instance_type: c5.xlarge
+    image: debian-12
+    market: spot
+    volumes:
+      data: {{type: gp3, size_gib: 8, iops: 3500, throughput_mibps: 150}}
+      journal: {{type: io2, size_gib: 4, iops: 1000}}
+      log: {{type: gp3, size_gib: 1, filesystem: ext4}}
+    kernel: {{open_files: {OPEN_FILES}}}
+  client_hosts: {{instance_type: c5.large, image: debian-12}}
 topology:
   kind: standalone
-  mongodb: {source: path, path: /opt/microshard-lab, version: "6.0"}
-  storage: {cache: {policy: per_process_mb, value: 256}}
+  mongodb: {{source: path, path: /opt/microshard-lab, version: "6.0"}}
+  storage: {{cache: {{policy: per_process_mb, value: 256}}}}
 workload:
-  - load: {engine: insert, documents: 20000}
-  - measure: {engine: aggregate, pipeline: mot_greenness, iterations: 2, warm_up_iterations: 0}
+  - load: {{engine: insert, documents: 20000}}
+  - measure: {{engine: aggregate, pipeline: mot_greenness, iterations: 2, warm_up_iterations: 0}}
 repetitions: 2
-budget: {max_hours: 1, max_cost_usd: 5}
+budget: {{max_hours: 1, max_cost_usd: 5}}
 """
-
-
-class Land:
-    """The simulated EC2 on a bed's network, with the bed's machines as its instances."""
-
-    def __init__(self, lab: Bed, folder: Path) -> None:
-        self.lab = lab
-        self.folder = folder
-        self.simulation = Simulation(boots=Boots(boot=self._boot, end=self._end))
-        self.by_address = {machine.address: machine for machine in lab.machines}
-
-    @property
-    def runs(self) -> Path:
-        return self.folder / "runs"
-
-    def fresh(self) -> None:
-        """An empty account whose next instances are the bed's machines."""
-        self.simulation.reset()
-        self.simulation.boots.addresses[:] = list(self.by_address)
-
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        """The command line, on the bed's network."""
-        environment = {
-            **{k: v for k, v in os.environ.items() if not k.startswith("AWS_")},
-            **dummy_environment(self.simulation.url),
-        }
-        return subprocess.Popen(
-            self.lab.inside([MICROSHARD, *words]), cwd=self.folder, env=environment, text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-
-    def run(self, *words: str) -> tuple[int, str]:
-        process = self.start(*words)
-        said, _ = process.communicate(timeout=400)
-        return process.returncode, said
-
-    def _boot(self, address: str, key: str, user_data: str) -> None:
-        """What cloud-init does with what the run gave: its key for the user, its host key for sshd."""
-        machine = self.by_address[address]
-        config = yaml.safe_load(user_data)
-        machine.write(f"home/{USER}/.ssh/authorized_keys", f"{key}\n")
-        machine.write("etc/ssh/ssh_host_ed25519_key", config["ssh_keys"]["ed25519_private"], 0o600)
-        machine.join()
-        for pid in _family(machine.pid):
-            with contextlib.suppress(OSError):
-                words = Path(f"/proc/{pid}/cmdline").read_bytes()
-                if words.startswith((b"/opt/microshard-lab/mongod", b"/var/lib/microshard")):
-                    os.kill(pid, signal.SIGKILL)  # of an instance that had this machine before
-                elif words.startswith(b"sshd: /usr/sbin/sshd"):
-                    os.kill(pid, signal.SIGHUP)
-
-    def _end(self, address: str) -> None:
-        self.by_address[address].cut()
-
-
-def _listening(namespace: str) -> socket.socket:
-    """A socket that listens on loopback of a network namespace; only the thread that makes it goes there."""
-    made: list[socket.socket] = []
-
-    def inside() -> None:
-        with Path(f"/run/netns/{namespace}").open() as where:
-            if ctypes.CDLL(None, use_errno=True).setns(where.fileno(), 0x40000000):  # CLONE_NEWNET
-                return
-        made.append(socket.create_server(("127.0.0.1", 0), backlog=64))
-
-    thread = threading.Thread(target=inside)
-    thread.start()
-    thread.join()
-    return made[0]
-
-
-def _as_image(machine: Machine) -> None:
-    """What the image would have: the distribution's user, and a mongod."""
-    command("chroot", str(machine.root), "useradd", "--create-home", "--shell", "/bin/bash", USER)
-    machine.write(f"etc/sudoers.d/{USER}", f"{USER} ALL=(ALL) NOPASSWD:ALL\n", 0o440)
-    (machine.root / MONGOD).parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(find_mongod(), machine.root / MONGOD)
-    (machine.root / MONGOD).chmod(0o755)
-    command("chroot", str(machine.root), "chown", "-R", USER, f"/home/{USER}")
+# Two points that cannot share hosts; the first measures until it is stopped.
+TWO_FLEETS = """\
+matrix:
+  zip:
+    infrastructure.shard_hosts.instance_type: [c5.xlarge, m5.xlarge]
+    workload.1.measure.iterations: [10000, 2]
+"""
+LONG = "workload.1.measure.iterations=10000"
 
 
 @pytest.fixture(scope="module")
@@ -134,17 +60,16 @@ def _land(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Land]:
     wheels.fetch()
     with bed(2) as lab:
         for machine in lab.machines:
-            _as_image(machine)
+            as_image(machine)
         land = Land(lab, tmp_path_factory.mktemp("ec2"))
-        with _listening(lab.namespace) as listening, land.simulation.serving(listening=listening):
+        with listening(lab.namespace) as socket, land.simulation.serving(listening=socket):
             yield land
 
 
 @pytest.fixture
 def land(_land: Land) -> Iterator[Land]:
     _land.fresh()
-    shutil.rmtree(_land.runs, ignore_errors=True)
-    (_land.folder / "joined.yml").write_text(FILE.replace("OPEN_FILES", str(OPEN_FILES)))
+    (_land.folder / "joined.yml").write_text(FILE)
     yield _land
     assert _land.simulation.everything() == {}
 
@@ -155,14 +80,113 @@ def test_from_the_plan_to_the_empty_account(land: Land) -> None:
     assert code == 0, said
     assert "fleet1: 2 hosts in us-east-1 for point p01" in said
     assert land.simulation.everything() == {}
+    land.simulation.inject(Fault("RunInstances", lost="after"))
     code, said = land.run("run", "joined.yml", "--on", "ec2")
-    log = "".join(p.read_text() for p in land.runs.glob("*/logs/ansible.log"))[-6000:]
-    assert code == 0, f"{said}\n{log}"
-    (folder,) = land.runs.iterdir()
+    assert code == 0, f"{said}\n{land.log()}"
+    folder = land.run_folder
     results = [json.loads(p.read_text()) for p in sorted((folder / "results" / "p01").glob("r*.json"))]
     assert [r["valid"] for r in results] == [True, True]
     plan = json.loads((folder / "plan.json").read_text())
     assert {h["address"] for h in plan["hosts"]} == {"10.89.0.11", "10.89.0.12"}
     assert (folder / "report" / "report.html").exists()
     assert list(folder.glob("logs/**/*mongod1*")), "logs came back before the hosts went"
-    assert land.simulation.actions().count("RunInstances") == 2
+    assert land.simulation.actions().count("RunInstances") == 3, "a launch whose answer was lost is asked for again"
+    # Each volume is the disk that carries its id, whatever the kernel calls it
+    made = json.loads((folder / "hosts" / "fleet1.json").read_text())["hosts"][0]
+    assert [made[key] for key in ("name", "instance_type", "market")] == ["shard_hosts-1", "c5.xlarge", "spot"]
+    assert {v["purpose"]: (v["type"], v["size_gib"], v["iops"]) for v in made["volumes"]} == {
+        "root": ("gp3", 16, 3000), "data": ("gp3", 8, 3500), "journal": ("io2", 4, 1000), "log": ("gp3", 1, 3000),
+    }  # fmt: skip
+    serials = {v["purpose"]: v["serial"] for v in made["volumes"]}
+    kept = json.loads((folder / "hosts" / "shard_hosts-1" / "storage.json").read_text())
+    assert {v["name"]: (v["devices"][0]["serial"], v["filesystem"], v["mount"]) for v in kept} == {
+        "data": (serials["data"], "xfs", "/var/lib/microshard"),
+        "journal": (serials["journal"], "xfs", "/srv/microshard/journal"),
+        "log": (serials["log"], "ext4", "/srv/microshard/log"),
+    }
+
+
+@pytest.mark.long
+def test_a_budget_that_is_reached_ends_the_run_after_the_repetition_on_the_hosts_that_were_got(land: Land) -> None:
+    missing = "InsufficientInstanceCapacity"
+    land.simulation.inject(Fault("RunInstances", missing, instance_type="c5.xlarge", times=None))
+    land.simulation.inject(Fault("RunInstances", missing, instance_type="c5.large", market="spot", times=None))
+    changes = [
+        "budget.max_cost_usd=0.0001",
+        "infrastructure.shard_hosts.alternative_types=[m5.xlarge]",
+        "infrastructure.client_hosts.market=spot_or_on_demand",
+    ]
+    code, said = land.run("run", "joined.yml", "--on", "ec2", *(word for c in changes for word in ("--set", c)))
+    assert code == 0, f"{said}\n{land.log()}"
+    got = json.loads((land.run_folder / "hosts" / "fleet1.json").read_text())["hosts"]
+    assert [(h["instance_type"], h["market"]) for h in got] == [("m5.xlarge", "spot"), ("c5.large", "on-demand")]
+    for words in ("m5.xlarge instead of c5.xlarge", f"1 x c5.large spot in {got[0]['zone']}: {missing}"):
+        assert words in said
+        assert words in (land.run_folder / "report" / "report.html").read_text()
+    assert "budget.max_cost_usd (0.0001 USD) would be exceeded" in said
+    assert "the rest of the measurements was not taken" in said
+    assert [p.name for p in (land.run_folder / "results" / "p01").glob("r?.json")] == ["r1.json"]
+    assert len(land.journal("budget reached")) == 1
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+def test_hosts_that_are_taken_away_fail_their_points_by_name_and_the_run_goes_on(land: Land) -> None:
+    (land.folder / "joined.yml").write_text(FILE + TWO_FLEETS)
+    process = land.start("run", "joined.yml", "--on", "ec2")
+    land.wait(process, land.measuring)
+    interrupted = land.end(land.lab.machines[0], "Server.SpotInstanceTermination")
+    land.wait(process, lambda: any(r["name"] == "r2" for r in land.journal("step started")))
+    ended = land.end(land.lab.machines[1], "Client.UserInitiatedShutdown")
+    said, _ = process.communicate(timeout=300)
+    assert process.returncode == 3, f"{said}\n{land.log()}"
+    failed = {r["point"]: r["message"] for r in land.journal("point failed")}
+    taken = f"shard_hosts-1: {interrupted} was taken away by EC2: spot interruption (Server.SpotInstanceTermination)"
+    assert taken in failed["p01"]
+    assert f"client_hosts-1: {ended} does not run any more (Client.UserInitiatedShutdown)" in failed["p02"]
+    assert "2 point(s) failed: p01, p02" in said
+    assert not list((land.run_folder / "results").glob("p01/r1.json"))
+    assert json.loads((land.run_folder / "results" / "p02" / "r1.json").read_text())["valid"]
+    assert (land.run_folder / "report" / "report.html").exists()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+def test_a_controller_killed_while_it_measures_leaves_what_gc_removes(land: Land) -> None:
+    shard, client = land.lab.machines
+    process = land.start("run", "joined.yml", "--on", "ec2", "--set", LONG)
+    land.wait(process, land.measuring)
+    run = land.run_folder
+
+    # While it measures: who else works on it is told, and the files lie on their volumes
+    code, said = land.run("down", run.name)
+    assert (code != 0, f"{run.name} is being executed by process {process.pid}" in said) == (True, True), said
+    assert land.run("gc", "--on", "ec2", "--owner", "tester") == (0, "Nothing is left of any run.\n")
+    here = f"/var/lib/microshard/{run.name}/deployments/p01/mongod1"
+    for path, mount in (("data", "/var/lib/microshard"), ("data/journal", "/srv/microshard/journal")):
+        assert mount in shard.enter("sh", "-c", f"df --output=target $(realpath {here}/{path})")
+    assert "/srv/microshard/log" in shard.enter("sh", "-c", f"df --output=target $(realpath {here}/mongod.log)")
+
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    code, said = land.run("resume", run.name)
+    assert (code, "microshard gc --on ec2" in said) == (4, True), said
+    code, said = land.run("rm", run.name, "--yes")
+    assert (code, "has made hosts on EC2 (us-east-1)" in said) == (5, True), said
+
+    # Nobody comes back: at its expiry, here set forward, a host ends itself
+    client.enter("sed", "-i", "s/^left=.*/left=0/", "/usr/local/sbin/microshard-expiry")
+    client.enter("systemctl", "restart", "--no-block", "microshard-expiry")
+    land.until(lambda: not client.processes())
+    land.end(client, "Client.InstanceInitiatedShutdown")
+
+    code, said = land.run("gc", "--on", "ec2", "--owner", "tester", "--dry-run")
+    assert (code, f"{run.name} (ec2 us-east-1) is over: " in said) == (0, True), said
+    left = {kind: ids for kind, ids in land.simulation.everything().items() if kind != "route-table"}
+    assert len(left["instance"]) == 1
+    assert all(name in said for ids in left.values() for name in ids), said
+    code, said = land.run("gc", "--on", "ec2", "--owner", "tester")
+    assert (code, f"{run.name} (ec2 us-east-1): removed " in said) == (0, True), said
+    assert land.simulation.everything() == {}
+    assert leftovers.running(RunFolder.open(run)) == [], "its playbook has ended too"
+    assert land.run("rm", run.name, "--yes")[0] == 0

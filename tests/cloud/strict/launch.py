@@ -106,7 +106,13 @@ def _complete(call: Call, region: Region, instance: Any) -> None:
         interface.private_ip_addresses[0]["PrivateIpAddress"] = address
     if address:
         key = region.backend.key_pairs[call.get("KeyName")].public_key
-        boots.boot(address, key, base64.b64decode(call.get("UserData")).decode())
+        root = region.backend.amis[call.get("ImageId")].root_device_name
+        volumes = {
+            attached.volume_id: int(region.backend.volumes[attached.volume_id].size)
+            for device, attached in instance.block_device_mapping.items()
+            if device != root
+        }
+        boots.boot(address, key, base64.b64decode(call.get("UserData")).decode(), volumes)
     for interface in instance.nics.values():
         interface.delete_on_termination = True
         instance.security_groups = list({g.id: g for g in interface.group_set}.values())

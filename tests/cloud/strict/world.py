@@ -89,11 +89,12 @@ class Launch:
 class Boots:
     """What becomes of an instance beside its entry in the account: machines that stand for it.
 
-    An instance gets the next of `addresses`, when there is one, and `boot` is told of it.
+    An instance gets the next of `addresses`, when there is one, and `boot` is told of it: with the key of its user, its
+    user data, and its data volumes, id → GiB, in the order in which they are attached.
     """
 
     addresses: list[str] = field(default_factory=list)
-    boot: Callable[[str, str, str], None] = lambda _address, _key, _user_data: None
+    boot: Callable[[str, str, str, dict[str, int]], None] = lambda _address, _key, _user_data, _volumes: None
     end: Callable[[str], None] = lambda _address: None
 
 

@@ -170,11 +170,12 @@ class Bed:
         for machine in self.machines:
             self._await(machine)
 
-    def boot(self, machine: Machine) -> None:
-        """Start a machine that was killed, with what is on its disks, and wait until it can be logged into."""
+    def boot(self, machine: Machine, *, wait: bool = True) -> None:
+        """Start a machine that is off, with what is on its disks, and wait until it can be logged into."""
         machine.boot()
         self._save()
-        self._await(machine)
+        if wait:
+            self._await(machine)
 
     def _await(self, machine: Machine) -> None:
         booted = "systemctl is-system-running | grep -qE 'running|degraded'"

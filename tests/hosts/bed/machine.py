@@ -141,6 +141,19 @@ class Machine:
                 os.waitpid(self.pid, 0)
         self.pid = 0
 
+    def processes(self) -> list[int]:
+        """Pids of all that runs in it, as this machine counts them; none when it is off."""
+        return _family(self.pid) if self.pid else []
+
+    def enter(self, *words: str) -> str:
+        """What a command printed that root runs inside, with a network or without. BedError when it fails."""
+        first = next((pid for pid in self.processes() if _is_first(pid)), None)
+        if first is None:
+            raise BedError(f"{self.name} is off")
+        return command(
+            "nsenter", f"--target={first}", "--mount", "--uts", "--ipc", "--net", "--pid", "--root", "--wd", *words
+        )
+
     def cut(self) -> None:
         """Pull its network cable."""
         self._link("down")
@@ -194,6 +207,15 @@ def _gone(group: Path) -> list[str]:
         else:
             return []
     return [problem]
+
+
+def _is_first(pid: int) -> bool:
+    """Whether it is process 1 of a container."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("NSpid:"):
+                return len(line.split()) > 2 and line.split()[-1] == "1"
+    return False
 
 
 def _family(pid: int) -> list[int]:

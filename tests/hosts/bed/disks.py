@@ -1,0 +1,50 @@
+"""A machine's loop devices as the NVMe disks of an instance: a loop device cannot have a serial number of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from tests.hosts.bed.machine import Machine
+from tests.hosts.bed.system import command
+
+# Inside the machine: /sys/block and /sys/class/block as they are, and the disks beside the rest, with what the kernel's
+# NVMe driver says of them. What they do not say themselves the loop device says.
+_SHOW = """
+import json, os, shutil, stat, subprocess, sys
+real, view = "/sys/class/block", "/run/disks"
+for place in ("/sys/block", "/sys/class/block"):
+    while os.path.ismount(place):
+        subprocess.run(["umount", place], check=True)
+for name in os.listdir("/dev"):
+    if name.startswith("nvme"):
+        os.unlink(f"/dev/{name}")
+shutil.rmtree(view, ignore_errors=True)
+os.makedirs(view)
+for name in os.listdir(real):
+    os.symlink(os.path.realpath(f"{real}/{name}"), f"{view}/{name}")
+for number, (serial, device) in enumerate(json.loads(sys.argv[1]).items(), 1):
+    disk, loop = f"{view}/nvme{number}n1", os.path.realpath(f"{real}/{os.path.basename(device)}")
+    os.mkdir(disk)
+    for name in os.listdir(loop):
+        os.symlink(f"{loop}/{name}", f"{disk}/{name}")
+    os.mkdir(f"{disk}/device")
+    for name, said in (("serial", serial), ("model", "Amazon Elastic Block Store")):
+        with open(f"{disk}/device/{name}", "w") as file:
+            file.write(said + "\\n")
+    os.mknod(f"/dev/nvme{number}n1", stat.S_IFBLK | 0o660, os.stat(device).st_rdev)
+for place in ("/sys/block", "/sys/class/block"):
+    subprocess.run(["mount", "--bind", view, place], check=True)
+"""
+
+
+def attach(machine: Machine, volumes: Mapping[str, int]) -> None:
+    """Empty disks with these serial numbers (→ GiB) instead of what the machine had; at most three."""
+    shown = {}
+    for (serial, gib), (name, device) in zip(volumes.items(), machine.devices.items(), strict=False):
+        with (machine.folder / f"{name}.img").open("r+b") as image:
+            image.truncate(0)
+            image.truncate(gib << 30)
+        command("losetup", "--set-capacity", device)
+        shown[serial] = device
+    machine.enter("python3", "-c", _SHOW, json.dumps(shown))
