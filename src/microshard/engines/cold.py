@@ -20,7 +20,7 @@ from pymongo.errors import PyMongoError
 from microshard.engines import asking
 from microshard.engines.base import Client, Context, PhaseError
 from microshard.engines.job import ProcessInfo
-from microshard.engines.storage import direct_as_server
+from microshard.engines.storage import direct
 
 DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 UNIFIED = "/sys/fs/cgroup"  # where systemd mounts cgroup version 2; emulated volumes use it nowhere else
@@ -162,7 +162,7 @@ def _say_when_late(info: ProcessInfo, deadline: float) -> None:
 def _takes_part(info: ProcessInfo) -> bool:
     """Whether it is what its set needs, or stand-alone. A new client each time: one that was refused pauses 0.5 s."""
     try:
-        with direct_as_server(info, serverSelectionTimeoutMS=HELLO_MS, socketTimeoutMS=HELLO_MS) as client:
+        with direct(info, serverSelectionTimeoutMS=HELLO_MS, socketTimeoutMS=HELLO_MS) as client:
             hello = client.admin.command("hello")
     except PyMongoError:
         return False

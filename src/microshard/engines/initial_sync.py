@@ -19,7 +19,7 @@ from microshard.engines.base import Client, Context, Engine, Metric, PhaseError,
 from microshard.engines.beside.keys import Traffic
 from microshard.engines.beside.load import Load
 from microshard.engines.job import Phase, ProcessInfo
-from microshard.engines.storage import direct_as_server
+from microshard.engines.storage import direct
 from microshard.engines.syncing.interruption import kill_and_start
 from microshard.engines.syncing.progress import OWN_DATABASES, Sync, epoch, last_words
 
@@ -133,8 +133,8 @@ class InitialSyncEngine(Engine):
         self.document = dict(rs.later[0])
         endpoint = self.document["endpoint"]
         self.info = next(p for p in point.processes if p.endpoint == endpoint)
-        self.set = connect(f"mongodb://{','.join(rs.endpoints)}/?replicaSet={rs.name}")
-        self.member = direct_as_server(self.info)
+        self.set = connect(rs.uri)
+        self.member = direct(self.info)
         hello = self.member.admin.command("hello")
         if hello.get("setName"):
             raise PhaseError("NotEmpty", f"{self.info.name} ({endpoint}) belongs to {hello['setName']} already")

@@ -57,8 +57,9 @@ class ProcessInfo:
     pid_path: str
     host: str
     replica_set: str | None = None
-    uri: str = ""  # of this process alone, with what a login needs; never to be written anywhere
-    system_uri: str = ""  # the same as the servers' own user, which also a mongod knows that has no users yet
+    # Of this process alone, with what a login needs; never to be written anywhere. The login is the servers' own: a
+    # mongod that is no member of a set yet knows no other, nor does an arbiter.
+    uri: str = ""
 
     @property
     def bears_data(self) -> bool:
@@ -75,6 +76,7 @@ class ReplicaSetInfo:
     endpoints: tuple[str, ...]  # of the members that belong to it from the start
     initial: bool  # False: a shard that a phase adds
     later: tuple[Mapping[str, Any], ...] = ()  # members that a phase adds, as the plan describes them
+    uri: str = ""  # of the members from the start, with a login as ProcessInfo.uri has it
 
     @property
     def connection(self) -> str:
@@ -140,15 +142,15 @@ def _process(data: Mapping[str, Any], reach: Callable[..., str]) -> ProcessInfo:
         pid_path=data["pid_path"],
         host=data["host"],
         replica_set=data.get("replica_set"),
-        uri=reach(f"mongodb://{data['endpoint']}/"),
-        system_uri=reach(f"mongodb://{data['endpoint']}/", user=SYSTEM),
+        uri=reach(f"mongodb://{data['endpoint']}/", user=SYSTEM),
     )
 
 
-def _replica_set(data: Mapping[str, Any]) -> ReplicaSetInfo:
+def _replica_set(data: Mapping[str, Any], reach: Callable[..., str]) -> ReplicaSetInfo:
     first = tuple(m["endpoint"] for m in data["members"] if m.get("initial", True))
     later = tuple(m for m in data["members"] if not m.get("initial", True))
-    return ReplicaSetInfo(data["name"], data["role"], first, data.get("initial", True), later)
+    uri = reach(f"mongodb://{','.join(first)}/?replicaSet={data['name']}", user=SYSTEM)
+    return ReplicaSetInfo(data["name"], data["role"], first, data.get("initial", True), later, uri)
 
 
 def _collection(data: Mapping[str, Any]) -> Collection:
@@ -179,7 +181,7 @@ def read_job(data: Any) -> Job:
                 processes=tuple(_process(p, reach) for p in point["processes"]),
                 collections=tuple(_collection(c) for c in point["collections"]),
                 axes=dict(point.get("axes") or {}),
-                replica_sets=tuple(_replica_set(rs) for rs in point.get("replica_sets") or ()),
+                replica_sets=tuple(_replica_set(rs, reach) for rs in point.get("replica_sets") or ()),
             ),
             phases=tuple(Phase(p["name"], p["kind"], p["engine"], dict(p["parameters"])) for p in data["phases"]),
             step=step.get("name"),

@@ -116,7 +116,7 @@ class MemberSizesEngine(Engine):
         self.primary = by_endpoint[rs.endpoints[0]]
         self.wishes = [dict(member) for member in rs.later]
         self.members = [by_endpoint[wish["endpoint"]] for wish in self.wishes]
-        self.set = connect(f"mongodb://{','.join(rs.endpoints)}/?replicaSet={rs.name}")
+        self.set = connect(rs.uri)
         if self.set[self.database][self.collection].find_one({}, {"_id": 1}) is None:
             raise PhaseError("NoData", f"{self.keys.namespace} is empty: there is nothing to compare")
 

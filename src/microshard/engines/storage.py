@@ -22,11 +22,6 @@ def direct(process: ProcessInfo, **options: Any) -> Client:
     return connect(process.uri or f"mongodb://{process.endpoint}/", directConnection=True, **options)
 
 
-def direct_as_server(process: ProcessInfo, **options: Any) -> Client:
-    """As direct, as the servers' own user: a mongod that is no member of a set yet, or an arbiter, knows no other."""
-    return connect(process.system_uri or f"mongodb://{process.endpoint}/", directConnection=True, **options)
-
-
 def on_all(processes: Sequence[ProcessInfo], act: Callable[[ProcessInfo], None]) -> None:
     """Do something with every process at the same time; the first error is raised, with the process's name."""
 

@@ -57,7 +57,7 @@ class Watch:
         """Look at these shards too."""
         for rs in replica_sets:
             if rs.name not in self.shards:
-                self.shards[rs.name] = connect(f"mongodb://{','.join(rs.endpoints)}/?replicaSet={rs.name}")
+                self.shards[rs.name] = connect(rs.uri)
 
     def close(self) -> None:
         """Close the connections to the shards."""
