@@ -83,7 +83,7 @@ def test_a_syncing_member_on_another_host_is_interrupted_and_syncs_anew(controll
     members: list[dict[str, Any]] = [
         {},
         # Small batches make the clone last longer than the play needs to come and kill it.
-        {"initial": False, "mongod": {"setParameter": {"collectionClonerBatchSize": 20}}},
+        {"initial": False, "mongod": {"setParameter": {"collectionClonerBatchSize": 2}}},
     ]
     experiment = small(
         infrastructure={"shard_hosts": {"count": 2}},
@@ -93,7 +93,7 @@ def test_a_syncing_member_on_another_host_is_interrupted_and_syncs_anew(controll
                 "load": {
                     "engine": "traffic",
                     "namespace": "sync.data",
-                    "load": {"documents": 100_000, "document_bytes": 500, "threads": 2},
+                    "load": {"documents": 120_000, "document_bytes": 500, "threads": 2},
                 }
             },
             {"measure": {"engine": "initial_sync", "interruptions": 1, "interrupt_at": 0.1, "time_limit_seconds": 120}},
@@ -106,9 +106,9 @@ def test_a_syncing_member_on_another_host_is_interrupted_and_syncs_anew(controll
     phase = measured(folder)
     lost, *anew = phase["stages"]
     assert lost["name"] == "lost attempt 1"
-    assert 0 < lost["documents"] < 100_000
-    assert next(stage for stage in anew if stage["name"] == "clone")["documents"] >= 100_000
-    assert phase["counters"]["documents on the new member"] == 100_000
+    assert 0 < lost["documents"] < 120_000
+    assert next(stage for stage in anew if stage["name"] == "clone")["documents"] >= 120_000
+    assert phase["counters"]["documents on the new member"] == 120_000
     assert sum(stage["seconds"] for stage in phase["stages"]) == pytest.approx(phase["metric"]["value"], rel=0.1)
     assert starts(folder, "rs0-2") == 2
     assert starts(folder, "rs0-1") == 1
