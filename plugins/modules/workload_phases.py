@@ -43,8 +43,9 @@ options:
       - C(ready) and C(finished) are its halves, for a phase that several hosts do together.
       - C(ready) starts the engine and waits until its clients are connected; the engine outlives the module.
         It needs a job of one phase with C(start_at=told).
-      - C(begun) starts an engine that asks for what is to be done on hosts, and waits until it asks or has ended;
-        C(answered) tells it what became of that, and waits again. The engine outlives the module.
+      - C(begun) starts an engine that asks for what is to be done on hosts, and waits until it asks or has ended
+        (a phase that failed fails the module); C(answered) tells it what became of that, and waits again. The engine
+        outlives the module.
       - C(finished) tells it when the clients begin, where I(start_at) is given, and waits for its end.
     type: str
     choices: [executed, ready, begun, answered, finished]

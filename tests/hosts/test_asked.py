@@ -117,7 +117,8 @@ def test_a_syncing_member_on_another_host_is_interrupted_and_syncs_anew(controll
 
 def test_a_mongod_that_does_not_start_again_fails_the_phase_by_name_and_leaves_nothing(controller: Controller) -> None:
     lab = controller.bed
-    process = controller.start("run", controller.write(cold(200)), "--on", lab.inventory)
+    two = {"infrastructure": {"shard_hosts": {"count": 2}}, "matrix": {"topology.shards.count": [2]}}
+    process = controller.start("run", controller.write(cold(20, **two)), "--on", lab.inventory)
     try:
         asked = "/var/lib/microshard/*/results/p01/r1/asks/answer-1.json"
         deadline = time.monotonic() + 150

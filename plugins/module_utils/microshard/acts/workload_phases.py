@@ -50,6 +50,10 @@ def act(wanted: dict[str, Any], *, check: bool) -> dict[str, Any]:
     else:
         _prepare(wanted)
         code, words = _run(wanted)
+    return _outcome(wanted, code, words)
+
+
+def _outcome(wanted: dict[str, Any], code: int, words: str) -> dict[str, Any]:
     phases = _phases(wanted["out"])
     if code != 0:
         raise Refused(_failure(code, words, phases), rc=code, phases=phases)
@@ -156,6 +160,11 @@ def _finish(wanted: dict[str, Any]) -> tuple[int, str]:
             _until(lambda: proc.wait_gone(seen, time.monotonic() + _LOOK_EVERY), seen, wanted["job"]["point"])
     finally:
         _forget(wanted)
+    return _left_behind(wanted)
+
+
+def _left_behind(wanted: dict[str, Any]) -> tuple[int, str]:
+    """Whether an engine that was no child of this process has failed (1) or not (0), and what it said."""
     phases = _phases(wanted["out"])
     failed = not phases or any(phase["error"] for phase in phases)
     return int(failed), "\n".join(logs.last_words(_words(wanted)))
@@ -179,7 +188,7 @@ def _asking(wanted: dict[str, Any], name: str = "") -> str:
 
 
 def _begin(wanted: dict[str, Any]) -> dict[str, Any]:
-    """The engine runs, and either asks for something or has ended. It outlives the module."""
+    """The engine runs, and either asks for something or has ended well. It outlives the module."""
     _prepare(wanted)
     shutil.rmtree(_asking(wanted), ignore_errors=True)
     if os.path.exists(_words(wanted)):
@@ -190,13 +199,13 @@ def _begin(wanted: dict[str, Any]) -> dict[str, Any]:
 
 
 def _answer(wanted: dict[str, Any]) -> dict[str, Any]:
-    """The engine has the answer to its ask of this number, and either asks for something else or has ended."""
+    """The engine has the answer to its ask of this number, and either asks for something else or has ended well."""
     write_atomically(_asking(wanted, f"answer-{wanted['number']}.json"), json.dumps(wanted["answer"]) + "\n")
     return _next_ask(wanted, wanted["number"] + 1, proc.recorded(wanted["pid_path"], wanted["job_path"]))
 
 
 def _next_ask(wanted: dict[str, Any], number: int, engine: proc.Seen | None) -> dict[str, Any]:
-    """What the engine asks for, as `ask`; without it when the engine has ended."""
+    """What the engine asks for, as `ask`; its phases when it has ended, Refused when one of them failed."""
     path = _asking(wanted, f"ask-{number}.json")
 
     def is_over() -> bool:
@@ -213,7 +222,8 @@ def _next_ask(wanted: dict[str, Any], number: int, engine: proc.Seen | None) -> 
         with open(path, encoding="utf-8") as file:
             ask = json.load(file)
     except FileNotFoundError:
-        return {"changed": True, "msg": "the engine has ended"}
+        _forget(wanted)
+        return _outcome(wanted, *_left_behind(wanted))
     return {"changed": True, "msg": f"the engine asks for {json.dumps(ask)}", "ask": ask}
 
 
