@@ -145,6 +145,7 @@ def test_hosts_that_are_taken_away_fail_their_points_by_name_and_the_run_goes_on
     assert taken in failed["p01"]
     assert f"client_hosts-1: {ended} does not run any more (Client.UserInitiatedShutdown)" in failed["p02"]
     assert "2 point(s) failed: p01, p02" in said
+    assert not land.journal("teardown failed"), "nothing is asked of hosts that are gone"
     assert not list((land.run_folder / "results").glob("p01/r1.json"))
     assert json.loads((land.run_folder / "results" / "p02" / "r1.json").read_text())["valid"]
     assert (land.run_folder / "report" / "report.html").exists()
