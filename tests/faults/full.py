@@ -42,16 +42,25 @@ class Disk:
         try:
             yield cls(folder)
         finally:
-            subprocess.run(["umount", "--recursive", str(folder)], check=True)
+            for mounted in (cls(folder)._read_only, folder):
+                while mounted.is_mount():
+                    subprocess.run(["umount", "--recursive", "--lazy", str(mounted)], check=True)
+
+    @property
+    def _read_only(self) -> Path:
+        return self.folder.with_name(f"{self.folder.name}-read-only")
 
     def strike(self, fault: str) -> None:
         """From now on nothing can be written, or only into files that are open already (read-only)."""
         if fault == "full":
             self._shrink()
         else:
-            # The mount proper cannot be made read-only while files are open; one upon it can.
-            _mount("--bind", str(self.folder), str(self.folder))
-            _mount("-o", "remount,bind,ro", str(self.folder))
+            # What has files open cannot be made read-only. One mount of the disk that nobody uses can, and another of
+            # that one, over the disk, is read-only from its beginning.
+            self._read_only.mkdir(exist_ok=True)
+            _mount("--bind", str(self.folder), str(self._read_only))
+            _mount("-o", "remount,bind,ro", str(self._read_only))
+            _mount("--bind", str(self._read_only), str(self.folder))
 
     def _shrink(self) -> None:
         for _ in range(200):  # whoever is writing may be quicker
@@ -67,7 +76,8 @@ class Disk:
         if fault == "full":
             _mount("-o", f"remount,size={SIZE_MIB}m", str(self.folder))
         else:
-            subprocess.run(["umount", str(self.folder)], check=True)
+            for mounted in (self.folder, self._read_only):
+                subprocess.run(["umount", str(mounted)], check=True)
 
 
 def _mount(*words: str) -> None:
@@ -99,6 +109,8 @@ def whole_run(folder: Path, fault: str, stage: str, tell: Callable[[str], None] 
         finally:
             if not watched.is_over:
                 watched.process.kill()
+                if (begun := watched.found_run()) is not None:
+                    leftovers.clean(begun)
         said = watched.said()
         watched.close()
         run = watched.found_run()
