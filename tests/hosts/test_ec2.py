@@ -130,7 +130,7 @@ def test_a_budget_that_is_reached_ends_the_run_after_the_repetition_on_the_hosts
 
 
 @pytest.mark.long
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(700)
 def test_hosts_that_are_taken_away_fail_their_points_by_name_and_the_run_goes_on(land: Land) -> None:
     (land.folder / "joined.yml").write_text(FILE + TWO_FLEETS)
     process = land.start("run", "joined.yml", "--on", "ec2")
@@ -152,7 +152,7 @@ def test_hosts_that_are_taken_away_fail_their_points_by_name_and_the_run_goes_on
 
 
 @pytest.mark.long
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(700)
 def test_a_controller_killed_while_it_measures_leaves_what_gc_removes(land: Land) -> None:
     shard, client = land.lab.machines
     process = land.start("run", "joined.yml", "--on", "ec2", "--set", LONG)
