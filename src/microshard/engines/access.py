@@ -28,6 +28,19 @@ def with_access(uri: str, secrets: Path | None, *, authorization: bool, tls: boo
     return urlunsplit((parts.scheme, host, parts.path or "/", "&".join(query), ""))
 
 
+def on_loopback(uri: str, port: int) -> str:
+    """The URI with its login and certificate authority for a port of this machine that leads to one of its servers.
+
+    The server's certificate has its own names; that of loopback is not asked for.
+    """
+    parts = urlsplit(uri)
+    login, at, _ = parts.netloc.rpartition("@")
+    query = [item for item in parts.query.split("&") if item and not item.startswith("replicaSet=")]
+    if "tls=true" in query:
+        query.append("tlsAllowInvalidHostnames=true")
+    return urlunsplit((parts.scheme, f"{login}{at}127.0.0.1:{port}", parts.path or "/", "&".join(query), ""))
+
+
 def _account(secrets: Path, user: str) -> tuple[str, str, str]:
     """Name, password and database of a user: one of `users.json`, or the servers' own, whose password is the key."""
     if user == SYSTEM:

@@ -12,11 +12,13 @@ from pydantic import Field, model_validator
 from microshard.definition.base import Model, Namespace
 from microshard.definition.phase import Expected, PhaseKeys, PhaseKind, Rule, unfulfillable
 from microshard.definition.topology import Topology
+from microshard.engines.access import on_loopback
 from microshard.engines.base import Client, Context, Engine, Metric, PhaseError, connect, cpu_seconds, read_keys
 from microshard.engines.beside.keys import Traffic
 from microshard.engines.beside.load import Load
 from microshard.engines.job import Phase
 from microshard.engines.link.kernel import KernelLink, Relay
+from microshard.engines.storage import direct
 
 Compressor = Literal["snappy", "zlib", "zstd"]
 MODULES = {"snappy": "snappy", "zstd": "zstandard", "zlib": "zlib"}  # that pymongo compresses with
@@ -118,13 +120,11 @@ class WireEngine(Engine):
                 package = {"snappy": "python-snappy", "zstd": "zstandard"}[name]
                 raise PhaseError("NoCompressor", f"the client cannot speak {name}: Python package {package} is missing")
         for process in self.context.job.point.processes:
-            self.clients[process.name] = connect(f"mongodb://{process.endpoint}/", directConnection=True)
-        for door, client in list(self.clients.items()):
+            self.clients[process.name] = client = direct(process)
             router = client.admin.command("serverStatus").get("microshard", {}).get("routerMongod")
             if router:
-                self.clients[f"{door}/router"] = connect(
-                    f"mongodb://127.0.0.1:{router['port']}/", directConnection=True
-                )
+                uri = on_loopback(process.uri, router["port"])
+                self.clients[f"{process.name}/router"] = connect(uri, directConnection=True)
         database, _, collection = self.keys.namespace.partition(".")
         with self.context.connect() as client:
             self.known = client[database][collection].count_documents({})
@@ -133,7 +133,7 @@ class WireEngine(Engine):
             options["compressors"] = ",".join(self.keys.client_compressors)
         uri = self.context.job.connection_string
         if self.keys.link.kind != "none":
-            uri, options = f"mongodb://127.0.0.1:{self._start_link()}/", options | {"directConnection": True}
+            uri, options = on_loopback(uri, self._start_link()), options | {"directConnection": True}
         self.load.prepare(
             uri,
             [(database, collection)],

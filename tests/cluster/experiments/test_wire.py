@@ -20,6 +20,9 @@ def test_bytes_before_and_after_add_up_and_a_narrow_link_is_narrow(published: Pu
                 "topology.network.compressors": [["snappy"], ["zlib"]],
                 "workload.0.measure.client_compressors": [[], ["zlib"]],
                 "workload.0.measure.link": [{"kind": "none"}, relay],
+                # The link of loopback leads to servers that want a login and speak TLS.
+                "topology.security.authorization": [False, True],
+                "topology.security.tls": [False, True],
             }
         },
         "topology.shards.members": 1,

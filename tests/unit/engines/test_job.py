@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from microshard.engines.__main__ import main, write_atomically
+from microshard.engines.access import on_loopback
 from microshard.engines.base import Context
 from microshard.engines.job import JobError, Phase, read_job
 from microshard.engines.progress import Progress
@@ -165,3 +166,11 @@ def test_progress_drops_lines_that_come_too_soon_but_never_the_last(tmp_path: Pa
     assert lines[-1] | {"time": 0} == {
         "phase": "load", "done": 100, "of": 100, "unit": "documents", "time": 0, "note": "fast"
     }  # fmt: skip
+
+
+def test_a_port_of_loopback_has_the_login_and_the_authority_of_the_server_behind_it() -> None:
+    secured = "mongodb://u:p%40@db1:27100,db2:27100/?replicaSet=rs1&authSource=admin&tls=true&tlsCAFile=%2Fca.pem"
+    assert on_loopback(secured, 4000) == (
+        "mongodb://u:p%40@127.0.0.1:4000/?authSource=admin&tls=true&tlsCAFile=%2Fca.pem&tlsAllowInvalidHostnames=true"
+    )
+    assert on_loopback("mongodb://db1:27100/", 4000) == "mongodb://127.0.0.1:4000/"
