@@ -5,7 +5,7 @@ from __future__ import annotations
 EXIT_OK = 0
 EXIT_BUG = 1  # an unexpected error: please report it
 EXIT_DEFINITION = 2  # the experiment file or the command line is wrong
-EXIT_FAILED = 3  # a point failed or gave another answer; the other results are there
+EXIT_FAILED = 3  # a point failed, gave another answer or was beyond the budget; the other results are there
 EXIT_PLACE = 4  # this machine cannot do it: binary, RAM, disk, ports, permissions
 EXIT_LEFT = 5  # something of the run could not be removed; it is listed
 EXIT_WORSE = 6  # compare: a run is worse than the first one beyond the tolerance

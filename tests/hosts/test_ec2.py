@@ -117,7 +117,7 @@ def test_a_budget_that_is_reached_ends_the_run_after_the_repetition_on_the_hosts
         "infrastructure.client_hosts.market=spot_or_on_demand",
     ]
     code, said = land.run("run", "joined.yml", "--on", "ec2", *(word for c in changes for word in ("--set", c)))
-    assert code == 0, f"{said}\n{land.log()}"
+    assert code == 3, f"{said}\n{land.log()}"
     got = json.loads((land.run_folder / "hosts" / "fleet1.json").read_text())["hosts"]
     assert [(h["instance_type"], h["market"]) for h in got] == [("m5.xlarge", "spot"), ("c5.large", "on-demand")]
     for words in ("m5.xlarge instead of c5.xlarge", f"1 x c5.large spot in {got[0]['zone']}: {missing}"):

@@ -56,4 +56,4 @@ class Outcome:
             return EXIT_LEFT
         if self.unprepared:
             return EXIT_PLACE
-        return EXIT_FAILED if self.failed or self.wrong or self.invalid else EXIT_OK
+        return EXIT_FAILED if self.failed or self.wrong or self.invalid or self.over_budget else EXIT_OK

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from microshard.run.budget import Meter
+from microshard.run.outcome import Outcome
 
 
 class Clock:
@@ -57,3 +58,8 @@ def test_without_a_price_money_is_not_counted_and_hours_are() -> None:
     assert meter.spent() == ""
     clock.pass_hours(0.6)
     assert "max_hours" in meter.spent()
+
+
+def test_a_run_that_its_budget_ended_has_not_measured_all() -> None:
+    assert Outcome(done=1).exit_code == 0
+    assert Outcome(done=1, over_budget="budget.max_hours (1 h) is reached").exit_code == 3
