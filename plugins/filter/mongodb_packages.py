@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ _APT = {
     ("Ubuntu", "24.04"): ("apt/ubuntu", "noble", "multiverse"),
 }
 _YUM = {("Amazon", "2023"): "yum/amazon/2023"}
+_ANY = re.escape("*")
 _DEBIAN_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -26,7 +28,8 @@ def mongodb_packages(version: str, facts: Mapping[str, Any], servers: str = "") 
     """Key, repository file and packages, for the package manager of a host (`manager`: apt or dnf).
 
     `version` as far as given: 6.0 pins the series, 6.0.5 the release. `servers` stands in for repo.mongodb.org, for
-    hosts that reach a mirror only. Raises AnsibleFilterError by distribution and processor.
+    hosts that reach a mirror only. With apt `installed` matches dpkg-query's status and version of a package that is
+    as wanted. Raises AnsibleFilterError by distribution and processor.
     """
     name, machine = str(facts["distribution"]), str(facts["architecture"])
     parts = version.split(".")
@@ -60,6 +63,7 @@ def _apt(which: tuple[str, str], parts: list[str], series: str, machine: str, se
         "repository_path": f"/etc/apt/sources.list.d/mongodb-org-{series}.list",
         "repository": f"deb [ arch={_DEBIAN_MACHINES[machine]} signed-by={key} ] {where}\n",
         "packages": [f"{name}={pinned}" for name in _NAMES],
+        "installed": f"installed {re.escape(pinned).replace(_ANY, '.*')}$",
     }
 
 

@@ -176,15 +176,15 @@ def _words(pid: int) -> bytes:
     return b""
 
 
-def listening(namespace: str) -> socket.socket:
-    """A socket that listens on loopback of a network namespace; only the thread that makes it goes there."""
+def listening(namespace: str, address: str = "127.0.0.1") -> socket.socket:
+    """A socket that listens at an address of a network namespace; only the thread that makes it goes there."""
     made: list[socket.socket] = []
 
     def inside() -> None:
         with Path(f"/run/netns/{namespace}").open() as where:
             if ctypes.CDLL(None, use_errno=True).setns(where.fileno(), 0x40000000):  # CLONE_NEWNET
                 return
-        made.append(socket.create_server(("127.0.0.1", 0), backlog=64))
+        made.append(socket.create_server((address, 0), backlog=64))
 
     thread = threading.Thread(target=inside)
     thread.start()

@@ -68,6 +68,11 @@ class Bed:
         return f"microshard-{self.name}"
 
     @property
+    def address(self) -> str:
+        """What the machines reach this machine by, where something listens in the namespace."""
+        return f"{_SUBNET}.1"
+
+    @property
     def inventory(self) -> Path:
         """An Ansible inventory of all machines: host1 is client host too, every machine a shard host."""
         return self.folder / "inventory" / "hosts.yml"
@@ -186,7 +191,7 @@ class Bed:
         for words in (
             ("link", "set", "lo", "up"),
             ("link", "add", _BRIDGE, "type", "bridge"),
-            ("address", "add", f"{_SUBNET}.1/24", "dev", _BRIDGE),
+            ("address", "add", f"{self.address}/24", "dev", _BRIDGE),
             ("link", "set", _BRIDGE, "up"),
         ):
             command("ip", "-n", self.namespace, *words)

@@ -13,8 +13,8 @@ from tests.hosts.bed.system import command
 SUITE = "bookworm"
 PACKAGES = (
     # what a cloud image has
-    "dbus,e2fsprogs,iproute2,libcurl4,logrotate,numactl,openssh-server,procps,python3,sudo,systemd-sysv,udev,util-linux"
-    ",xfsprogs"
+    "dbus,e2fsprogs,iproute2,libcurl4,logrotate,numactl,openssh-server,procps,python3,python3-apt,sudo,systemd-sysv"
+    ",udev,util-linux,xfsprogs"
 )
 LAB, PLAIN = "lab", "plain"  # users: with sudo and without
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ def test_debian_and_ubuntu_get_a_signed_source_and_pinned_packages(
         "repository": f"deb [ {line.format(key=key, here='https://repo.mongodb.org')}\n",
         "names": ["mongodb-org-server", "mongodb-org-mongos"],
         "packages": ["mongodb-org-server=8.0.4", "mongodb-org-mongos=8.0.4"],
+        "installed": r"installed 8\.0\.4$",
     }
 
 
@@ -66,6 +68,8 @@ def test_amazon_linux_gets_a_checked_repository_of_its_processor() -> None:
 
 
 def test_a_series_alone_pins_the_series() -> None:
+    assert re.match(wanted("6.0", "Ubuntu", "22.04")["installed"], "installed 6.0.19")
+    assert not re.match(wanted("6.0", "Ubuntu", "22.04")["installed"], "installed 6.1.0")
     assert wanted("6.0", "Ubuntu", "22.04")["packages"][0] == "mongodb-org-server=6.0.*"
     assert wanted("8.0", "Amazon", "2023")["packages"][0] == "mongodb-org-server-8.0.*"
 

@@ -1,0 +1,113 @@
+"""MongoDB's packages on a host that reaches nothing but a mirror: pinned, held, their service never started."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from microshard.embedded import binary
+from microshard.run.folder import find_runs
+from tests.hosts.bed import Bed
+from tests.hosts.mirror import Mirror, served
+from tests.hosts.needs import need
+from tests.hosts.test_run import MICROSHARD, Controller, small
+
+SUITE = "bookworm/mongodb-org/{}"
+_CLEAN = """
+apt-get -qq --allow-change-held-packages purge mongodb-org-server mongodb-org-mongos >/dev/null 2>&1
+rm -f /etc/apt/sources.list.d/mongodb-org-* /usr/share/keyrings/mongodb-server-* /etc/systemd/system/mongod.service
+rm -rf /var/lib/mongodb /var/log/mongodb
+systemctl daemon-reload; userdel mongodb 2>/dev/null || true
+"""
+
+
+class Host(Controller):
+    """The command line, and one machine of the bed whose only repository is the mirror."""
+
+    def asked(self, script: str) -> str:
+        """What a script says on it, as root, however it ends."""
+        return self.bed.machines[0].enter("sh", "-c", f"{script}\ntrue")
+
+    def experiment(self, version: str) -> Path:
+        mongodb = {"source": "packages", "version": version}
+        changes = {"infrastructure": {"shard_hosts": {"count": 1}}, "matrix": {}}
+        return self.write(small(**changes, topology={"kind": "standalone", "mongodb": mongodb}))
+
+    @property
+    def last(self) -> Path:
+        """The folder of the youngest run."""
+        return find_runs(self.runs)[-1].path
+
+    def prepared_again(self, **variables: Any) -> subprocess.CompletedProcess[str]:
+        """The same preparations once more, by Ansible itself, with other variables than the run's."""
+        words: list[str | Path] = [
+            *(MICROSHARD.with_name("ansible-playbook"), "--inventory", self.inventory, "playbooks/prepare.yml"),
+            *(
+                "--limit",
+                "host1",
+                "--tags",
+                "binaries",
+                "--extra-vars",
+                f"@{self.last / 'points' / 'p01' / 'vars.json'}",
+            ),
+            *("--extra-vars", json.dumps(variables)),
+        ]
+        root = Path(__file__).parents[2]
+        return subprocess.run(self.bed.inside(words), cwd=root, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def mirror(lab: Bed, tmp_path: Path) -> Iterator[Mirror]:
+    need("" if shutil.which("gpg") and shutil.which("dpkg-deb") else "a mirror needs gnupg and dpkg (apt-get install)")
+    mongod = binary.find_mongod()
+    version = binary.version(mongod)
+    with served(lab, tmp_path / "mirror") as made:
+        made.servers(version.text, mongod)
+        made.servers(f"{version.major}.{version.minor}.99", "#!/bin/sh\nexit 1\n")  # younger, and not asked for
+        made.index(SUITE.format(f"{version.major}.{version.minor}"), "main")
+        yield made
+
+
+@pytest.fixture
+def host(lab: Bed, mirror: Mirror, tmp_path: Path) -> Iterator[Host]:
+    inventory = lab.write_inventory(
+        name="packages", mongodb_binaries_servers=mirror.url, mongodb_binaries_key_url=mirror.key
+    )
+    made = Host(lab, tmp_path, inventory)
+    yield made
+    made.run("down")
+    made.asked(_CLEAN)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_packages_come_from_a_mirror_pinned_and_held_and_their_service_never_starts(host: Host) -> None:
+    version = binary.version(binary.find_mongod()).text
+    code, said = host.run("up", host.experiment(version), "--on", host.inventory)
+    assert code == 0, said
+    names = "mongodb-org-mongos mongodb-org-server"
+    form = "${Package} ${Version} ${db:Status-Want}\\n"
+    listed = host.asked(f"dpkg-query --show --showformat '{form}' {names}")
+    assert listed.splitlines() == [f"{name} {version} hold" for name in names.split()]
+    assert f"kept back:\n  {names}\n" in host.asked("apt-get --simulate upgrade")  # a younger one is there
+    assert host.asked("systemctl is-enabled mongod; systemctl is-active mongod").split() == ["masked", "inactive"]
+    assert host.asked("ls -A /var/lib/mongodb /var/log/mongodb") == "/var/lib/mongodb:\n\n/var/log/mongodb:"
+
+    # The only mongod there is is the run's, and it is that of the packages.
+    assert host.asked("readlink /proc/$(pgrep -x mongod)/exe") == "/usr/bin/mongod"
+    (record,) = [json.loads(path.read_text()) for path in host.last.glob("points/p01/processes/*.json")]
+    assert record["command"][0] == "/usr/bin/mongod"
+
+    again = host.prepared_again()
+    assert again.returncode == 0, again.stdout
+    assert "changed=0" in again.stdout
+    assert "changed=1" not in again.stdout
+
+    other = host.prepared_again(mongodb_binaries_install={"kind": "packages", "version": f"{version}9"})
+    assert other.returncode != 0
+    assert f"no available installation candidate for mongodb-org-server={version}9" in other.stdout
+    assert "[host1]" in other.stdout
