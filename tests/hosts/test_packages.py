@@ -79,9 +79,9 @@ def host(lab: Bed, mirror: Mirror, tmp_path: Path) -> Iterator[Host]:
         name="packages", mongodb_binaries_servers=mirror.url, mongodb_binaries_key_url=mirror.key
     )
     made = Host(lab, tmp_path, inventory)
-    # Debian's archive does not answer; at once, and not only when looking up its name has timed out.
+    # The archive of Debian does not answer, without retries and looking up a name.
     made.asked("mv /etc/apt/sources.list /etc/apt/sources.list.aside")
-    made.asked("echo deb http://127.0.0.1:1/debian bookworm main >/etc/apt/sources.list")
+    made.asked("echo deb file:/nowhere bookworm main >/etc/apt/sources.list")
     yield made
     made.run("down")
     made.asked(_CLEAN)
