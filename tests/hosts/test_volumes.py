@@ -55,6 +55,16 @@ class Machines(Controller):
         done = self.bed.ssh(self.bed.machines[number], f"sudo sh -c '{script}'")
         return done.stdout.strip()
 
+    def mounts(self, number: int) -> dict[str, str]:
+        """Mount point → which of the machine's devices, of all volumes of ours."""
+        names = {device: name for name, device in self.bed.machines[number].devices.items()}
+        listed = self.asked(number, "findmnt -rno TARGET,SOURCE | grep microshard").splitlines()
+        return {target: names[source] for target, source in (line.split() for line in listed)}
+
+    def lies(self, number: int, path: str) -> str:
+        """Mount point of the volume that holds a file."""
+        return self.asked(number, f"df --output=target $(realpath {path}) | tail -1")
+
     def told(self, words: list[str]) -> list[str]:
         """Files and processes of all machines in which one of these words stands."""
         found = []
@@ -85,42 +95,68 @@ def secrets_of(run: Path) -> tuple[list[str], dict[str, Any]]:
     return [key, private, *(user["password"] for user in users.values())], users["admin"]
 
 
+def asked_for(bed: Bed) -> tuple[Path, dict[str, Any]]:
+    """An inventory, and an experiment with volumes on its hosts."""
+    volume = {"type": "existing", "size_gib": 2}
+    text = {**volume, "filesystem": "ext4"}
+    # Two machines have a volume for each of their shards; the third, which has the config server, one for its journal.
+    groups = {"shard_hosts": ["host1", "host2"], "config_hosts": ["host3"], "client_hosts": ["host1"]}
+    several = {"data": {**volume, "policy": "per_shard", "count": 2}, "log": text}
+    single = {"data": volume, "journal": volume, "log": text}
+    purposes = {"data": "data", "journal": "{{ 'journal' if 'config_hosts' in group_names else 'data' }}", "log": "log"}
+    named = [{"purpose": purpose, "device": f"{{{{ bed_devices.{name} }}}}"} for name, purpose in purposes.items()]
+    inventory = bed.write_inventory(groups, name="volumes", microshard_volumes=named)
+    infrastructure = {
+        "shard_hosts": {"count": 2, "volumes": several}, "config_hosts": {"count": 1, "volumes": single},
+    }  # fmt: skip
+    return inventory, small(infrastructure=infrastructure, matrix={"topology.shards.count": [2]})
+
+
+def all_on_their_volumes(machines: Machines, run: Path, deployment: str) -> None:
+    """Where files lie, by the machines' own word."""
+    wheres = {"/srv/microshard/journal": "journal", "/srv/microshard/log": "log", "/var/lib/microshard": "data"}
+    assert machines.mounts(2) == wheres
+    for path, mount in (
+        ("config1/data", "/var/lib/microshard"),
+        ("config1/data/journal", "/srv/microshard/journal"),
+        ("config1/mongod.log", "/srv/microshard/log"),
+    ):
+        assert machines.lies(2, f"{deployment}/{path}") == mount
+    each = {"/srv/microshard/data-01": "data", "/srv/microshard/data-02": "journal", "/srv/microshard/log": "log"}
+    for number in (0, 1):
+        assert machines.mounts(number) == each
+        members = machines.asked(number, f"ls {deployment} | grep shard").split()
+        assert len(members) == 2
+        data = [machines.lies(number, f"{deployment}/{name}/data/WiredTiger.wt") for name in members]
+        assert data == ["/srv/microshard/data-01", "/srv/microshard/data-02"]
+        recorded = json.loads((run / f"hosts/host{number + 1}/storage.json").read_text())
+        assert [volume["name"] for volume in recorded] == ["data-01", "data-02", "log"]
+
+
 @pytest.mark.long
 @pytest.mark.timeout(400)
 def test_files_lie_on_their_volumes_servers_keep_to_themselves_and_nothing_is_left(machines: Machines) -> None:
-    volume = {"type": "existing", "size_gib": 2}
-    volumes = {"data": volume, "journal": volume, "log": {**volume, "filesystem": "ext4"}}
-    named = [{"purpose": name, "device": f"{{{{ bed_devices.{name} }}}}"} for name in volumes]
-    inventory = machines.bed.write_inventory(name="volumes", microshard_volumes=named)
-    experiment = small(infrastructure={"shard_hosts": {"count": 3, "volumes": volumes}})
+    inventory, experiment = asked_for(machines.bed)
     code, said = machines.run("up", machines.write(experiment), "--on", inventory, patience=250)
     assert code == 0, said
     (run,) = [found.path for found in find_runs(machines.runs)]
 
-    # Where files lie, by the machine's own word
-    here = f"/var/lib/microshard/{run.name}/deployments/p01/shard01-1"
-    wheres = {"/srv/microshard/journal": "journal", "/srv/microshard/log": "log", "/var/lib/microshard": "data"}
-    mounts = machines.asked(0, "findmnt -rno TARGET,SOURCE | grep microshard | sort").splitlines()
-    assert mounts == [f"{mount} {machines.bed.machines[0].devices[name]}" for mount, name in wheres.items()]
-    for path, mount in (
-        ("data", "/var/lib/microshard"),
-        ("data/journal", "/srv/microshard/journal"),
-        ("mongod.log", "/srv/microshard/log"),
-    ):
-        assert machines.asked(0, f"df --output=target $(realpath {here}/{path}) | tail -1") == mount
-    assert "WiredTigerLog" in machines.asked(0, f"ls {here}/data/journal/")
-    assert machines.asked(0, f"grep -c . {here}/mongod.log") > "10"
+    deployment = f"/var/lib/microshard/{run.name}/deployments/p01"
+    all_on_their_volumes(machines, run, deployment)
+    here = f"{deployment}/config1"
+    assert "WiredTigerLog" in machines.asked(2, f"ls {here}/data/journal/")
+    assert machines.asked(2, f"grep -c . {here}/mongod.log") > "10"
 
     # systemd is what hosts that have it use
-    assert json.loads((run / "points/p01/processes/shard01-1.json").read_text())["unit"].startswith("microshard@")
-    assert machines.asked(0, "ps -o user= -C mongod | sort -u") == "microshard"
+    assert json.loads((run / "points/p01/processes/config1.json").read_text())["unit"].startswith("microshard@")
+    assert machines.asked(2, "ps -o user= -C mongod | sort -u") == "microshard"
 
     # Rotated by size: the server goes on in a new file, and not a line is lost
     rotation = f"/etc/logrotate.d/microshard-{run.name}"
-    rotated = machines.asked(0, f"logrotate --verbose --force --state /var/tmp/state {rotation} 2>&1")
-    log = f"/srv/microshard/log/{run.name}/p01/shard01-1/mongod.log"
-    machines.asked(0, f"for n in $(seq 100); do test -e {log} && break; sleep 0.1; done")
-    assert machines.asked(0, f"ls {log} {log}.1") == f"{log}\n{log}.1", rotated
+    rotated = machines.asked(2, f"logrotate --verbose --force --state /var/tmp/state {rotation} 2>&1")
+    log = f"/srv/microshard/log/{run.name}/p01/config1/mongod.log"
+    machines.asked(2, f"for n in $(seq 100); do test -e {log} && break; sleep 0.1; done")
+    assert machines.asked(2, f"ls {log} {log}.1") == f"{log}\n{log}.1", rotated
 
     # Who has no password, or speaks in the open, is not served
     told, admin = secrets_of(run)
