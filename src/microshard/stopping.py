@@ -37,10 +37,11 @@ class Arrived:
 
 
 @contextlib.contextmanager
-def signals() -> Iterator[Arrived]:
+def signals(*, last: bool = False) -> Iterator[Arrived]:
     """Turn SIGINT, SIGTERM and SIGHUP into Stopped, once; a second one while cleaning up is ignored.
 
-    What was set before comes back at the end, also where contexts are nested. Where the interpreter drops Stopped, as
+    What was set before comes back at the end, also where contexts are nested; after the `last` one the process only
+    ends, and signals are ignored: its exit code says how the work ended. Where the interpreter drops Stopped, as
     it does with all that is raised in `__del__` and in callbacks of weak references (imports have some), the signal
     comes again a moment later.
     """
@@ -68,7 +69,7 @@ def signals() -> Iterator[Arrived]:
     finally:
         sys.unraisablehook = hook
         for number, previous in before.items():
-            signal.signal(number, previous)
+            signal.signal(number, signal.SIG_IGN if last else previous)
 
 
 def _later(number: int) -> None:

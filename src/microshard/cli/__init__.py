@@ -14,7 +14,7 @@ from microshard.stopping import Stopped, signals
 def main() -> None:
     """Entry point. Always ends in SystemExit; 130, 143 and 129 after SIGINT, SIGTERM and SIGHUP."""
     try:
-        with signals() as arrived:
+        with signals(last=True) as arrived:
             from microshard.cli.group import execute
 
             code = execute()

@@ -6,12 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from microshard.cli import group, main
-from microshard.stopping import Stopped, signals
+from microshard.stopping import SIGNALS, Stopped, signals
 
 MICROSHARD = str(Path(sys.executable).with_name("microshard"))
 QUICKSTART = Path(__file__).parents[3] / "experiments" / "quickstart.yml"
@@ -69,6 +70,25 @@ def test_a_signal_whose_exception_the_interpreter_drops_comes_again(capfd: pytes
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_to_a_process_that_only_ends_does_not_change_how_the_work_ended(number: signal.Signals) -> None:
+    late = (
+        "import atexit, os, sys; from microshard.cli import main; sys.argv[1:] = ['--version'];"
+        f"atexit.register(lambda: os.kill(os.getpid(), {number.value})); main()"
+    )
+    done = subprocess.run([sys.executable, "-c", late], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.usefixtures("handlers")
 def test_what_python_makes_of_an_interruption_is_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its compiler turns whatever stops it from importing unicodedata into an error of syntax."""
 
