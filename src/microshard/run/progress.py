@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,26 @@ class Clock:
         return max((self.plan.estimate_seconds - self.finished_estimate) * self.factor - running, 0.0)
 
 
+@dataclass(slots=True)
+class Measured:
+    """What is shown of the valid measurements of a point. Whole results stay on the disk: a run may have thousands."""
+
+    metric: str = ""
+    unit: str = ""
+    values: list[float] = field(default_factory=list)  # of each result's first measured phase
+    limits: list[str] = field(default_factory=list)
+
+    def add(self, result: Mapping[str, Any]) -> None:
+        """One more result of the point."""
+        phases = (p for p in result["phases"] if p["kind"] == "measure" and p.get("metric"))
+        metric = next((phase["metric"] for phase in phases), None)
+        if metric is not None:
+            self.metric, self.unit = metric["name"], metric["unit"]
+            self.values.append(float(metric["value"]))
+        if limit := main_name(result):
+            self.limits.append(limit)
+
+
 class Progress:
     """Shows a run on a terminal (live) or in a log (a line for each step)."""
 
@@ -79,7 +100,8 @@ class Progress:
         self.now = self.now_stage = "starting"
         self.current: Step | None = None
         self.failed: dict[str, str] = {}
-        self.results: list[dict[str, Any]] = []
+        self.measured: dict[str, Measured] = {}  # by point
+        self.done: set[tuple[str, str]] = set()  # points and repetitions, whatever attempt it was
         self.live = (
             Live(get_renderable=self.render, console=console, refresh_per_second=4, transient=True)
             if console.is_terminal
@@ -112,7 +134,9 @@ class Progress:
     def step_done(self, step: Step, result: dict[str, Any]) -> None:
         """A step ended with a result."""
         self.clock.done(step)
-        self.results.append(result)
+        self.done.add((result["point"], result["step"].partition("-")[0]))
+        if result["purpose"] == "measure" and result.get("valid") is not False:
+            self.measured.setdefault(result["point"], Measured()).add(result)
         if not self.live:
             point = self.plan.point(step.point)
             limit = main_name(result)
@@ -140,7 +164,6 @@ class Progress:
     def render(self) -> RenderableType:
         """The live picture."""
         step = self.current
-        done = len({(result["point"], result["step"].partition("-")[0]) for result in self.results})
         where = "" if step is None else f"{self.plan.point(step.point).label}, {step.name} · "
         head = Table.grid(padding=(0, 1), expand=True)
         head.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
@@ -151,7 +174,7 @@ class Progress:
             head,
             Padding(ProgressBar(total=1.0, completed=self.clock.share), 0),  # a bar alone does not end its line
             Text(
-                f"{done} of {len(self.plan.steps)} measurements · {self.folder.path}",
+                f"{len(self.done)} of {len(self.plan.steps)} measurements · {self.folder.path}",
                 style="dim",
                 overflow="ellipsis",
                 no_wrap=True,
@@ -159,36 +182,26 @@ class Progress:
         )
 
     def _point(self, point: Point) -> LivePoint:
-        valid = [
-            result
-            for result in self.results
-            if result["point"] == point.id and result["purpose"] == "measure" and result.get("valid") is not False
-        ]
-        metrics = [
-            phase["metric"]
-            for result in valid
-            for phase in result["phases"]
-            if phase["kind"] == "measure" and phase.get("metric")
-        ]
+        measured = self.measured.get(point.id, Measured())
         here = self.current is not None and self.current.point == point.id and point.id not in self.failed
         state: LiveState = "waiting"
         if point.id in self.failed:
             state = "failed"
-        elif len(metrics) == self.plan.repetitions:
+        elif len(measured.values) == self.plan.repetitions:
             state = "done"
         elif here:
             state = "deploying" if self.now_stage == "deploy" else "measuring"
-        elif metrics:
+        elif measured.values:
             state = "partial"
         return LivePoint(
             label=point.label,
             state=state,
-            done=len(metrics),
+            done=len(measured.values),
             planned=self.plan.repetitions,
-            values=tuple(float(m["value"]) for m in metrics),
-            metric=metrics[0]["name"] if metrics else "",
-            unit=metrics[0]["unit"] if metrics else "",
-            limit=most_frequent([name for result in valid if (name := main_name(result))]),
+            values=tuple(measured.values),
+            metric=measured.metric,
+            unit=measured.unit,
+            limit=most_frequent(measured.limits),
             note=self._phase() if here else "",
         )
 

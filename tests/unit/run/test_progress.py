@@ -1,4 +1,6 @@
 import io
+import weakref
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -32,6 +34,27 @@ def test_the_live_picture_shows_figures_remaining_time_and_where_the_run_lies(tm
     assert "1 of 3" in text
     assert text.splitlines()[-1].startswith("1 of 6 measurements")
     assert "left" in text
+
+
+class Result(dict[str, Any]):
+    """One that can be asked whether it is still there."""
+
+
+def test_of_results_only_what_is_shown_is_kept_and_a_point_is_done_after_its_repetitions(tmp_path):
+    base = experiment()
+    plan = build(base, points(base, [1]), Inputs(cores=2))
+    console = Console(file=io.StringIO(), width=100)
+    progress = Progress(RunFolder.create(tmp_path, "sample"), plan, console)
+    for step in plan.steps:
+        result = Result(_result(step.point, 1.25), step=step.name)
+        result["phases"] *= 2  # an experiment may measure twice in a step
+        progress.step_done(step, result)
+    there = weakref.ref(result)
+    del result
+    assert there() is None
+    with console.capture() as captured:
+        console.print(progress.render())
+    assert f"{plan.repetitions} of {plan.repetitions}" in captured.get()
 
 
 @pytest.mark.parametrize(
