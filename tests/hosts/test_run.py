@@ -166,6 +166,24 @@ def test_what_a_host_lacks_is_told_by_its_name_and_with_the_next_step(controller
 
 
 @pytest.mark.long
+@pytest.mark.timeout(400)
+def test_a_member_that_cannot_reach_another_is_told_by_both_names(controller: Controller) -> None:
+    lab = controller.bed
+    one, other = lab.machines[1:]
+    lab.ssh(other, "sudo", "ip", "route", "add", "unreachable", one.address)
+    try:
+        code, said = controller.run("run", controller.write(small()), "--on", lab.inventory)
+    finally:
+        lab.ssh(other, "sudo", "ip", "route", "del", "unreachable", one.address)
+    assert code == 3, said
+    said = " ".join(said.split())
+    assert f"replSetInitiate of shard02 on {one.address}:27101 (shard02-1 on host2): " in said
+    assert f"{other.address}:27100 (shard02-2 on host3) failed with Couldn't get a connection" in said
+    assert "these hosts must reach one another (routes, firewall)" in said
+    assert controller.left() == []
+
+
+@pytest.mark.long
 @pytest.mark.timeout(700)
 def test_a_tarball_is_sent_once_to_every_host_and_its_mongod_is_run(controller: Controller) -> None:
     archive = controller.folder / "mongodb.tgz"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 from ansible.module_utils.microshard.access import of_run
@@ -34,11 +36,20 @@ def act(wanted: dict[str, Any], *, check: bool) -> dict[str, Any]:
         processes = point["processes"]
         changes = build(point, Deadline(seconds, access, processes), check=check)
         changes += users.create(point, wanted["run_folder"], Deadline(seconds, access, processes), check=check)
-    except PyMongoError as problem:
-        raise Refused(str(problem)) from None
+    except (PyMongoError, Refused) as problem:
+        raise Refused(named(str(problem), wanted["point"]["processes"])) from None
     return {
         "changed": bool(changes),
         "msg": f"{len(changes)} changes" if changes else "as planned",
         "changes": changes,
         "diff": {"before": "", "after": "".join(f"{change}\n" for change in changes)} if changes else {},
     }
+
+
+def named(text: str, processes: Sequence[dict[str, Any]]) -> str:
+    """A server's words with the names of the processes and hosts whose addresses it tells."""
+    for process in processes:
+        name = process["name"] if process["host"] == "local" else f"{process['name']} on {process['host']}"
+        address = re.escape(f"{process['address']}:{process['port']}")
+        text = re.sub(rf"(?<![\d.]){address}(?!\d)", rf"\g<0> ({name})", text, count=1)
+    return text

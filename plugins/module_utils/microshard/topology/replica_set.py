@@ -8,6 +8,7 @@ from ansible.module_utils.microshard.topology.server import Deadline, TopologyPr
 from pymongo.errors import OperationFailure
 
 _ALREADY_INITIALIZED = 23
+_NODE_NOT_FOUND = 74  # a member that the first one cannot reach
 _FIRST_WITH_SECONDARY_DELAY = 13  # maxWireVersion of 5.0, which renamed slaveDelay
 _STEP_UP_EVERY = 5  # polls, so about 100 ms
 
@@ -56,7 +57,8 @@ def _replset_initiate(planned: dict[str, Any], endpoint: str, deadline: Deadline
             client.admin.command("replSetInitiate", document)
     except OperationFailure as error:
         if error.code != _ALREADY_INITIALIZED:
-            raise TopologyProblem(f"replSetInitiate of {planned['name']} on {endpoint}: {told(error)}") from None
+            step = "; these hosts must reach one another (routes, firewall)" if error.code == _NODE_NOT_FOUND else ""
+            raise TopologyProblem(f"replSetInitiate of {planned['name']} on {endpoint}: {told(error)}{step}") from None
 
 
 def _members(planned: dict[str, Any], wire_version: int) -> list[dict[str, Any]]:
