@@ -78,13 +78,18 @@ def campaign(folder: Path, deploys: int, tell: Callable[[str], None] = lambda _:
     row = Row("deploys in a row", "runner")
     watched = Watched(("run", str(path)), folder, f"endless-{os.getpid()}")
     samples: list[Sample] = []
-    while not watched.is_over:
-        done = watched.events().count("step done")
-        if done > len(samples) and watched.run is not None:
-            with contextlib.suppress(OSError, ValueError):
-                samples.append(_sample(watched.process.pid, watched.run.path))
-                tell(f"{done} deploys: {samples[-1]}")
-        time.sleep(0.1)
+    try:
+        while not watched.is_over:
+            done = watched.events().count("step done")
+            if done > len(samples) and watched.run is not None:
+                with contextlib.suppress(OSError, ValueError):
+                    samples.append(_sample(watched.process.pid, watched.run.path))
+                    tell(f"{done} deploys: {samples[-1]}")
+            time.sleep(0.1)
+    finally:
+        if not watched.is_over:  # the campaign was stopped: its run stops too, and cleans up
+            watched.process.terminate()
+            watched.process.wait()
     row.times = len(samples)
     if watched.process.returncode != 0 or len(samples) < deploys * 0.9:
         row.lost.append(f"exit code {watched.process.returncode} after {len(samples)}: {watched.said()[-1000:]}")
