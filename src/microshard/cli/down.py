@@ -21,7 +21,7 @@ def command(names: tuple[str, ...], runs: Path) -> int:
     from microshard.run.stage_line import StageLine
 
     left = []
-    chosen = pick(runs, names)
+    chosen = pick(runs, names, unclean=True)
     for folder in chosen:
         with StageLine(Console(stderr=True)) as line:
             left += down(folder, line)

@@ -119,11 +119,23 @@ def _down(folder: RunFolder, listener: Listener) -> list[str]:
     return left
 
 
-def pick(runs: Path, names: tuple[str, ...]) -> list[RunFolder]:
-    """The runs named (by name or path), or all that have processes or volumes. Raises RunFolderError."""
+def pick(runs: Path, names: tuple[str, ...], *, unclean: bool = False) -> list[RunFolder]:
+    """The runs named (by name or path), or all that have processes or volumes. Raises RunFolderError.
+
+    `unclean`: and those that could not remove everything. A host that was lost may be back, with nothing running on it.
+    """
     if not names:
-        return [run for run in find_runs(runs) if of_run(run).running(run) or emulated.absent(run.path, check=True)[0]]
+        return [run for run in find_runs(runs) if (unclean and _is_unclean(run)) or _is_there(run)]
     return [RunFolder.open(Path(name) if Path(name).is_dir() else runs / name) for name in names]
+
+
+def _is_there(run: RunFolder) -> bool:
+    return bool(of_run(run).running(run)) or bool(emulated.absent(run.path, check=True)[0])
+
+
+def _is_unclean(run: RunFolder) -> bool:
+    ends = [record["state"] for record in run.ledger.records() if record.get("kind") == "run"]
+    return ends[-1:] == ["not clean"]
 
 
 def latest(runs: Path) -> RunFolder:

@@ -1,0 +1,16 @@
+"""Which runs `down` means when none is named."""
+
+from pathlib import Path
+
+from microshard.run.cluster import pick
+from microshard.run.folder import RunFolder
+
+
+def test_a_run_that_could_not_remove_everything_is_meant_until_it_could(tmp_path: Path) -> None:
+    clean, unclean = (RunFolder.create(tmp_path, name) for name in ("clean", "unclean"))
+    clean.ledger.append(kind="run", state="clean", left=[])
+    unclean.ledger.append(kind="run", state="not clean", left=["host3: it cannot be reached"])
+    assert pick(tmp_path, ()) == [], "nothing of them runs"
+    assert [run.run_id for run in pick(tmp_path, (), unclean=True)] == [unclean.run_id]
+    unclean.ledger.append(kind="run", state="clean", left=[])
+    assert pick(tmp_path, (), unclean=True) == []
