@@ -27,6 +27,7 @@ class Stopped(BaseException):
         return EXIT_INTERRUPTED if self.number == signal.SIGINT else 128 + self.number
 
 
+_unheeded: list[int] = []  # signals of the contexts there are, until one of these ends
 _AGAIN = 0.05  # seconds after which a signal that came to nothing comes again
 
 
@@ -50,6 +51,7 @@ def signals(*, last: bool = False) -> Iterator[Arrived]:
 
     def handler(number: int, _frame: FrameType | None) -> None:
         arrived.number = number
+        _unheeded.append(number)
         for other in SIGNALS:
             signal.signal(other, signal.SIG_IGN)
         raise Stopped(number)
@@ -68,8 +70,20 @@ def signals(*, last: bool = False) -> Iterator[Arrived]:
         yield arrived
     finally:
         sys.unraisablehook = hook
+        _unheeded.clear()
         for number, previous in before.items():
             signal.signal(number, signal.SIG_IGN if last else previous)
+
+
+def heed() -> None:
+    """Raise Stopped where something new would begin although a signal has come.
+
+    Some C code drops whatever is raised below it without a word (PyObject_HasAttr, PyDict_GetItem).
+    """
+    if _unheeded:
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        raise Stopped(_unheeded[0])
 
 
 def _later(number: int) -> None:

@@ -21,7 +21,7 @@ from microshard.run.folder import DiskError, RunFolder, write_json
 from microshard.run.measured import Measured, worth_another
 from microshard.run.outcome import Outcome
 from microshard.run.prepare import write_variables
-from microshard.stopping import Stopped, signals
+from microshard.stopping import Stopped, heed, signals
 
 
 class Listener(Protocol):
@@ -100,6 +100,7 @@ class Runner:
             self.folder.journal.append(event="run started", steps=len(self.plan.steps))
             self.prepare()
             for step in self.plan.steps:
+                heed()
                 if step.point in self.outcome.failed:
                     self._skip(step)
                     continue
@@ -159,6 +160,7 @@ class Runner:
         self.folder.journal.append(event="step started", step=step.index, point=point.id, name=step.name)
         if step.deploy:
             self.deploy(point, step)
+        heed()
         park = not step.undeploy and self._next_point(step) != point.id
         variables = self._variables(point, step, park=park)
         with self._stage(step, "measure"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from microshard.cli import group, main
-from microshard.stopping import SIGNALS, Stopped, signals
+from microshard.stopping import SIGNALS, Stopped, heed, signals
 
 MICROSHARD = str(Path(sys.executable).with_name("microshard"))
 QUICKSTART = Path(__file__).parents[3] / "experiments" / "quickstart.yml"
@@ -68,6 +69,16 @@ def test_a_signal_whose_exception_the_interpreter_drops_comes_again(capfd: pytes
         dropped()
     assert stopped.value.exit_code == 130
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_signal_whose_exception_was_dropped_without_a_word_is_heeded_before_anything_new_begins() -> None:
+    with signals():
+        with contextlib.suppress(Stopped):  # as C code does it
+            signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(Stopped) as stopped:
+            heed()
+    assert stopped.value.exit_code == 143
+    heed()
 
 
 @pytest.fixture
