@@ -6,11 +6,12 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 from microshard.errors import EXIT_INTERRUPTED
 
+Handler = Callable[[int, FrameType | None], None] | signal.Handlers
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -27,7 +28,6 @@ class Stopped(BaseException):
         return EXIT_INTERRUPTED if self.number == signal.SIGINT else 128 + self.number
 
 
-_unheeded: list[int] = []  # signals of the contexts there are, until one of these ends
 _AGAIN = 0.05  # seconds after which a signal that came to nothing comes again
 
 
@@ -35,6 +35,9 @@ class Arrived:
     """The signal that has come, if any: what the interpreter was doing may have made another exception of Stopped."""
 
     number: int | None = None
+
+
+_contexts: list[Arrived] = []  # those that are open, the outermost first
 
 
 @contextlib.contextmanager
@@ -51,26 +54,24 @@ def signals(*, last: bool = False) -> Iterator[Arrived]:
 
     def handler(number: int, _frame: FrameType | None) -> None:
         arrived.number = number
-        _unheeded.append(number)
-        for other in SIGNALS:
-            signal.signal(other, signal.SIG_IGN)
+        _set_all(signal.SIG_IGN)
         raise Stopped(number)
 
     def dropped(what: sys.UnraisableHookArgs) -> None:
         if not isinstance(what.exc_value, Stopped):
             hook(what)
             return
-        for other in SIGNALS:
-            signal.signal(other, handler)
+        _set_all(handler)
         _later(what.exc_value.number)
 
     hook, sys.unraisablehook = sys.unraisablehook, dropped
+    _contexts.append(arrived)
     before = {number: signal.signal(number, handler) for number in SIGNALS}
     try:
         yield arrived
     finally:
+        _contexts.remove(arrived)
         sys.unraisablehook = hook
-        _unheeded.clear()
         for number, previous in before.items():
             signal.signal(number, signal.SIG_IGN if last else previous)
 
@@ -80,10 +81,15 @@ def heed() -> None:
 
     Some C code drops whatever is raised below it without a word (PyObject_HasAttr, PyDict_GetItem).
     """
-    if _unheeded:
-        for number in SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
-        raise Stopped(_unheeded[0])
+    for arrived in _contexts:
+        if arrived.number is not None:
+            _set_all(signal.SIG_IGN)
+            raise Stopped(arrived.number)
+
+
+def _set_all(handler: Handler) -> None:
+    for number in SIGNALS:
+        signal.signal(number, handler)
 
 
 def _later(number: int) -> None:
