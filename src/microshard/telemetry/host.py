@@ -3,12 +3,12 @@
 
 `python3 host.py --out FILE [--interval 1] [--host NAME] [--processes FILE] [--client-pid-file FILE]`
 
-Needs nothing but Python's standard library (3.9 or newer) and Linux. FILE of --processes is a JSON list of
-{"name", "pid_path", "db_path"}; it and the pid files are read again when they change, so processes may come later.
-Children of a process without db_path (a router in front of its own mongod) are reported as NAME/router. The process
-in --client-pid-file is reported as "client", with all its descendants added. The first record says what the host is
-("environment"), every fifth how large the dbPaths are, on which devices, and how fast those may be. Ends on SIGTERM;
-every line is whole. What a kernel does not report is left out of the records.
+Needs nothing but Python's standard library (3.9 or newer) and Linux, and is one file because it is sent to hosts.
+FILE of --processes is a JSON list of {"name", "pid_path", "db_path"}; it and the pid files are read again when they
+change, so processes may come later. Children of a process without db_path (a router in front of its own mongod) are
+reported as NAME/router. The process in --client-pid-file is reported as "client", with all its descendants added. The
+first record says what the host is ("environment"), every fifth how large the dbPaths are, on which devices, and how
+fast those may be. Ends on SIGTERM; every line is whole. What a kernel does not report is left out of the records.
 Measured with 20 processes: 0.4 % of a core.
 """
 
