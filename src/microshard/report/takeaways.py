@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from microshard.report import format as fmt
 from microshard.report.checks import DRIFT, OTHERS, drift
 from microshard.report.model import PhaseFigures, PointReport, ReportModel
+from microshard.stats import Estimate
 
 SAME = 0.10  # relative difference below which a curve is called flat
 
@@ -34,8 +35,7 @@ def compared(model: ReportModel, phase: str | None = None) -> str:
     ranked = sorted(((name, e) for name, (_, _, e) in zip(names, rows, strict=True)), key=lambda row: row[1].value)
     (low, least), (high, most) = ranked[0], ranked[-1]
     best, worst = (low, high) if rows[0][1].better == "lower" else (high, low)
-    touching = least.interval is not None and most.interval is not None and least.interval.high >= most.interval.low
-    if touching or least.value <= 0:
+    if _touch(least, most) or least.value <= 0:
         return f"No clear difference between the {len(rows)} points"
     figures = rows[0][1]
     if not is_speed(figures.unit):
@@ -43,6 +43,11 @@ def compared(model: ReportModel, phase: str | None = None) -> str:
         shown = [fmt.with_unit(e.value, figures.unit) for e in (good, bad)]
         return f"{figures.metric.capitalize()} {shown[0]} at {best}, {shown[1]} at {worst}"
     return f"{best} is {fmt.factor(most.value / least.value)} {fmt.TIMES} as fast as {worst}"
+
+
+def _touch(less: Estimate, more: Estimate) -> bool:
+    """Whether the intervals, where there are any, do not tell the two apart."""
+    return less.interval is not None and more.interval is not None and less.interval.high >= more.interval.low
 
 
 def is_speed(unit: str) -> bool:
@@ -63,11 +68,11 @@ def measured(model: ReportModel, phase: str | None = None, series: str | None = 
 
 def speed(model: ReportModel) -> str:
     """The largest speed-up, and what the curve does beyond the cores."""
-    rows = [(p, f, f.speed_up.value) for p, f in measured(model) if f.speed_up is not None]
+    rows = [(p, f.speed_up, f.speed_up.value) for p, f in measured(model) if f.speed_up is not None]
     if len(rows) < 2:
         return "Nothing to compare with yet"
-    best, figures, top = max(rows, key=lambda row: row[2])
-    span = figures.speed_up.interval if figures.speed_up is not None else None
+    best, estimate, top = max(rows, key=lambda row: row[2])
+    span = estimate.interval
     if span is not None and best is not rows[0][0] and span.low <= 1 <= span.high:
         return f"No clear gain: {fmt.factor(top)} {fmt.TIMES} at {best.label}, but the repetitions scatter as much"
     if best is rows[0][0] or top <= 1 + SAME / 2:
@@ -79,20 +84,22 @@ def speed(model: ReportModel) -> str:
     sentence = f"{fmt.factor(top)} {fmt.TIMES} at {best.label}"
     if len(model.series) > 1:
         return sentence
-    return sentence + _beyond(model, [(p, value) for p, _, value in rows], best, top)
+    return sentence + _beyond(model, [(p, speed_up) for p, speed_up, _ in rows], best, estimate)
 
 
-def _beyond(model: ReportModel, rows: Sequence[tuple[PointReport, float]], best: PointReport, top: float) -> str:
+def _beyond(model: ReportModel, rows: Sequence[tuple[PointReport, Estimate]], best: PointReport, top: Estimate) -> str:
     cores = model.cores if model.axis_label == "shards" else None
-    last, value = rows[-1]
-    full = [(p, v) for p, v in rows if cores and p.size <= cores]
-    over = [(p, v) for p, v in rows if cores and p.size > cores]
-    if last is not best and value < top * (1 - 2 * SAME):
-        return f"; down to {fmt.factor(value)} {fmt.TIMES} at {last.label}"
-    if full and over and top > full[-1][1] * (1 + SAME):
-        return f"; more than the {fmt.count(cores or 0, 'core')} alone explain"
-    if full and over:
-        return f"; flat after the {fmt.count(cores or 0, 'core')} are full"
+    (first, _), (last, end) = rows[0], rows[-1]
+    full = [estimate for p, estimate in rows if cores and p.size <= cores]
+    over = [estimate for p, estimate in rows if cores and p.size > cores]
+    if last is not best and end.value < top.value * (1 - 2 * SAME):
+        return f"; down to {fmt.factor(end.value)} {fmt.TIMES} at {last.label}"
+    if cores and full and over:
+        told = fmt.count(cores, "core")
+        if top.value > cores / first.size * (1 + SAME):
+            return f"; more than the {told} alone explain"
+        risen = top.value > full[-1].value * (1 + SAME) and not _touch(full[-1], top)
+        return f"; still rising after the {told} are full" if risen else f"; flat after the {told} are full"
     if last is best:
         return "; still rising at the last point"
     return ""

@@ -14,6 +14,7 @@ from tests.report.make_run import Shape, make_run
         ({1: 2.4, 2: 1.25, 4: 1.2, 8: 1.25, 16: 1.3}, "2.00 × at 4 shards; flat after the 2 cores are full"),
         ({1: 2.4, 2: 1.25, 4: 1.2, 8: 1.6, 16: 2.0}, "2.00 × at 4 shards; down to 1.20 × at 16 shards"),
         ({1: 8.0, 2: 4.0, 4: 2.0, 8: 1.0, 16: 0.5}, "16.0 × at 16 shards; more than the 2 cores alone explain"),
+        ({1: 4.0, 2: 3.2, 4: 2.8, 8: 2.6, 16: 2.5}, "1.60 × at 16 shards; still rising after the 2 cores are full"),
         ({1: 2.0, 2: 2.0, 4: 2.0, 8: 2.0, 16: 2.0}, "No gain from 1 shard to 16 shards"),
         ({1: 2.0, 2: 2.5, 4: 3.0, 8: 3.5, 16: 4.0}, "No gain: 16 shards reach 0.50 × the speed of 1 shard"),
     ],
@@ -23,6 +24,14 @@ def test_the_headline_says_what_the_curve_does(
 ) -> None:
     monkeypatch.setattr(maker, "SECONDS", seconds)
     assert takeaways.headline(build(make_run(tmp_path, Shape(spread=0)))) == sentence
+
+
+def test_a_rise_after_the_cores_are_full_that_the_repetitions_do_not_tell_is_not_claimed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maker, "SECONDS", {1: 4.0, 2: 2.4, 4: 2.1})
+    headline = takeaways.headline(build(make_run(tmp_path, Shape(shards=(1, 2, 4), spread=0.3))))
+    assert headline.endswith("; flat after the 2 cores are full")
 
 
 def test_a_gain_within_the_scatter_of_the_repetitions_is_not_claimed(
