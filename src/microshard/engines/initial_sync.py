@@ -22,12 +22,12 @@ from microshard.engines.job import Phase, ProcessInfo
 from microshard.engines.storage import direct
 from microshard.engines.syncing.interruption import kill_and_start
 from microshard.engines.syncing.progress import OWN_DATABASES, Sync, epoch, last_words
+from microshard.engines.syncing.verification import catch_up, same_data
 
 LOOK_SECONDS = 0.1
 SERIES_SECONDS = 0.5
 SECONDARY = 2
 DEAD_SECONDS = 15.0  # without an answer of a member whose process nobody restarts
-CATCH_UP_SECONDS = 120.0
 DELAY_SINCE = 13  # maxWireVersion of 5.0, which renamed slaveDelay to secondaryDelaySecs
 CLONED_BYTES_PER_SECOND = 25_000_000  # mongod 6.0.5, one core for source and member each
 
@@ -380,65 +380,32 @@ class InitialSyncEngine(Engine):
         rates = {p.name: p.documents / p.seconds(result.ended) for p in load.periods if p.seconds(result.ended) > 0}
         if rates.get("before"):
             change = rates.get("during", 0.0) / rates["before"]
-            result.figures.append(_figure("load rate, during over before", "", change, "higher"))
+            result.figures.append(Metric("load rate, during over before", "", change, "higher"))
 
     def _figures(self, total: float) -> None:
         stages = {stage["name"]: stage for stage in self.stages}
         clone, oplog = stages["clone"], stages["apply oplog"]
         figures = self.outcome.figures
-        figures.append(_figure("time to SECONDARY", "s", total, "lower"))
-        figures.append(_figure("data copied, over all", "MB/s", clone["bytes"] / total / 1e6, "higher"))
+        figures.append(Metric("time to SECONDARY", "s", total, "lower"))
+        figures.append(Metric("data copied, over all", "MB/s", clone["bytes"] / total / 1e6, "higher"))
         if clone["seconds"]:
-            figures.append(_figure("clone", "MB/s", clone["bytes"] / clone["seconds"] / 1e6, "higher"))
-            figures.append(_figure("clone rate", "documents/s", clone["documents"] / clone["seconds"], "higher"))
+            figures.append(Metric("clone", "MB/s", clone["bytes"] / clone["seconds"] / 1e6, "higher"))
+            figures.append(Metric("clone rate", "documents/s", clone["documents"] / clone["seconds"], "higher"))
         if self.sync.applied and oplog["seconds"]:
-            figures.append(_figure("oplog", "operations/s", self.sync.applied / oplog["seconds"], "higher"))
+            figures.append(Metric("oplog", "operations/s", self.sync.applied / oplog["seconds"], "higher"))
         lost = sum(stage["seconds"] for stage in self.stages if stage["name"].startswith("lost"))
         if self.keys.interruptions:
-            figures.append(_figure("lost by interruptions", "s", lost, "lower"))
+            figures.append(Metric("lost by interruptions", "s", lost, "lower"))
 
     def _verify(self) -> None:
         """Raises PhaseError unless the member has what its set has, once it has caught up."""
         assert self.set is not None and self.member is not None and self.info is not None  # noqa: S101, PT018
         began = time.time()
-        self._catch_up()
-        there, here = self._inventory(self.set), self._inventory(self.member)
-        if there != here:
-            wrong = sorted(name for name in there.keys() | here.keys() if there.get(name) != here.get(name))
-            told = "; ".join(f"{name}: {there.get(name)} on the primary, {here.get(name)} here" for name in wrong[:3])
-            raise PhaseError("NotTheSame", f"{self.info.name} differs from its set: {told}")
-        self.outcome.counters["documents on the new member"] = sum(entry[0] for entry in here.values())
-        how = "counts and indexes"
-        if self.keys.verify == "hash":
-            for database in {name.partition(".")[0] for name in here}:
-                hashes = [c[database].command("dbHash")["md5"] for c in (self.set, self.member)]
-                if hashes[0] != hashes[1]:
-                    raise PhaseError("NotTheSame", f"{self.info.name}: dbHash of {database} differs from the primary's")
-            how += " and dbHash"
+        catch_up(self.set, self.member)
+        documents = same_data(self.set, self.member, self.info.name, hashes=self.keys.verify == "hash")
+        self.outcome.counters["documents on the new member"] = documents
+        how = "counts and indexes" + (" and dbHash" if self.keys.verify == "hash" else "")
         self.outcome.notes["verification"] = f"{how} are the primary's, {time.time() - began:.1f} s"
-
-    def _catch_up(self) -> None:
-        """Until the member has applied what the primary had written when the load had ended."""
-        assert self.set is not None and self.member is not None  # noqa: S101, PT018 - for the type checker
-        goal = self.set.admin.command("replSetGetStatus")["optimes"]["appliedOpTime"]["ts"]
-        deadline = time.time() + CATCH_UP_SECONDS
-        while self.member.admin.command("replSetGetStatus")["optimes"]["appliedOpTime"]["ts"] < goal:
-            if time.time() > deadline:
-                raise PhaseError("LagsBehind", f"the new member has not caught up in {CATCH_UP_SECONDS:.0f} s")
-            time.sleep(LOOK_SECONDS)
-
-    @staticmethod
-    def _inventory(client: Client) -> dict[str, tuple[int, list[str]]]:
-        """Documents and names of the indexes of every collection that is the experiment's."""
-        found = {}
-        for database in client.list_database_names():
-            if database in OWN_DATABASES:
-                continue
-            db = client[database]
-            for name in db.list_collection_names(filter={"type": "collection"}):
-                indexes = sorted(str(index["name"]) for index in db[name].list_indexes())
-                found[f"{database}.{name}"] = (db[name].count_documents({}), indexes)
-        return found
 
     def close(self) -> None:
         """End the load and the connections."""
@@ -447,10 +414,6 @@ class InitialSyncEngine(Engine):
         for client in (self.set, self.member):
             if client is not None:
                 client.close()
-
-
-def _figure(name: str, unit: str, value: float, better: str) -> dict[str, Any]:
-    return {"name": name, "unit": unit, "value": round(value, 4), "better": better}
 
 
 ENGINE = InitialSyncEngine
