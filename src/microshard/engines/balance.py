@@ -279,7 +279,7 @@ class BalanceEngine(Engine):
         rule = f"the server calls it balanced and no migration was committed for {keys.quiet_seconds:g} s"
         if settled:
             result.notes["balanced"] = f"{rule}; the last of {len(moves)} migrations {seconds:.1f} s after the event"
-            result.figures.append(_figure("time to balanced", "s", round(seconds, 3), "lower"))
+            result.figures.append(Metric("time to balanced", "s", round(seconds, 3), "lower"))
         else:
             state = f"not balanced {keys.time_limit_seconds:g} s after the event: {self._state()}"
             result.notes["balanced"] = state
@@ -335,7 +335,7 @@ class BalanceEngine(Engine):
         if moves and self.event_at:
             span = max(moves[-1].seen - self.event_at, 1e-3)
             moved = sum(m.bytes for m in moves)
-            result.figures.append(_figure("bytes moved", "MB/s", round(moved / span / 1e6, 3), "higher"))
+            result.figures.append(Metric("bytes moved", "MB/s", round(moved / span / 1e6, 3), "higher"))
         if self.load is not None:
             self._tell_load(self.load)
 
@@ -358,7 +358,7 @@ class BalanceEngine(Engine):
         rates = {p.name: p.documents / p.seconds(result.ended) for p in load.periods if p.seconds(result.ended) > 0}
         if rates.get("before"):
             change = rates.get("during", 0.0) / rates["before"]
-            result.figures.append(_figure("load rate, during over before", "", round(change, 4), "higher"))
+            result.figures.append(Metric("load rate, during over before", "", round(change, 4), "higher"))
 
     def _verify(self) -> None:
         """Raises PhaseError unless every document is there once, on the shards' own word too."""
@@ -375,7 +375,7 @@ class BalanceEngine(Engine):
             self.outcome.notes["orphans"] = "this server does not count them: documents by shard include copies"
         at_end = [share.documents for share in shares.values()]
         skew = max(at_end) * len(at_end) / max(sum(at_end), 1)
-        self.outcome.figures.append(_figure("fullest shard over the mean, at the end", "", round(skew, 4), "lower"))
+        self.outcome.figures.append(Metric("fullest shard over the mean, at the end", "", round(skew, 4), "lower"))
 
     def close(self) -> None:
         """End the load, the mover and the connections."""
@@ -387,10 +387,6 @@ class BalanceEngine(Engine):
             self.watch.close()
         if self.door is not None:
             self.door.close()
-
-
-def _figure(name: str, unit: str, value: float, better: str) -> dict[str, Any]:
-    return {"name": name, "unit": unit, "value": value, "better": better}
 
 
 def _imbalance(shares: dict[str, Share]) -> float:

@@ -61,7 +61,7 @@ class PhaseResult:
     storage: dict[str, Any] | None = None
     notes: dict[str, str] = field(default_factory=dict)
     # What only some engines have; left out of the file when empty. docs/contracts.md says what is in each.
-    figures: list[dict[str, Any]] = field(default_factory=list)
+    figures: list[Metric] = field(default_factory=list)
     windows: dict[str, Any] | None = None
     latency: dict[str, Any] | None = None
     series: list[dict[str, Any]] = field(default_factory=list)

@@ -178,8 +178,7 @@ class CommandEngine(Engine):
         )
 
     def _metric(self, value: dict[str, Any]) -> None:
-        figure = _figure(value)
-        self.outcome.metric = Metric(figure["name"], figure["unit"], figure["value"], figure["better"])
+        self.outcome.metric = _figure(value)
 
     def _counters(self, value: dict[str, Any]) -> None:
         for name, count in value.items():
@@ -236,18 +235,13 @@ class CommandEngine(Engine):
             process.wait()
 
 
-def _figure(value: dict[str, Any]) -> dict[str, Any]:
+def _figure(value: dict[str, Any]) -> Metric:
     """A figure of docs/contracts.md. Raises KeyError and ValueError for one that is not."""
     if value["better"] not in {"higher", "lower"}:
         raise ValueError(f"better is higher or lower, not {value['better']!r}")
     if not math.isfinite(float(value["value"])):
         raise ValueError("the value must be finite")
-    return {
-        "name": str(value["name"]),
-        "unit": str(value["unit"]),
-        "value": float(value["value"]),
-        "better": value["better"],
-    }
+    return Metric(str(value["name"]), str(value["unit"]), float(value["value"]), value["better"])
 
 
 def _set_table(engine: CommandEngine, value: Any) -> None:

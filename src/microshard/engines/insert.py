@@ -302,7 +302,7 @@ class InsertEngine(Engine):
         steady = self.windows.rate_reached_in(STEADY_SHARE, seconds)
         if steady is not None:
             name = f"rate in {STEADY_SHARE:.0%} of windows of {length}"
-            result.figures.append({"name": name, "unit": "documents/s", "value": steady, "better": "higher"})
+            result.figures.append(Metric(name, "documents/s", steady, "higher"))
         else:
             result.notes["windows"] = f"the load was shorter than a window of {length}"
         sizes = result.storage or {}
@@ -312,7 +312,7 @@ class InsertEngine(Engine):
             "indexes": sizes["index_bytes"],
             "resident memory": after.resident_bytes,
         }
-        result.figures += [{"name": n, "unit": "bytes", "value": v, "better": "lower"} for n, v in figures.items()]
+        result.figures += [Metric(name, "bytes", size, "lower") for name, size in figures.items()]
         assert self.before is not None  # noqa: S101 - for the type checker: prepare has read them
         result.figures += servers.per_operation(self.before, after, result.counters["documents"])
         if after.reads is None:

@@ -223,11 +223,8 @@ class MemberSizesEngine(Engine):
         for each in added:
             name = each.label if labels.count(each.label) == 1 else f"{each.label} ({each.name})"
             for what, size in (("data and indexes", each.total), ("data", each.data), ("indexes", each.indexes)):
-                figure = {"name": f"{what}, {name}", "unit": "bytes", "value": size, "better": "lower"}
-                result.figures.append(figure)
-        result.figures.append(
-            {"name": "time to SECONDARY", "unit": "s", "value": round(max(self.seconds.values()), 4), "better": "lower"}
-        )
+                result.figures.append(Metric(f"{what}, {name}", "bytes", size, "lower"))
+        result.figures.append(Metric("time to SECONDARY", "s", max(self.seconds.values()), "lower"))
         shown = {True: "yes", False: "no", None: ""}
         rows = [
             [w.name, w.compressor, shown[w.prefixes], w.documents, w.data, w.indexes, w.total, w.total / largest]

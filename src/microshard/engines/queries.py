@@ -155,8 +155,8 @@ class QueriesEngine(Engine):
         result.notes["plan"] = " ← ".join(plan.stages)
         result.counters |= {"keys_examined": plan.keys, "documents_examined": plan.documents}
         result.figures = [
-            {"name": "keys examined", "unit": "keys", "value": plan.keys, "better": "lower"},
-            {"name": "documents examined", "unit": "documents", "value": plan.documents, "better": "lower"},
+            Metric("keys examined", "keys", plan.keys, "lower"),
+            Metric("documents examined", "documents", plan.documents, "lower"),
         ]
         result.table = {
             "columns": [{"name": n, "unit": u} for n, u in _COLUMNS],

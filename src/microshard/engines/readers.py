@@ -150,13 +150,14 @@ class ReadersEngine(Engine):
         milliseconds = {p: reads.get_value_at_percentile(p) / 1000 for p in (50, 95, 99)}
         result.metric = Metric("p95 read latency", "ms", milliseconds[95], "lower")
         result.samples = [milliseconds[95]]
-        self._figure("p50 read latency", "ms", milliseconds[50], "lower")
-        self._figure("p99 read latency", "ms", milliseconds[99], "lower")
-        self._figure("reads", "1/s", result.counters["reads"] / keys.duration_seconds, "higher")
+        result.figures = [
+            Metric("p50 read latency", "ms", milliseconds[50], "lower"),
+            Metric("p99 read latency", "ms", milliseconds[99], "lower"),
+            Metric("reads", "1/s", result.counters["reads"] / keys.duration_seconds, "higher"),
+        ]
         if keys.writers:
-            self._figure(
-                "documents written", "1/s", result.counters["documents_written"] / keys.duration_seconds, "higher"
-            )
+            written = result.counters["documents_written"] / keys.duration_seconds
+            result.figures.append(Metric("documents written", "1/s", written, "higher"))
         result.windows = self.windows.as_json(result.started, keys.duration_seconds)
         self._tell_members({name: after[name] - before.get(name, 0) for name in sorted(after)})
 
@@ -168,8 +169,8 @@ class ReadersEngine(Engine):
         lines = {name: [row.get(name) for _, row in rows] for name in names}
         seen = sorted(lag for values in lines.values() for lag in values if lag is not None)
         if seen:
-            self._figure("p95 lag", "s", float(np.percentile(seen, 95)), "lower")
-            self._figure("largest lag", "s", seen[-1], "lower")
+            result.figures.append(Metric("p95 lag", "s", float(np.percentile(seen, 95)), "lower"))
+            result.figures.append(Metric("largest lag", "s", seen[-1], "lower"))
             result.series = [
                 {
                     "name": "lag behind the primary",
@@ -185,9 +186,6 @@ class ReadersEngine(Engine):
             "columns": [{"name": "member", "unit": ""}, {"name": "queries answered", "unit": ""}],
             "rows": [[name, count] for name, count in answered.items()],
         }
-
-    def _figure(self, name: str, unit: str, value: float, better: Literal["higher", "lower"]) -> None:
-        self.outcome.figures.append({"name": name, "unit": unit, "value": value, "better": better})
 
     def close(self) -> None:
         """End the clients."""

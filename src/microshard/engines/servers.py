@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from microshard.engines.base import Metric
 from microshard.engines.job import ProcessInfo
 from microshard.engines.storage import direct, on_all
 
@@ -54,7 +55,7 @@ def add(statuses: Sequence[Mapping[str, Any]]) -> Counters:
     )
 
 
-def per_operation(before: Counters, after: Counters, operations: int) -> list[dict[str, Any]]:
+def per_operation(before: Counters, after: Counters, operations: int) -> list[Metric]:
     """Figures (docs/contracts.md) of the storage traffic between two readings; none where it is not counted."""
     pairs = (
         ("storage reads per insert", "reads", before.reads, after.reads),
@@ -62,7 +63,7 @@ def per_operation(before: Counters, after: Counters, operations: int) -> list[di
         ("storage written per insert", "bytes", before.written_bytes, after.written_bytes),
     )
     return [
-        {"name": name, "unit": unit, "value": (new - old) / operations, "better": "lower"}
+        Metric(name, unit, (new - old) / operations, "lower")
         for name, unit, old, new in pairs
         if old is not None and new is not None and operations
     ]

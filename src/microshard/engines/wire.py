@@ -219,11 +219,11 @@ class WireEngine(Engine):
         given, sent = sum(row[2] for row in rows), sum(row[3] for row in rows)
         result.counters |= {"bytes before compression": given, "bytes after compression": sent}
         result.details = {"wire": {name: {"in": values[0], "out": values[1]} for name, values in sorted(wire.items())}}
-        result.figures.append(_figure("compression ratio", "", given / sent if sent else 1.0, "higher"))
+        result.figures.append(Metric("compression ratio", "", given / sent if sent else 1.0, "higher"))
         total = sum(values[1] for values in wire.values())
-        result.figures.append(_figure("sent by all servers", "MB/s", total / seconds / 1e6, "lower"))
+        result.figures.append(Metric("sent by all servers", "MB/s", total / seconds / 1e6, "lower"))
         cpu = result.client_cpu_seconds / seconds
-        result.figures.append(_figure("client CPU", "cores", cpu, "lower"))
+        result.figures.append(Metric("client CPU", "cores", cpu, "lower"))
         if self.link is not None:
             carried = self.link.ask("stop") if isinstance(self.link, Relay) else self.link.carried()
             result.counters |= {"bytes to the door": carried["up"], "bytes from the door": carried["down"]}
@@ -252,10 +252,6 @@ class WireEngine(Engine):
             self.link.close()
         for client in self.clients.values():
             client.close()
-
-
-def _figure(name: str, unit: str, value: float, better: str) -> dict[str, Any]:
-    return {"name": name, "unit": unit, "value": round(value, 4), "better": better}
 
 
 ENGINE = WireEngine

@@ -352,9 +352,7 @@ class YcsbEngine(Engine):
         knee = slices[verdict.knee]
         rung = self.outcome.rungs[verdict.knee]
         fill(self.outcome, knee, rung["cpu"], self._facts() | {"threads": rung["threads"]})
-        self.outcome.figures.append(
-            {"name": "threads at the knee", "unit": "threads", "value": rung["threads"], "better": "lower"}
-        )
+        self.outcome.figures.append(Metric("threads at the knee", "threads", rung["threads"], "lower"))
         self.outcome.notes["ladder"] = f"best of {len(slices)} rungs: {rung['threads']} threads; end: {verdict.why}"
         assert self.outcome.details is not None  # noqa: S101 - fill has made it
         self.outcome.details["rungs"] = histograms
