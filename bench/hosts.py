@@ -4,12 +4,15 @@ Boots container hosts (tests/hosts/bed: root, systemd-nspawn). In turn, on one a
 each: `microshard up` where nothing of microshard is on the hosts, `playbooks/deploy.yml` once more on what is up (the
 second run, which must change nothing), `down`. Seconds are those of prepare and deploy in the run's journal. The growth
 is what one more host adds, as a share of what one host takes. All hosts share the cores of this machine with the
-controller: they do one after the other what real hosts do at the same time, so the growth is an upper bound.
+controller: they do one after the other what real hosts do at the same time, so the growth is an upper bound. What it is
+made of is told beside it: CPU of the controller (the command and all it waited for: Ansible, ssh) and of the machine.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import resource
 import shutil
 import statistics
 import subprocess
@@ -69,6 +72,14 @@ class Bench:
             raise SystemExit(f"{words[0]} {words[1]} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
         return done.stdout
 
+    def cpu(self) -> tuple[float, float]:
+        """Seconds of CPU of the commands so far, and of this machine with the hosts on it."""
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        line = Path("/proc/stat").read_text(encoding="ascii").splitlines()[0]
+        user, nice, system, _idle, _wait, irq, soft = (int(word) for word in line.split()[1:8])
+        ticks = user + nice + system + irq + soft
+        return children.ru_utime + children.ru_stime, ticks / os.sysconf("SC_CLK_TCK")
+
     def fresh(self) -> None:
         """Nothing of microshard is on the hosts."""
         for machine in self.lab.machines:
@@ -85,9 +96,12 @@ class Bench:
         where: list[str | Path] = ["--runs-dir", self.runs]
         seconds: dict[str, float] = {}
         try:
-            began = time.perf_counter()
+            began, (own, whole) = time.perf_counter(), self.cpu()
             self.command(BIN / "microshard", "up", file, "--on", self.lab.inventory, *where)
             seconds["all"] = time.perf_counter() - began
+            seconds["controller's CPU"], seconds["machine's CPU"] = (
+                after - before for after, before in zip(self.cpu(), (own, whole), strict=True)
+            )
             (run,) = find_runs(self.runs)
             for line in (run.path / "journal.jsonl").read_text(encoding="utf-8").splitlines():
                 entry = json.loads(line)
@@ -136,7 +150,8 @@ def _rows(found: Findings, taken: dict[str, dict[int, list[float]]], sizes: list
         found.rows.append(compared(9, f"{what}, second run", second, "the first", first[hosts], "s", Target(0.5)))
     if most > 1:
         one = statistics.median(first[1])
-        added = (statistics.median(first[most]) - one) / (most - 1)
+        added = _added(first, most)
+        own, whole = (_added(taken[name], most) for name in ("controller's CPU", "machine's CPU"))
         found.rows.append(
             Row(
                 9,
@@ -148,13 +163,34 @@ def _rows(found: Findings, taken: dict[str, dict[int, list[float]]], sizes: list
                 ours=f"{added:.3g} s",
                 other=f"{one:.3g} s",
                 repetitions=len(first[most]),
-                note=f"{most} hosts and the controller share the cores of one machine",
+                note=f"{most} hosts and the controller share {os.cpu_count()} cores: each further host takes "
+                f"{whole:.1f} s of their CPU, {own:.1f} s of it the controller's; the rest is done by hosts of their own "
+                "at the same time",
+            )
+        )
+        found.rows.append(
+            Row(
+                9,
+                f"what one more host adds of the controller's CPU, 1 to {most} hosts",
+                "one host",
+                own / one,
+                None,
+                None,
+                ours=f"{own:.3g} s",
+                other=f"{one:.3g} s",
+                repetitions=len(first[most]),
+                note="Ansible and ssh, a process a task and host",
             )
         )
     changed = max(value for values in taken["changed"].values() for value in values)
     found.rows.append(absolute(9, "tasks that changed anything in the second run", [changed], "tasks", Target(0)))
     for name in ("first", "second"):
         found.growths.append(growth(f"prepare and deploy, {name} run", "hosts", "s", taken[name]))
+
+
+def _added(series: dict[int, list[float]], most: int) -> float:
+    """What one more host adds to a figure."""
+    return (statistics.median(series[most]) - statistics.median(series[1])) / (most - 1)
 
 
 if __name__ == "__main__":
