@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from microshard.engines.access import with_access
 from microshard.errors import EXIT_DEFINITION, MicroshardError, PlaceError
 from microshard.run.backend import of_run
 from microshard.run.cluster import pick
@@ -18,6 +19,7 @@ from microshard.run.folder import RunFolder, find_runs
 from microshard.run.hosts import Hosts
 
 MONGOSH = "MICROSHARD_MONGOSH"
+_ROOT = ("sudo", "-n")
 
 
 class NoSuchNameError(MicroshardError):
@@ -93,13 +95,16 @@ def log(run: Run, name: str, *, follow: bool, lines: int) -> list[str]:
     """The command of `logs NAME`."""
     process = run.process(name)
     # Logs of systemd's processes belong to their own user.
-    root = ["sudo", "-n"] if run.hosts is not None and run.hosts.process_manager == "systemd" else []
+    root = _ROOT if run.hosts is not None and run.hosts.process_manager == "systemd" else []
     tail = [*root, "tail", *(["-F"] if follow else []), "-n", str(lines), process["log_path"]]
     return run.on(str(process["host"]), *tail)
 
 
 def mongosh(run: Run, name: str | None, words: Sequence[str] = ()) -> list[str]:
-    """The command of `mongosh [NAME] [OPTION]...`: to the point's own door, or to one process. Raises PlaceError."""
+    """The command of `mongosh [NAME] [OPTION]...`: to the point's own door, or to one process. Raises PlaceError.
+
+    With `topology.security` it logs in as the run's administrator.
+    """
     address = run.point["connection_string"]
     host = next((p["host"] for p in run.point["processes"] if p["role"] == "mongos"), run.point["processes"][0]["host"])
     if name is not None:
@@ -108,10 +113,33 @@ def mongosh(run: Run, name: str | None, words: Sequence[str] = ()) -> list[str]:
     program = os.environ.get(MONGOSH) or shutil.which("mongosh")
     if run.hosts is not None and "//127." in address:
         # The embedded mongos listens on loopback of the client host: the shell runs where it is.
-        return run.on(str(host), "mongosh", address, *words, terminal=True)
+        there = run.hosts.host_folder(run.folder) / "secrets" if any(_security(run.point)) else None
+        root = _ROOT if there is not None and run.hosts.process_manager == "systemd" else []
+        return run.on(str(host), *root, "mongosh", *_door(run.point, address, there, words), *words, terminal=True)
     if program is None:
         raise PlaceError(
             "mongosh is not on PATH: install it (MongoDB's package mongodb-mongosh, or npm install -g mongosh), or "
             f"name it with {MONGOSH}; the address is {address}"
         )
-    return [program, address, *words]
+    return [program, *_door(run.point, address, run.folder.path / "secrets", words), *words]
+
+
+def _security(point: dict[str, Any]) -> tuple[bool, bool]:
+    """Whether its servers want logins, and whether they speak TLS."""
+    wanted = point.get("security") or {}
+    return bool(wanted.get("authorization")), bool(wanted.get("tls"))
+
+
+def _door(point: dict[str, Any], address: str, secrets: Path | None, words: Sequence[str]) -> list[str]:
+    """The words that lead mongosh to an address. A password is not among them, for all may read command lines."""
+    authorization, tls = _security(point)
+    uri = with_access(address, secrets, authorization=False, tls=tls)
+    if not authorization:
+        return [uri]
+    uri += f"{'&' if '?' in uri else '?'}authSource=admin&authMechanism=SCRAM-SHA-256"
+    users = json.dumps(str(secrets and secrets / "users.json"))
+    login = f"(({{user, password}}) => [user, password])(JSON.parse(require('fs').readFileSync({users}, 'utf8')).admin)"
+    # Without --shell it would end after the login, where nothing else is asked of it.
+    asked = any(word.startswith(("--eval", "--file", "-f")) or word.endswith(".js") for word in words)
+    script = f"db = connect({json.dumps(uri)}, ...{login}); undefined"
+    return ["--nodb", "--eval", script, *([] if asked else ["--shell"])]

@@ -4,23 +4,21 @@ import contextlib
 import json
 import os
 import random
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from tests.cluster import mongosh as mongosh_from_npm
 from tests.cluster.embedded.lab import SmallCluster, wait_until
 
 pytestmark = pytest.mark.cluster
 BINARIES = Path(sys.executable).parent
-MONGOSH = "mongosh@2.12.0"
 
 
 def test_mlaunch_builds_a_cluster(tmp_path: Path) -> None:
@@ -70,17 +68,8 @@ def _end_processes_in(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def mongosh() -> Path:
-    """mongosh from npm, installed once into a cache under the temporary directory."""
-    if shutil.which("npm") is None or shutil.which("node") is None:
-        pytest.skip("node and npm are not installed")
-    cache = Path(tempfile.gettempdir(), f"microshard-test-{MONGOSH.replace('@', '-')}-{os.getuid()}")
-    program = cache / "node_modules" / ".bin" / "mongosh"
-    if not program.exists():
-        install: list[str | Path] = ["npm", "install", "--no-audit", "--no-fund", "--prefix", cache, MONGOSH]
-        done = subprocess.run(install, capture_output=True, text=True, timeout=150, check=False)
-        if done.returncode or not program.exists():
-            pytest.skip(f"npm cannot install {MONGOSH}: {done.stderr.strip()[-200:]}")
-    return program
+    """mongosh from npm."""
+    return mongosh_from_npm.installed()
 
 
 def _run(mongosh: Path, cluster: SmallCluster, script: str, home: Path) -> str:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -88,3 +89,33 @@ def test_a_mongos_on_loopback_of_a_host_is_reached_from_there(tmp_path: Path) ->
 
     command = reachable.mongosh(run(tmp_path, Hosts()), None, ["--eval", "db.hello()"])
     assert command == ["ssh", "-t", "client1", "mongosh mongodb://127.0.0.1:27101/ --eval 'db.hello()'"]
+
+
+def test_where_servers_want_logins_mongosh_logs_in_and_no_password_is_on_its_command_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Hosts:
+        process_manager = "systemd"
+
+        def ssh(self, host: str, *, terminal: bool) -> list[str]:
+            return ["ssh", *(["-t"] if terminal else []), host]
+
+        def host_folder(self, folder: RunFolder) -> Path:
+            return Path("/var/lib/microshard") / folder.run_id
+
+    secured = run(tmp_path, Hosts())
+    secured.point["security"] = {"authorization": True, "tls": True}
+    monkeypatch.setenv(reachable.MONGOSH, "mongosh")
+    program, nodb, evaluate, script, shell = reachable.mongosh(secured, "shard01")
+    assert (program, nodb, evaluate, shell) == ("mongosh", "--nodb", "--eval", "--shell")
+    assert f"tls=true&tlsCAFile={quote(str(tmp_path / 'secrets' / 'ca.pem'), safe='')}" in script
+    assert f'"{tmp_path}/secrets/users.json"' in script
+    assert reachable.mongosh(secured, "shard01", ["--eval", "1"])[3:] == [script, "--eval", "1"]
+    # The files on a host are those of the servers' user.
+    there = reachable.mongosh(secured, None)[-1]
+    assert there.startswith("sudo -n mongosh --nodb --eval ")
+    assert f"/var/lib/microshard/{tmp_path.name}/secrets/users.json" in there
+
+    secured.point["security"] = {"authorization": False, "tls": True}
+    (_, address) = reachable.mongosh(secured, "shard01")
+    assert address.startswith("mongodb://192.0.2.7:27100/?directConnection=true&tls=true&tlsCAFile=")

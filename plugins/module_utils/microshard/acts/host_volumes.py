@@ -9,7 +9,7 @@ import pwd
 from typing import Any
 
 from ansible.module_utils.microshard.refused import Refused
-from ansible.module_utils.microshard.storage import table, volumes
+from ansible.module_utils.microshard.storage import devices, table, volumes
 from ansible.module_utils.microshard.storage.commands import read, run
 from ansible.module_utils.microshard.storage.volumes import Volume
 
@@ -44,23 +44,39 @@ def _present(found: list[Volume], wanted: dict[str, Any], *, check: bool) -> dic
         if table.mounted(volume.mount) is None:
             table.require_free(volume.mount)
     did: list[str] = []
+    diffs: list[dict[str, str]] = []
     for volume in found:
         if volume.formats:
             did.append(f"{volume.name} formatted as {volume.filesystem}")
+            diffs.append(_formatted(volume))
             if not check:
                 volumes.make(volume)
     if check and did:
-        return {"changed": True, "msg": ", ".join(did) + " (check mode)", "did": did}
+        return {"changed": True, "msg": ", ".join(did) + " (check mode)", "did": did, "diff": diffs}
     volumes.settle()
-    diffs = _tables(found, check=check)
+    written = _tables(found, check=check)
+    diffs += written
     for volume in found:
         did += _mounted(volume, wanted, check=check)
         did += _readahead(volume, wanted["state_folder"], check=check)
-    did += [f"{diff['before_header']} written" for diff in diffs]
+    did += [f"{diff['before_header']} written" for diff in written]
     result = {"changed": bool(did), "msg": ", ".join(did) or "as they should be", "did": did, "diff": diffs}
     if not check:
         result["volumes"] = [volumes.facts(volume, _at(volume)) for volume in found]
     return result
+
+
+def _formatted(volume: Volume) -> dict[str, str]:
+    """What is on the devices, and what comes in its place."""
+    is_on = [f"{s['type']} {s['label']}".strip() for device in volume.devices for s in devices.signatures(device)]
+    labels = ", ".join(device.label for device in volume.devices)
+    kind = "RAID 0, " if volume.is_array else ""
+    return {
+        "before_header": labels,
+        "after_header": labels,
+        "before": "".join(f"{line}\n" for line in is_on),
+        "after": f"{kind}{volume.filesystem} {volume.label}, mounted at {volume.mount}\n",
+    }
 
 
 def _tables(found: list[Volume], *, check: bool) -> list[dict[str, str]]:

@@ -1,0 +1,174 @@
+"""A machine as it came, from the preparations that are only shown to processes on cores of their own."""
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from microshard.run import secrets
+from microshard.run.folder import find_runs
+from tests.cluster import mongosh
+from tests.hosts.bed import Bed, Machine
+from tests.hosts.test_run import MICROSHARD, Controller, small
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+
+# As an image has it: nothing of ours, and disks with nothing on them.
+_FRESH = """
+rm -rf /var/lib/microshard /srv/microshard /etc/microshard
+userdel microshard 2>/dev/null
+for disk in {disks}; do wipefs --all --quiet $disk; done
+true
+"""
+# What mkfs has left for later, before a kernel thread can have done it.
+_MKFS = """#!/bin/sh
+/sbin/mkfs.ext4 "$@" || exit
+for last; do :; done
+dumpe2fs "$last" >/var/tmp/made$(echo "$last" | tr / -) 2>/dev/null
+"""
+_LOOK = "find / -xdev -not -path '/proc/*' -path '*microshard*'; id microshard; wipefs --no-act --noheadings {disks}"
+
+
+class Cores(Controller):
+    """The command line, and the second machine of the bed alone."""
+
+    def __init__(self, bed: Bed, folder: Path) -> None:
+        groups = {name: ["host2"] for name in ("shard_hosts", "client_hosts")}
+        volumes = [{"purpose": name, "device": f"{{{{ bed_devices.{name} }}}}"} for name in ("data", "log")]
+        super().__init__(bed, folder, bed.write_inventory(groups, name="cores", microshard_volumes=volumes))
+        self.disks = " ".join(self.machine.devices[name] for name in ("data", "log"))
+
+    @property
+    def machine(self) -> Machine:
+        """The only one that is meant."""
+        return self.bed.machines[1]
+
+    def asked(self, script: str) -> str:
+        """What a script says on it, as root, however it ends."""
+        return self.machine.enter("sh", "-c", f"{script}\ntrue")
+
+    def fresh(self) -> None:
+        """The machine has nothing of ours."""
+        self.asked(_FRESH.format(disks=self.disks))
+
+    def experiment(self, shards: int) -> Path:
+        volume = {"type": "existing", "size_gib": 2, "filesystem": "ext4"}
+        host = {
+            "count": 1,
+            "numa": {"policy": "cores_per_shard", "reserved_cores": 1},
+            "kernel": {"somaxconn": 3210},
+            "volumes": {"data": volume, "log": {**volume, "lazy_init": True}},
+        }
+        experiment = small(infrastructure={"shard_hosts": host}, matrix={"topology.shards.count": [shards]})
+        experiment["topology"]["shards"]["members"] = 1
+        return self.write(experiment)
+
+    def checked(self) -> subprocess.CompletedProcess[str]:
+        """The preparations of the youngest run, which is over, only shown."""
+        run = find_runs(self.runs)[-1].path
+        variables = run / "points/p01/vars.json"
+        secrets.make(run / "secrets", [self.machine.address])  # they went with it
+        playbook = MICROSHARD.with_name("ansible-playbook")
+        words: list[str | Path] = [
+            playbook,
+            "--check",
+            "--diff",
+            "-i",
+            self.inventory,
+            "-e",
+            f"@{variables}",
+            "playbooks/prepare.yml",
+        ]
+        root = Path(__file__).parents[2]
+        return subprocess.run(self.bed.inside(words), cwd=root, capture_output=True, text=True, check=False)
+
+    def uninitialised(self, volume: str) -> int:
+        """Groups whose inode tables mkfs has left to the kernel; at least one group was there."""
+        said = self.asked(f"cat /var/tmp/made{self.machine.devices[volume].replace('/', '-')}")
+        groups = re.findall(r"^Group \d+: .*\n?.*", said, re.MULTILINE)
+        assert groups
+        return sum("ITABLE_ZEROED" not in group for group in groups)
+
+
+@pytest.fixture
+def cores(lab: Bed, tmp_path: Path) -> Iterator[Cores]:
+    made = Cores(lab, tmp_path)
+    made.machine.write("usr/local/sbin/mkfs.ext4", _MKFS, 0o755)
+    made.fresh()
+    yield made
+    made.run("down")
+    made.asked("rm -f /usr/local/sbin/mkfs.ext4 /var/tmp/made-*")
+
+
+def test_preparations_are_shown_then_made_and_every_process_has_its_cores(cores: Cores) -> None:
+    usable = sorted(os.sched_getaffinity(0))
+    backlog = cores.asked("cat /proc/sys/net/core/somaxconn")
+
+    # More shards than there are cores for them
+    code, said = cores.run("up", cores.experiment(len(usable)), "--on", cores.inventory)
+    assert code != 0
+    many = f"{len(usable)} data-bearing processes on {len(usable) - 1} cores"
+    assert f"(host2): numa policy cores_per_shard: {many} (1 of {len(usable)} are reserved for config" in said, said
+    assert cores.asked("pgrep mongo") == ""
+
+    # What would be done, on a machine that has nothing yet
+    cores.fresh()
+    before = cores.asked(_LOOK.format(disks=cores.disks))
+    checked = cores.checked()
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    for change in (
+        "+net.core.somaxconn = 3210\n",
+        f"+++ after: {cores.machine.devices['data']}\n",
+        "+ext4 ms-data, mounted at /var/lib/microshard\n",
+        "+ext4 ms-log, mounted at /srv/microshard/log\n",
+    ):
+        assert change in checked.stdout, checked.stdout
+    assert cores.asked(_LOOK.format(disks=cores.disks)) == before
+
+    # One for the data, one for all others
+    code, said = cores.run("up", cores.experiment(len(usable) - 1), "--on", cores.inventory)
+    assert code == 0, said
+    folder = find_runs(cores.runs)[-1].path
+    records = {path.stem: json.loads(path.read_text()) for path in folder.glob("points/p01/processes/*.json")}
+    assert {"shard01", "config1"} <= records.keys()
+    for name, record in records.items():
+        core = usable[int(name.removeprefix("shard"))] if name.startswith("shard") else usable[0]
+        is_bound(cores, record, core)
+    assert cores.uninitialised("data") == 0
+    assert cores.uninitialised("log") > 0
+    assert cores.asked("cat /proc/sys/net/core/somaxconn") == "3210"
+    kernel = json.loads((folder / "hosts/host2/kernel.json").read_text())
+    assert kernel["asked"]["somaxconn"] == {"value": "3210", "source": "asked for by the experiment"}
+    assert (kernel["is"]["somaxconn"], kernel["before"]["somaxconn"]) == ("3210", backlog)
+    assert shell(cores, "shard01") == [True, "shard01"]
+
+    code, said = cores.run("down")
+    assert code == 0, said
+    assert cores.asked("cat /proc/sys/net/core/somaxconn") == backlog
+
+
+def is_bound(cores: Cores, record: dict[str, Any], core: int) -> None:
+    """A process may run on one core alone, by its record and by the kernel."""
+    assert record["started_by"][:3] == ["numactl", f"--physcpubind={core}", "--localalloc"]
+    assert record["numa_policy"] == "cores_per_shard"
+    assert record["cpus_allowed"] == str(core)
+    assert f"Cpus_allowed_list:\t{core}\n" in cores.asked(f"cat /proc/{record['pid']}/status")
+    assert max(record["memory_policies"], key=record["memory_policies"].__getitem__) == "local"
+
+
+def shell(cores: Cores, name: str) -> list[Any]:
+    """Whether a process of the machine is a writable primary, and its set, as mongosh on this machine sees it."""
+    os.environ["MICROSHARD_MONGOSH"] = str(mongosh.installed())
+    try:
+        script = "const is = db.hello(); print(JSON.stringify([is.isWritablePrimary, is.setName]))"
+        code, said = cores.run("mongosh", name, "--quiet", "--eval", script)
+    finally:
+        del os.environ["MICROSHARD_MONGOSH"]
+    assert code == 0, said
+    answer: list[Any] = json.loads(said.strip().splitlines()[-1])
+    return answer
