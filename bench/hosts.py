@@ -164,8 +164,8 @@ def _rows(found: Findings, taken: dict[str, dict[int, list[float]]], sizes: list
                 other=f"{one:.3g} s",
                 repetitions=len(first[most]),
                 note=f"{most} hosts and the controller share {os.cpu_count()} cores: each further host takes "
-                f"{whole:.1f} s of their CPU, {own:.1f} s of it the controller's; the rest is done by hosts of their own "
-                "at the same time",
+                f"{whole:.1f} s of their CPU, {own:.1f} s of it the controller's; hosts of their own do the rest at "
+                "the same time",
             )
         )
         found.rows.append(

@@ -2,18 +2,21 @@
 
 The share is that of the run's own journal: its line "run ended" has the seconds of the whole run and those of load and
 measure phases. The same orchestration around points that measure for five minutes is computed from it: what a
-repetition and a deployment cost stays, whatever is measured. The quick form has fewer documents, points and
-repetitions, and no target: its share says nothing of the whole one.
+repetition and a deployment cost stays, whatever is measured. What the share is made of is told beside it: the start of
+Ansible, measured by playbooks with nothing to do; deploying and teardown besides that; the tasks around each phase. The
+quick form has fewer documents, points and repetitions, and no target: its share says nothing of the whole one.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import statistics
 import subprocess
 import sys
 from pathlib import Path
 
-from bench.alone import BIN, ROOT, alone, say, scratch
+from bench.alone import BIN, ROOT, alone, say, scratch, timed
 from bench.findings import Findings, Row, Target, absolute
 
 LIMIT = 460  # s
@@ -43,18 +46,12 @@ def measure(quick: bool) -> Findings:
         records = journal(folder / "runs")
     (ended,) = (record for record in records if record["event"] == "run ended")
     steps = sum(record["event"] == "step done" for record in records)
+    plays = [str(record["stage"]) for record in records if record["event"] == "stage" and record["step"] is not None]
     seconds, overhead = float(str(ended["seconds"])), float(str(ended["orchestration"]))
-    stages = ended["stages"]
-    assert isinstance(stages, dict)  # noqa: S101 - for the type checker: the runner writes it so
-    inside = overhead - sum(float(stages.get(name, 0.0)) for name in ("prepare", "deploy", "teardown", "clean up"))
-    told = ", ".join(f"{name} {float(spent):.1f} s" for name, spent in stages.items() if name != "measure")
-    note = (
-        f"{seconds:.0f} s in all, {steps} steps; {told}; around measuring (observers, parking, results) {inside:.1f} s"
-    )
-    say(note)
     name = "share of quickstart" if not quick else "share of a small quickstart"
-    target = None if quick else Target(10.0)
-    found = Findings([absolute(6, name, [overhead / seconds * 100], "%", target, note)])
+    note = f"{seconds:.0f} s in all, {steps} steps: {_made_of(ended, plays, overhead)}"
+    say(note)
+    found = Findings([absolute(6, name, [overhead / seconds * 100], "%", None if quick else Target(10.0), note)])
     # All that is not loading or measuring, shared out over the steps, beside 5 minutes of measuring in each.
     each = overhead / steps
     found.rows.append(
@@ -70,6 +67,34 @@ def measure(quick: bool) -> Findings:
         )
     )
     return found
+
+
+def _made_of(ended: dict[str, object], plays: list[str], overhead: float) -> str:
+    """Where the seconds went that neither loaded nor measured."""
+    start = statistics.median(timed(_empty_play) for _ in range(5))
+    stages = ended["stages"]
+    assert isinstance(stages, dict)  # noqa: S101 - for the type checker: the runner writes it so
+    besides = {name: float(stages.get(name, 0.0)) - plays.count(name) * start for name in ("deploy", "teardown")}
+    around = overhead - sum(besides.values()) - len(plays) * start
+    parts = [
+        f"{len(plays) * start:.0f} s {len(plays)} starts of Ansible ({start:.2f} s each)",
+        f"{besides['deploy']:.0f} s starting servers and adding shards",
+        f"{besides['teardown']:.0f} s ending them",
+        f"{around:.0f} s around the phases ({around / plays.count('measure'):.1f} s each: tasks of the play, observers, "
+        "engine, parking, results)",
+    ]
+    return f"{overhead:.0f} s neither load nor measure, of them {', '.join(parts)}"
+
+
+def _empty_play() -> None:
+    """What every playbook takes before its first task."""
+    play = [{"hosts": "all", "gather_facts": False, "tasks": []}]
+    with scratch() as folder:
+        (folder / "empty.yml").write_text(json.dumps(play), encoding="utf-8")
+        subprocess.run(
+            [BIN / "ansible-playbook", "--inventory", ROOT / "inventories" / "local", folder / "empty.yml"],
+            cwd=ROOT, env=os.environ | {"ANSIBLE_HOME": str(folder)}, capture_output=True, check=True, timeout=LIMIT,
+        )  # fmt: skip
 
 
 if __name__ == "__main__":
