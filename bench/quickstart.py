@@ -80,8 +80,8 @@ def _made_of(ended: dict[str, object], plays: list[str], overhead: float) -> str
         f"{len(plays) * start:.0f} s {len(plays)} starts of Ansible ({start:.2f} s each)",
         f"{besides['deploy']:.0f} s starting servers and adding shards",
         f"{besides['teardown']:.0f} s ending them",
-        f"{around:.0f} s around the phases ({around / plays.count('measure'):.1f} s each: tasks of the play, observers, "
-        "engine, parking, results)",
+        f"{around:.0f} s around the phases ({around / plays.count('measure'):.1f} s each: tasks of the play, "
+        "observers, engine, parking, results)",
     ]
     return f"{overhead:.0f} s neither load nor measure, of them {', '.join(parts)}"
 
