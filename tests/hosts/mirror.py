@@ -1,4 +1,4 @@
-"""A mirror of MongoDB's repository for Debian 12 on a bed's network, with packages made as MongoDB makes its own."""
+"""A mirror of MongoDB's repository for Debian or Ubuntu on a bed's network, its packages made as MongoDB makes them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ from tests.hosts.bed import Bed
 from tests.hosts.bed.system import command
 from tests.hosts.land import listening
 
+KEY = "key.asc"  # of a mirror, what signs it
+
 # As MongoDB's: the service, its configuration, and a script that makes the user; this one starts it too, at once.
-_UNIT = """[Unit]
+UNIT = """[Unit]
 Description=MongoDB Database Server
 After=network-online.target
 [Service]
@@ -31,11 +33,11 @@ ExecStart=/usr/bin/mongod --config /etc/mongod.conf
 [Install]
 WantedBy=multi-user.target
 """
-_CONFIGURATION = """storage: {dbPath: /var/lib/mongodb}
+CONFIGURATION = """storage: {dbPath: /var/lib/mongodb}
 systemLog: {destination: file, path: /var/log/mongodb/mongod.log}
 net: {port: 27017, bindIp: 127.0.0.1}
 """
-_AFTERWARDS = """#!/bin/sh
+AFTERWARDS = """#!/bin/sh
 set -e
 id mongodb >/dev/null 2>&1 || useradd --system --no-create-home --home-dir /var/lib/mongodb mongodb
 install -d -o mongodb -g mongodb /var/lib/mongodb /var/log/mongodb
@@ -45,18 +47,12 @@ systemctl start mongod.service || echo "mongod.service was not started"
 
 
 class Mirror:
-    """A folder with the same folders as the original, served over HTTP."""
+    """A folder with the same folders as the original, served over HTTP; `root` is that of the distribution."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, root: str = "apt/debian") -> None:
         self.folder = folder
-        self.url = ""
-        self._pool = "apt/debian/pool"
-        (folder / self._pool).mkdir(parents=True)
-
-    @property
-    def key(self) -> str:
-        """Where the key that signs it is."""
-        return f"{self.url}/key.asc"
+        self._root = folder / root
+        (self._root / "pool").mkdir(parents=True)
 
     def add(self, name: str, version: str, files: Mapping[str, str | Path], afterwards: str = "") -> None:
         """A package; files by path, each its text or what is copied; all below bin/ execute."""
@@ -81,22 +77,22 @@ class Mirror:
             if afterwards:
                 (root / "DEBIAN/postinst").write_text(afterwards)
                 (root / "DEBIAN/postinst").chmod(0o755)
-            file = self.folder / self._pool / f"{name}_{version}_amd64.deb"
+            file = self._root / "pool" / f"{name}_{version}_amd64.deb"
             command("dpkg-deb", "--build", "--root-owner-group", "-Znone", str(root), str(file))
 
     def servers(self, version: str, mongod: str | Path) -> None:
         """The two packages of the servers. `mongos` only says its version: nothing else of it is needed here."""
         server = {
             "usr/bin/mongod": mongod,
-            "etc/mongod.conf": _CONFIGURATION,
-            "lib/systemd/system/mongod.service": _UNIT,
+            "etc/mongod.conf": CONFIGURATION,
+            "lib/systemd/system/mongod.service": UNIT,
         }
-        self.add("mongodb-org-server", version, server, _AFTERWARDS)
+        self.add("mongodb-org-server", version, server, AFTERWARDS)
         self.add("mongodb-org-mongos", version, {"usr/bin/mongos": f"#!/bin/sh\necho mongos version v{version}\n"})
 
     def index(self, suite: str, component: str) -> None:
         """Packages, Release, its signature, and the key it is made with."""
-        root = self.folder / "apt/debian"
+        root = self._root
         here = root / "dists" / suite
         listed = here / component / "binary-amd64/Packages"
         listed.parent.mkdir(parents=True)
@@ -112,7 +108,7 @@ class Mirror:
             "Components": component, "Date": formatdate(usegmt=True), "SHA256": sums,
         }  # fmt: skip
         (here / "Release").write_text(_stanza(release))
-        _sign(here / "Release", here / "InRelease", self.folder / "key.asc")
+        _sign(here / "Release", here / "InRelease", self.folder / KEY)
 
     def _entry(self, root: Path, deb: Path) -> str:
         content = deb.read_bytes()
@@ -143,9 +139,8 @@ class _Silent(SimpleHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def served(lab: Bed, folder: Path) -> Iterator[Mirror]:
-    """A mirror that all machines of the bed reach, for the time of the context."""
-    mirror = Mirror(folder)
+def served(lab: Bed, folder: Path) -> Iterator[str]:
+    """A folder that all machines of the bed reach at an address, for the time of the context."""
     server = ThreadingHTTPServer(
         ("", 0), functools.partial(_Silent, directory=os.fspath(folder)), bind_and_activate=False
     )
@@ -153,9 +148,8 @@ def served(lab: Bed, folder: Path) -> Iterator[Mirror]:
     server.socket = listening(lab.namespace, lab.address)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    mirror.url = f"http://{lab.address}:{server.socket.getsockname()[1]}"
     try:
-        yield mirror
+        yield f"http://{lab.address}:{server.socket.getsockname()[1]}"
     finally:
         server.shutdown()
         thread.join()

@@ -12,7 +12,7 @@ import pytest
 from microshard.embedded import binary
 from microshard.run.folder import find_runs
 from tests.hosts.bed import Bed
-from tests.hosts.mirror import Mirror, served
+from tests.hosts.mirror import KEY, Mirror, served
 from tests.hosts.needs import need
 from tests.hosts.test_run import MICROSHARD, Controller, small
 
@@ -62,21 +62,22 @@ class Host(Controller):
 
 
 @pytest.fixture
-def mirror(lab: Bed, tmp_path: Path) -> Iterator[Mirror]:
+def mirror(lab: Bed, tmp_path: Path) -> Iterator[str]:
     need("" if shutil.which("gpg") and shutil.which("dpkg-deb") else "a mirror needs gnupg and dpkg (apt-get install)")
     mongod = binary.find_mongod()
     version = binary.version(mongod)
-    with served(lab, tmp_path / "mirror") as made:
-        made.servers(version.text, mongod)
-        made.servers(f"{version.major}.{version.minor}.99", "#!/bin/sh\nexit 1\n")  # younger, and not asked for
-        made.index(SUITE.format(f"{version.major}.{version.minor}"), "main")
-        yield made
+    made = Mirror(tmp_path / "mirror")
+    made.servers(version.text, mongod)
+    made.servers(f"{version.major}.{version.minor}.99", "#!/bin/sh\nexit 1\n")  # younger, and not asked for
+    made.index(SUITE.format(f"{version.major}.{version.minor}"), "main")
+    with served(lab, made.folder) as url:
+        yield url
 
 
 @pytest.fixture
-def host(lab: Bed, mirror: Mirror, tmp_path: Path) -> Iterator[Host]:
+def host(lab: Bed, mirror: str, tmp_path: Path) -> Iterator[Host]:
     inventory = lab.write_inventory(
-        name="packages", mongodb_binaries_servers=mirror.url, mongodb_binaries_key_url=mirror.key
+        name="packages", mongodb_binaries_servers=mirror, mongodb_binaries_key_url=f"{mirror}/{KEY}"
     )
     made = Host(lab, tmp_path, inventory)
     # The archive of Debian does not answer, without retries and looking up a name.

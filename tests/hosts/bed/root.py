@@ -15,6 +15,8 @@ PACKAGES = (
     # what a cloud image has
     "dbus,e2fsprogs,iproute2,libcurl4,logrotate,numactl,openssh-server,procps,python3,python3-apt,sudo,systemd-sysv"
     ",udev,util-linux,xfsprogs"
+    # and what makes one Amazon Linux: its package manager, and how its packages are made
+    ",createrepo-c,dnf,gpg,gpg-agent,rpm"
 )
 LAB, PLAIN = "lab", "plain"  # users: with sudo and without
 
