@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from microshard.definition.infrastructure import HostGroup, Infrastructure
-from microshard.plan.model import Host
+from microshard.plan.model import Host, Point
 from microshard.plan.placement import Places
 
 
@@ -35,6 +35,22 @@ def refusals(infrastructure: Infrastructure, there: Places) -> Iterator[tuple[st
                 yield (
                     f"{here}.policy",
                     f"{host.name} is bound as another group on it is: this has no effect",
+                )
+
+
+def crowded(points: Sequence[Point]) -> Iterator[tuple[str, str]]:
+    """Hosts with more data-bearing processes than cores for them, as (dotted key, sentence); hosts count again."""
+    for point in points:
+        for host in point.hosts:
+            settings = point.numa.get(host.name, {})
+            roles = [process.role for process in point.processes if process.host == host.name]
+            others = sum(role in {"config", "mongos"} for role in roles)
+            kept = settings.get("reserved_cores", 0) if others else 0
+            if settings.get("policy") == "cores_per_shard" and len(roles) - others > host.cores - kept:
+                yield (
+                    "infrastructure.shard_hosts.numa.policy",
+                    f"{host.name} has {host.cores} cores, {kept} of them reserved: cores_per_shard cannot give "
+                    f"{len(roles) - others} data-bearing processes one each",
                 )
 
 

@@ -27,7 +27,7 @@ from microshard.plan.model import (
     Redeploy,
     ReplicaSet,
 )
-from microshard.plan.numa import by_host
+from microshard.plan.numa import by_host, crowded
 from microshard.plan.numa import refusals as unbindable
 from microshard.plan.order import steps
 from microshard.plan.placement import GROUPS, Places, places, remarks, shortages, uneven
@@ -87,6 +87,8 @@ def build(experiment: Experiment, points: Sequence[PointDefinition], inputs: Inp
     redeploy, why = _redeploy(experiment, points, inputs)
     keeps = experiment.teardown != "always"
     planned = _points(points, inputs, one_range=redeploy == "per_repetition" and not keeps)
+    if problems := list(dict.fromkeys(crowded(planned))):
+        raise PlanError(problems)
     together = sum if redeploy == "per_point" or keeps else max
     needs = _together(planned, together)
     warnings = [why] if why else []

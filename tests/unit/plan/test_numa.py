@@ -32,3 +32,10 @@ def test_one_node_is_nothing_to_go_round(planned: Any) -> None:
     policy = {"shard_hosts": {"numa": {"policy": "node_round_robin"}}}
     with pytest.raises(PlanError, match="has one NUMA node"):
         planned([2], Inputs(cores=4, numa_nodes=(0,)), infrastructure=policy)
+
+
+def test_more_shards_than_cores_are_refused_with_the_numbers(planned: Any) -> None:
+    policy = {"shard_hosts": {"numa": {"policy": "cores_per_shard", "reserved_cores": 2}}}
+    assert planned([2], Inputs(cores=4, numa_nodes=(0,)), infrastructure=policy).points[0].numa
+    with pytest.raises(PlanError, match=r"local has 4 cores, 2 of them reserved: .* give 3 data-bearing processes"):
+        planned([1, 3], Inputs(cores=4, numa_nodes=(0,)), infrastructure=policy)
