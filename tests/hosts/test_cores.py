@@ -119,7 +119,7 @@ def test_every_process_has_its_cores_and_preparations_are_shown_before_they_are_
     kernel = json.loads((folder / "hosts/host2/kernel.json").read_text())
     assert kernel["asked"]["somaxconn"] == {"value": "3210", "source": "asked for by the experiment"}
     assert (kernel["is"]["somaxconn"], kernel["before"]["somaxconn"]) == ("3210", backlog)
-    assert shell(cores, "shard01") == [True, "shard01"]
+    assert shell(cores, "shard01") == ["shard01", "microshard-admin"]
     code, said = cores.run("down")
     assert code == 0, said
     assert cores.asked("cat /proc/sys/net/core/somaxconn") == backlog
@@ -157,10 +157,11 @@ def is_bound(cores: Cores, record: dict[str, Any], core: int) -> None:
 
 
 def shell(cores: Cores, name: str) -> list[Any]:
-    """Whether a process of the machine is a writable primary, and its set, as mongosh on this machine sees it."""
+    """Of a process of the machine its set and who is logged in, as mongosh on this machine sees them."""
     os.environ["MICROSHARD_MONGOSH"] = str(mongosh.installed())
     try:
-        script = "const is = db.hello(); print(JSON.stringify([is.isWritablePrimary, is.setName]))"
+        users = "db.adminCommand({connectionStatus: 1}).authInfo.authenticatedUsers"
+        script = f"print(JSON.stringify([db.hello().setName, ...{users}.map(({{user}}) => user)]))"
         code, said = cores.run("mongosh", name, "--quiet", "--eval", script)
     finally:
         del os.environ["MICROSHARD_MONGOSH"]
