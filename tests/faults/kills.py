@@ -254,7 +254,7 @@ class Campaign:
             return [] if watched.is_over else [watched.process.pid]
         if victim == "ansible-playbook":
             playbook = watched.ansible()
-            return [playbook[0]] if playbook else []
+            return [playbook[0], *watched.ansible_server()] if playbook else []
         if victim == "engine":
             engine = watched.engine()
             return [engine] if engine else []

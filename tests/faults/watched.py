@@ -129,13 +129,18 @@ class Watched:
         return found
 
     def ansible(self) -> tuple[int, str] | None:
-        """The ansible-playbook that runs and the name of its playbook."""
-        for pid in children(self.process.pid):
-            command = words(pid)
-            if any(word.endswith("/ansible-playbook") for word in command):
-                name = next((Path(word).stem for word in command if word.endswith(".yml")), "")
-                return pid, name
+        """The fork of Ansible that executes a playbook, and the name of that."""
+        for server in self.ansible_server():
+            for pid in children(server):
+                with contextlib.suppress(OSError):
+                    name = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
+                    if name != Path(f"/proc/{server}/comm").read_text(encoding="utf-8").strip():
+                        return pid, name
         return None
+
+    def ansible_server(self) -> list[int]:
+        """The process that has Ansible imported, if there is one."""
+        return [pid for pid in children(self.process.pid) if "microshard.run.ansible_process" in words(pid)]
 
     def engine(self) -> int | None:
         """The process that loads or measures."""

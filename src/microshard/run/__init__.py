@@ -1,1 +1,1 @@
-"""Executing a plan: the run's folder, its journal and ledger, Ansible as a subprocess, the runner."""
+"""Executing a plan: the run's folder, its journal and ledger, Ansible in its process, the runner."""

@@ -1,4 +1,4 @@
-"""ansible-playbook as a subprocess, with its events coming back over a pipe."""
+"""The project's playbooks, executed by Ansible in a process of its own, with its events coming back over a pipe."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from microshard.errors import MicroshardError
 from microshard.run import untrusted
-from microshard.run.folder import DiskError, RunFolder, write_json
+from microshard.run.ansible_process import AnsibleProcess
+from microshard.run.folder import RunFolder, write_json
 from microshard.run.place import project_root
 from microshard.run.reach import lacking, unreachable
 
@@ -42,7 +41,8 @@ class Playbooks:
     remote_temp: str | None = None  # Ansible's folder on the hosts; the run's own where the host is this machine
     sockets: str | None = None  # folder of ssh's control sockets: their paths must be short
     limit: Sequence[str] = ()  # names of hosts the plays are kept to; empty: all of the inventory
-    process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    process: AnsibleProcess | None = field(default=None, init=False)
+    _kept: bool = field(default=False, init=False)
 
     def run(self, name: str, variables: Path | None, *, limit: Sequence[str] = ()) -> None:
         """Run playbooks/NAME.yml to its end, `limit` on these hosts alone.
@@ -51,45 +51,31 @@ class Playbooks:
         and DiskError where variables or log cannot be written.
         """
         root = project_root()
-        command = [
-            str(Path(sys.executable).with_name("ansible-playbook")),
-            "--inventory",
-            str(self.inventory or root / "inventories" / "local"),
-            str(root / "playbooks" / f"{name}.yml"),
-        ]
+        arguments = ["--inventory", str(self.inventory or root / "inventories" / "local")]
+        arguments.append(str(root / "playbooks" / f"{name}.yml"))
         if variables is not None:
-            command += ["--extra-vars", f"@{self._literal(variables)}"]
+            arguments += ["--extra-vars", f"@{self._literal(variables)}"]
         if limit or self.limit:
-            command += ["--limit", ",".join(limit or self.limit)]
+            arguments += ["--limit", ",".join(limit or self.limit)]
         log_path = self.folder / "logs" / "ansible.log"
         failures: list[Event] = []
-        try:
-            log = log_path.open("ab")
-        except OSError as error:
-            raise DiskError(log_path, error) from error
+        if self.process is None:
+            self.process = AnsibleProcess(root, self._environment(root), log_path, f"{self.folder / 'tmp'}/")
         read, write = os.pipe()
-        with log:
-            self.process = subprocess.Popen(
-                command,
-                cwd=root,
-                env=self._environment(root, write),
-                pass_fds=(write,),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is the runner's to handle, in its own order
-            )
-        os.close(write)
-        reader = threading.Thread(target=self._read, args=(read, failures), daemon=True)
-        reader.start()
+        try:
+            self.process.begin(name, arguments, write)
+        finally:
+            os.close(write)
+            reader = threading.Thread(target=self._read, args=(read, failures), daemon=True)
+            reader.start()
         code = self.process.wait()
         if code != 0:
             # Its workers and what they wait for, an engine above all, may have outlived it. Servers have sessions of
             # their own and are not meant.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.signal(signal.SIGKILL)
         reader.join(timeout=5)
-        self.process = None
+        if not self._kept:
+            self.stop()
         if code != 0:
             raise PlaybookError(
                 _explain(name, code, failures, log_path),
@@ -98,17 +84,21 @@ class Playbooks:
                 },
             )
 
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """Inside, Ansible stays between playbooks, for the next one to begin at once."""
+        self._kept = True
+        try:
+            yield
+        finally:
+            self._kept = False
+            self.stop()
+
     def stop(self) -> None:
-        """End the playbook that runs, if one does, and wait until it is gone."""
-        process = self.process
-        if process is None or process.poll() is not None:
-            return
-        for number, patience in ((signal.SIGTERM, 5), (signal.SIGKILL, 5)):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, number)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=patience)
-                return
+        """End the playbook that runs, if one does, and Ansible; wait until both are gone."""
+        if self.process is not None:
+            self.process.close()
+            self.process = None
 
     def _literal(self, variables: Path) -> Path:
         """A copy for ansible-playbook, with everything marked that it would evaluate."""
@@ -117,7 +107,7 @@ class Playbooks:
         write_json(path, values)
         return path
 
-    def _environment(self, root: Path, events: int) -> dict[str, str]:
+    def _environment(self, root: Path) -> dict[str, str]:
         temporary = str(self.folder / "tmp")
         return {
             **{k: v for k, v in os.environ.items() if not k.startswith("ANSIBLE_")},
@@ -128,7 +118,6 @@ class Playbooks:
             "ANSIBLE_REMOTE_TEMP": self.remote_temp or temporary,
             **({"ANSIBLE_SSH_CONTROL_PATH_DIR": self.sockets} if self.sockets else {}),
             "ANSIBLE_NOCOLOR": "1",
-            "MICROSHARD_EVENTS_FD": str(events),
             "PYTHONUNBUFFERED": "1",
             "TMPDIR": temporary,
         }

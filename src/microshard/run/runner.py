@@ -72,7 +72,8 @@ class Runner:
         started = time.monotonic()
         with signals():
             try:
-                self._all_steps()
+                with self.playbooks.kept():
+                    self._all_steps()
                 self._finish()
             except Stopped as stopped:  # from now on signals are ignored
                 self.outcome.stopped_by = stopped.number

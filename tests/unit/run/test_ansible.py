@@ -21,7 +21,7 @@ def test_host_keys_are_checked_and_temporary_files_lie_in_the_run(
     monkeypatch.setenv("ANSIBLE_SSH_ARGS", "-o StrictHostKeyChecking=no")
     run = RunFolder.create(tmp_path, "sample")
     command = [str(Path(sys.executable).with_name("ansible-config")), "dump", "--format", "json"]
-    environment = Playbooks(run)._environment(project_root(), 1)
+    environment = Playbooks(run)._environment(project_root())
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, cwd=tmp_path)
     said = {one["name"]: one["value"] for one in json.loads(done.stdout) if "name" in one}
     assert said["HOST_KEY_CHECKING"] is True
