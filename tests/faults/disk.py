@@ -16,7 +16,7 @@ from unittest import mock
 
 from microshard.plan.model import Plan, Step
 from microshard.run.folder import DiskError, JsonLines, RunFolder, write_json
-from microshard.run.resume import damaged, finished, remaining
+from microshard.run.taken import damaged, finished, remaining
 from tests.faults.table import Row
 
 STEPS = tuple(

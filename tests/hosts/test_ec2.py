@@ -52,6 +52,13 @@ matrix:
     workload.1.measure.iterations: [10000, 2]
 """
 LONG = "workload.1.measure.iterations=10000"
+# Two points that share hosts, soon measured; hosts of another type stand in.
+TWO_POINTS = (
+    FILE.replace("documents: 20000", "documents: 2000").replace(
+        "    image: debian-12\n    market: spot\n", "    image: debian-12\n    alternative_types: [m5.xlarge]\n"
+    )
+    + "matrix: {topology.storage.block_compressor: [zlib, none]}\n"
+)
 
 
 @pytest.fixture(scope="module")
@@ -170,8 +177,14 @@ def test_a_controller_killed_while_it_measures_leaves_what_gc_removes(land: Land
 
     process.send_signal(signal.SIGKILL)
     process.wait()
+    # What is left of it cannot be removed: it is named, and no hosts are made beside it
+    made = land.simulation.actions().count("RunInstances")
+    stubborn = land.simulation.inject(Fault("TerminateInstances", "UnauthorizedOperation", times=None))
     code, said = land.run("resume", run.name)
-    assert (code, "microshard gc --on ec2" in said) == (4, True), said
+    assert (code, "so nothing is started beside it" in said) == (5, True), said
+    assert all(name in said for name in land.simulation.everything()["instance"]), said
+    assert land.simulation.actions().count("RunInstances") == made
+    stubborn.times = 0
     code, said = land.run("rm", run.name, "--yes")
     assert (code, "has made hosts on EC2 (us-east-1)" in said) == (5, True), said
 
@@ -191,3 +204,52 @@ def test_a_controller_killed_while_it_measures_leaves_what_gc_removes(land: Land
     assert land.simulation.everything() == {}
     assert leftovers.running(RunFolder.open(run)) == [], "its playbook has ended too"
     assert land.run("rm", run.name, "--yes")[0] == 0
+
+
+@pytest.mark.long
+@pytest.mark.timeout(700)
+def test_a_run_that_was_killed_is_taken_up_on_new_hosts_and_measures_what_is_left(land: Land) -> None:
+    (land.folder / "joined.yml").write_text(TWO_POINTS)
+    process = land.start("run", "joined.yml", "--on", "ec2")
+    land.wait(process, lambda: len(land.journal("step started")) == 3)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    folder = land.run_folder
+    before = {path: path.read_bytes() for path in folder.glob("results/p0?/r?.json") if b'"gates"' in path.read_bytes()}
+    assert len(before) == 2
+    old = set(land.simulation.everything()["instance"])
+    (begun,) = land.journal("hosts made")
+
+    (land.folder / "joined.yml").write_text(TWO_POINTS.replace("[zlib, none]", "[zlib, snappy]"))
+    code, said = land.run("resume", folder.name)
+    assert (code, "['zlib', 'none'] → ['zlib', 'snappy']" in said) == (2, True), said
+    assert set(land.simulation.everything()["instance"]) == old, "what is refused has touched nothing"
+
+    (land.folder / "joined.yml").write_text(TWO_POINTS)
+    missing = "InsufficientInstanceCapacity"
+    land.simulation.inject(Fault("RunInstances", missing, instance_type="c5.xlarge", times=None))
+    code, said = land.run("resume", folder.name)
+    assert code == 0, f"{said}\n{land.log()}"
+    assert "2 of 4 measured, 2 to go" in said
+    assert said.index("2 to go") < said.index("Price of the run: about") < said.index("Budget: ")
+    results = {p.relative_to(folder).as_posix(): json.loads(p.read_text()) for p in folder.glob("results/p0?/r?.json")}
+    assert sorted(results) == [f"results/p0{point}/r{r}.json" for point in (1, 2) for r in (1, 2)]
+    assert all(result["valid"] for result in results.values())
+    assert sorted(result["order"] for result in results.values()) == [0, 1, 2, 3]
+    assert all(path.read_bytes() == content for path, content in before.items()), "what was measured stays as it was"
+    done = [(record["point"], record["name"]) for record in land.journal("step done")]
+    assert len(done) == len(set(done)) == 4, "nothing was measured twice"
+
+    # Other hosts, and whoever reads the results is told
+    assert len(land.journal("hosts made")) == 2
+    earlier, now = (json.loads((folder / "hosts" / name).read_text()) for name in ("fleet1-1.json", "fleet1.json"))
+    assert {host["instance_id"] for host in earlier["hosts"]} == old
+    assert [host["instance_type"] for host in now["hosts"]] == ["m5.xlarge", "c5.large"]
+    assert begun["remarks"] == []
+    page = (folder / "report" / "report.html").read_text()
+    for words in (
+        "taken up again on new hosts, shard_hosts: 1 x m5.xlarge",
+        "fleet1-1.json: shard_hosts: 1 x c5.xlarge",
+    ):
+        assert words in page
+        assert words in said

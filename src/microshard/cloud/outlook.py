@@ -13,7 +13,7 @@ from microshard.cloud.quota import Quotas
 from microshard.cloud.spec import STAND_IN, GroupSpec, group_specs
 from microshard.definition.experiment import Budget
 from microshard.definition.infrastructure import Infrastructure
-from microshard.plan.model import Plan, Point
+from microshard.plan.model import Plan, Point, Step
 
 DEFAULT_REGION = "us-east-1"
 # Not measured on EC2 yet: instances run after about a minute and answer SSH half a minute later; MongoDB's packages and
@@ -139,6 +139,22 @@ def outlook(
         )
     whole = Outlook(tuple(found), budget, (), quota, dict(images or {}))
     return Outlook(whole.fleets, budget, (*_of_budget(whole), *_of_teardown(whole, teardown)), quota, whole.images)
+
+
+def of_the_rest(view: Outlook, plans: Sequence[Plan], left: Sequence[Sequence[Step]]) -> Outlook:
+    """The fleets that are still needed, with the points, time and price of the steps that are left.
+
+    `plans` and `left` have an entry for each fleet of `view`.
+    """
+    found = []
+    for fleet, plan, steps in zip(view.fleets, plans, left, strict=True):
+        points = tuple(name for name in fleet.points if name in {step.point for step in steps})
+        if points:
+            rest = dataclasses.replace(plan, steps=tuple(steps))
+            seconds = _seconds(rest, points, sum(group.count for group in fleet.groups))
+            found.append(dataclasses.replace(fleet, points=points, seconds=seconds))
+    whole = dataclasses.replace(view, fleets=tuple(found), broken=())
+    return dataclasses.replace(whole, broken=tuple(_of_budget(whole)))
 
 
 def _seconds(plan: Plan, points: Sequence[str], hosts: int) -> float:

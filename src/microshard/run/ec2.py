@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from microshard.cloud import api, ask, instances
-from microshard.cloud.outlook import DEFAULT_REGION, FleetOutlook, Outlook, outlook
+from microshard.cloud.outlook import DEFAULT_REGION, Outlook, outlook
 from microshard.cloud.plan import Broken, share_hosts
 from microshard.definition.check import Checker
 from microshard.definition.errors import DefinitionError
@@ -22,18 +22,23 @@ from microshard.plan.merge import merged
 from microshard.plan.model import Host, Plan
 from microshard.plan.placement import GROUPS
 from microshard.plan.whole import point_names
-from microshard.run.prepare import key_path, made_plan, pipelines
+from microshard.run.prepare import Asked, key_path, made_plan, pipelines
 
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
     """A definition, the plans made of it for EC2, and what they make and cost."""
 
-    path: Path
-    loaded: Loaded
+    asked: Asked
+    folder: Path  # where files lie that the experiment names
     definitions: Mapping[str, PointDefinition]  # by the point's id
     plans: tuple[Plan, ...]  # one a fleet
     view: Outlook
+
+    @property
+    def loaded(self) -> Loaded:
+        """The definition."""
+        return self.asked.loaded
 
     @property
     def plan(self) -> Plan:
@@ -53,55 +58,58 @@ class Foreseen:
             at = Checker(self.loaded.source, self.loaded.data, self.loaded.source.spot)
             raise DefinitionError([at.at_value(key_path(key), reason) for key, reason in problems])
 
-    def planned(self, fleet: FleetOutlook, inputs: Inputs) -> Plan:
+    def planned(self, points: Sequence[str], inputs: Inputs) -> Plan:
         """The plan of a fleet's points for hosts that are there. Raises DefinitionError."""
-        return _planned(self.path, self.loaded, self.definitions, fleet.points, inputs)
+        there = dataclasses.replace(inputs, folder=self.folder)
+        return _planned(self.asked, self.definitions, points, there)
 
     def _problem(self, broken: Broken) -> Any:
         at = Checker(self.loaded.source, self.loaded.data, self.loaded.source.spot)
         return at.at_value(key_path(broken.key), broken.message)
 
 
-def foresee(path: Path, *, scale: str | None = None, overrides: Mapping[str, Any] | None = None) -> Foreseen:
+def foresee(
+    path: Path, *, scale: str | None = None, overrides: Mapping[str, Any] | None = None, folder: Path | None = None
+) -> Foreseen:
     """Load, expand and plan for EC2, and ask the account what may be asked. Nothing is made.
 
-    Raises DefinitionError, also for what EC2 cannot do; PlaceError for a broken pipeline file.
+    `folder` is where files lie that the experiment names, when it is not the experiment's own. Raises
+    DefinitionError, also for what EC2 cannot do; PlaceError for a broken pipeline file.
     """
     loaded = load(path, scale=scale, overrides=overrides or {})
+    asked = Asked(path, loaded, "ec2", scale, dict(overrides or {}))
+    folder = folder or path.absolute().parent
     points = expand(loaded)
     definitions = dict(zip(point_names(len(points)), points, strict=True))
     wishes = [(name, point.experiment.infrastructure) for name, point in definitions.items()]
     plans = tuple(
-        _planned(path, loaded, definitions, shared.points, Inputs(hosts=tuple(_hosts(shared.infrastructure))))
+        _planned(asked, definitions, shared.points, Inputs(folder=folder, hosts=tuple(_hosts(shared.infrastructure))))
         for shared in share_hosts(wishes)
     )
     region = api.default_region() or DEFAULT_REGION
-    asked = ask.account((wish for _, wish in wishes), region)
+    told = ask.account((wish for _, wish in wishes), region)
     view = outlook(
         merged(plans),
         wishes,
         loaded.experiment.budget,
         teardown=loaded.experiment.teardown,
         region=region,
-        quotas=asked.quotas,
-        quota=asked.quota,
-        images=asked.images,
+        quotas=told.quotas,
+        quota=told.quota,
+        images=told.images,
     )
-    return Foreseen(path, loaded, definitions, plans, view)
+    return Foreseen(asked, folder, definitions, plans, view)
 
 
-def _planned(
-    path: Path, loaded: Loaded, definitions: Mapping[str, PointDefinition], names: Sequence[str], inputs: Inputs
-) -> Plan:
+def _planned(asked: Asked, definitions: Mapping[str, PointDefinition], names: Sequence[str], inputs: Inputs) -> Plan:
     inputs = dataclasses.replace(
         inputs,
         names=tuple(names),
-        pipelines=pipelines(path),
-        folder=path.absolute().parent,
+        pipelines=pipelines(asked.path),
         backend="ec2",
         where="EC2",
     )
-    return made_plan(loaded, [definitions[name] for name in names], inputs)
+    return made_plan(asked.loaded, [definitions[name] for name in names], inputs)
 
 
 def _hosts(infrastructure: Infrastructure) -> Iterator[Host]:

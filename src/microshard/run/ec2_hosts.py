@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
+import signal
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +20,7 @@ from microshard.cloud.outlook import DEFAULT_REGION
 from microshard.cloud.teardown import teardown
 from microshard.errors import MicroshardError, PlaceError
 from microshard.plan.model import Point
+from microshard.run import leftovers
 from microshard.run.ansible import Listener, Playbooks
 from microshard.run.folder import RunFolder, write_json
 from microshard.run.hosts import Hosts, listing_of
@@ -45,6 +49,11 @@ class Ec2(Hosts):
         """The hosts that were made for a run. Raises PlaceError."""
         path = folder / INVENTORY
         return cls(path, listing_of(path), region=region)
+
+    @classmethod
+    def to_be_made(cls, folder: RunFolder, region: str) -> Ec2:
+        """Those of a run that has none yet."""
+        return cls(folder / INVENTORY, {}, region=region)
 
     @classmethod
     def recorded_as(cls, known: Mapping[str, Any]) -> Ec2:
@@ -80,21 +89,22 @@ class Ec2(Hosts):
 
     def clean(self, folder: RunFolder, playbooks: Playbooks) -> list[str]:
         """Remove the hosts, and with them everything on them; then it is looked whether anything of the run is left."""
-        left = removed(folder, self.region, playbooks.listener)
+        end_playbooks(folder)
+        left = [] if is_gone(folder) else removed(folder, self.region, playbooks.listener)
         shutil.rmtree(folder / "secrets", ignore_errors=True)  # the next fleet has other addresses
         return left
 
     def running(self, folder: RunFolder) -> list[str]:
-        """None where the hosts are gone; else as on any hosts."""
-        return [] if is_gone(folder) else super().running(folder)
+        """None where the hosts are gone, or were not made; else as on any hosts."""
+        return [] if is_gone(folder) or not self.names else super().running(folder)
 
 
-def made(folder: RunFolder, name: str, variables: Mapping[str, Any], playbooks: Playbooks) -> dict[str, Any]:
-    """Make the fleet `name` as `variables` wish for; what was made, as cloud.fleet.Fleet has it.
+def made(folder: RunFolder, record: Path, variables: Mapping[str, Any], playbooks: Playbooks) -> dict[str, Any]:
+    """Make a fleet as `variables` wish for; what was made, as cloud.fleet.Fleet has it.
 
-    It stays in the run's folder, hosts/NAME.json. Raises PlaceError with EC2's own words.
+    It stays in the file `record`. Raises PlaceError with EC2's own words.
     """
-    path, record = folder / FLEET, folder / "hosts" / f"{name}.json"
+    path = folder / FLEET
     write_json(path, {**variables, "ec2_fleet_record": str(record)})
     try:
         playbooks.run("provision", path)
@@ -119,6 +129,14 @@ def removed(folder: RunFolder, region: str, listener: Listener = lambda _event: 
         return [f"EC2 {region}: {thing}" for thing in teardown(Api(region), folder.run_id, folder.ledger).left]
     except CloudError as error:
         return [f"EC2 {region}: not known, it could not be asked: {error}"]
+
+
+def end_playbooks(folder: RunFolder) -> None:
+    """A playbook outlives the run that was killed: it must not make hosts while they are removed."""
+    for process in leftovers.running(folder):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if os.getpgid(process.pid) == process.pid:  # as run.ansible starts it, with its modules in its group
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def is_gone(folder: RunFolder) -> bool:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 import time
 from collections.abc import Iterator
 
@@ -13,7 +10,7 @@ from microshard.cloud import ask, find, gc
 from microshard.cloud.api import Api
 from microshard.cloud.ledger import Ledger
 from microshard.cloud.outlook import DEFAULT_REGION
-from microshard.run import leftovers
+from microshard.run.ec2_hosts import end_playbooks
 from microshard.run.folder import RunFolder
 from microshard.run.gc import Found, Removed, RunBook, Wish
 
@@ -47,7 +44,7 @@ class Ec2Leftovers:
         """Tear them down, and look again."""
         done = []
         for run, folder in self.book.folders.items():
-            if any(run in ledgers for ledgers in self.ledgers.values()) and self.book.over(run):
+            if self.book.over(run):  # whether its playbook has made something already or not
                 end_playbooks(folder)
         for region, api in self._apis():
             removals = gc.collect(
@@ -68,14 +65,6 @@ class Ec2Leftovers:
 
 def _found(run: str, region: str, reason: str, things: tuple[find.Thing, ...]) -> Found:
     return Found(run, f"ec2 {region}", reason, tuple(map(str, things)))
-
-
-def end_playbooks(folder: RunFolder) -> None:
-    """A playbook outlives the run that was killed: it must not make hosts while they are removed."""
-    for process in leftovers.running(folder):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if os.getpgid(process.pid) == process.pid:  # as run.ansible starts it, with its modules in its group
-                os.killpg(process.pid, signal.SIGKILL)
 
 
 def regions_of(folder: RunFolder) -> set[str]:

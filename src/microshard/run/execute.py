@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from microshard.plan.model import Plan
 from microshard.report import NotWrittenError, build, write
 from microshard.report.table import final
 from microshard.run.budget import Meter
-from microshard.run.folder import RunFolder
+from microshard.run.folder import RunFolder, read_object
 from microshard.run.outcome import Outcome
 from microshard.run.prepare import Prepared, write_run
 from microshard.run.progress import Progress, duration
@@ -63,9 +62,7 @@ def announce(plan: Plan, warnings: Sequence[Problem | str], folder: RunFolder, c
     )
     for warning in (*map(str, warnings), *plan.warnings):
         console.print(f"[yellow]note:[/yellow] {warning}", highlight=False)
-    if not (folder / "lock.json").exists():
-        return  # hosts that are still to be made
-    for change in json.loads((folder / "lock.json").read_text(encoding="utf-8")).get("differs_from_lock", []):
+    for change in read_object(folder / "lock.json").get("differs_from_lock", []):
         console.print(f"[yellow]not as in the lock:[/yellow] {change}", highlight=False, soft_wrap=True)
 
 

@@ -103,7 +103,7 @@ class Hosts(Backend):
     @property
     def process_manager(self) -> str:  # type: ignore[override]  # a word of the inventory here
         """microshard_process_manager of the inventory; without it systemd where every host has it and root by sudo."""
-        found = {str(self.variable(host, "microshard_process_manager", "auto")) for host in self.names}
+        found = {str(self.variable(host, "microshard_process_manager", "auto")) for host in self.names} or {"auto"}
         if len(found) > 1 or not found <= {"auto", "direct", "systemd"}:
             raise PlaceError(
                 f"{self.where}: microshard_process_manager is direct or systemd, the same on all hosts, "
@@ -117,6 +117,7 @@ class Hosts(Backend):
     def base(self) -> str:
         """Where on the hosts everything of microshard lies: microshard_folder of the inventory."""
         found = {str(self.variable(host, "microshard_folder", DEFAULT_FOLDER)) for host in self.names}
+        found = found or {DEFAULT_FOLDER}  # hosts on EC2 that are still to be made
         if len(found) > 1:
             raise PlaceError(f"{self.where}: microshard_folder must be the same on all hosts, not {sorted(found)}")
         (folder,) = found

@@ -54,7 +54,9 @@ def write_experiment_lock(folder: RunFolder, experiment: Experiment, lock: Mappi
             file = next((p for p in sorted(place.glob(f"{name}.*")) if p.suffix in {".json", ".yml", ".yaml"}), None)
             if file is not None:
                 (folder / "pipelines").mkdir(exist_ok=True)
-                shutil.copyfile(file, folder / "pipelines" / file.name)
+                copy = folder / "pipelines" / file.name
+                if file != copy:  # a run that is taken up goes by its own
+                    shutil.copyfile(file, copy)
                 break
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,8 @@ from microshard.run.backend import Backend
 from microshard.run.folder import RunFolder, write_json
 from microshard.run.outcome import Outcome
 from microshard.run.parts import put_together
+from microshard.run.taken import Taken
 from microshard.telemetry import summary
-
-
-def worth_another(point: Point, attempt: int, result: Mapping[str, Any]) -> bool:
-    """Whether an invalid result deserves another attempt: there is one left, and every gate may hold next time."""
-    broken = [check for check in result.get("gates", []) if not check["held"]]
-    within = attempt <= int(point.gates.get("max_repeats", 0))
-    return within and bool(broken) and all(check["repeatable"] for check in broken)
 
 
 class Measured:
@@ -78,8 +72,13 @@ class Measured:
         write_json(path, result)
         return result
 
-    def known(self, point: Point, step: Step, result: dict[str, Any]) -> None:
-        """An attempt of an earlier part of the run: what later ones are compared with."""
+    def take_over(self, taken: Sequence[Taken], first_index: int) -> None:
+        """What earlier parts of the run have measured is what later ones are compared with."""
+        self.first_index = first_index
+        for item in taken:
+            self._known(self.plan.point(item.step.point), item.step, item.result)
+
+    def _known(self, point: Point, step: Step, result: dict[str, Any]) -> None:
         self.answers.differs(point, result)
         self.environments.differs(result, dataclasses.asdict(point))
         self.documents[point.id] = gates.documents_by_shard(result) or self.documents.get(point.id, {})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,13 +13,12 @@ from rich.console import Console
 
 from microshard.cloud import address
 from microshard.cloud.api import Api
-from microshard.cloud.outlook import GRACE_SECONDS, FleetOutlook
+from microshard.cloud.outlook import GRACE_SECONDS, FleetOutlook, of_the_rest
 from microshard.cloud.plan import cost
 from microshard.cloud.show import show
 from microshard.cloud.spec import fleet_spec, to_mapping
 from microshard.definition.errors import DefinitionError
 from microshard.errors import MicroshardError, PlaceError
-from microshard.plan.merge import merged
 from microshard.plan.model import Plan
 from microshard.run import ec2_hosts, place
 from microshard.run.ansible import Playbooks
@@ -28,12 +26,14 @@ from microshard.run.answers import AnswerBook
 from microshard.run.budget import Meter
 from microshard.run.ec2 import Foreseen, foresee
 from microshard.run.ec2_hosts import Ec2
+from microshard.run.ec2_parts import PlanBook, others_before, record_of
 from microshard.run.execute import announce, report
 from microshard.run.folder import RunFolder, write_json
 from microshard.run.outcome import Outcome
-from microshard.run.prepare import Prepared, write_run
+from microshard.run.prepare import lock_binaries, write_asked, write_points
 from microshard.run.progress import Progress
 from microshard.run.runner import Runner
+from microshard.run.taken import Stock, take_stock
 from microshard.stopping import Stopped, signals
 
 
@@ -43,21 +43,48 @@ def execute_on_ec2(file: Path, scale: str | None, overrides: Mapping[str, Any], 
     Raises MicroshardError for what keeps the run from starting at all; nothing is made then.
     """
     seen = foresee(file, scale=scale, overrides=overrides)
+    cidrs = _allowed(seen)  # known before a folder is made
+    folder = RunFolder.create(runs, seen.plan.name)
+    with folder.held():
+        write_asked(folder, seen.asked)
+        write_json(folder / "plan.json", dataclasses.asdict(seen.plan))
+        Ec2.to_be_made(folder, seen.view.fleets[0].region).record(folder)
+        announce(seen.plan, seen.loaded.warnings, folder, console)
+        return _carried_out(seen, [Stock((), plan.steps) for plan in seen.plans], folder, cidrs, console)
+
+
+def go_on_on_ec2(folder: RunFolder, seen: Foreseen, console: Console) -> int:
+    """Make the hosts that what is left of a run needs, as new ones, and go on. Returns the exit code.
+
+    Whatever the part before has made is gone already. Raises MicroshardError as `execute_on_ec2` does.
+    """
+    stocks = take_stock(folder, seen.plans, console)
+    rest = dataclasses.replace(seen, view=of_the_rest(seen.view, seen.plans, [stock.left for stock in stocks]))
+    return _carried_out(rest, stocks, folder, _allowed(rest), console)
+
+
+def _allowed(seen: Foreseen) -> dict[str, tuple[str, ...]]:
+    """Fleet → who may reach its hosts by SSH. Raises MicroshardError for what EC2 or the account would refuse."""
     seen.refuse_broken()
     seen.refuse_not_yet()
     for region in dict.fromkeys(fleet.region for fleet in seen.view.fleets):
-        Api(region).account()  # without a login nothing will work, and it is known before a folder is made
-    cidrs = {fleet.name: address.controller_cidrs(fleet.infrastructure.ec2) for fleet in seen.view.fleets}
-    folder = RunFolder.create(runs, seen.plan.name)
-    with folder.held():
-        shutil.copyfile(file, folder / "experiment.yml")
-        write_json(folder / "plan.json", dataclasses.asdict(seen.plan))
-        announce(seen.plan, seen.loaded.warnings, folder, console)
+        Api(region).account()  # without a login nothing will work
+    return {fleet.name: address.controller_cidrs(fleet.infrastructure.ec2) for fleet in seen.view.fleets}
+
+
+def _carried_out(
+    seen: Foreseen,
+    stocks: Sequence[Stock],
+    folder: RunFolder,
+    cidrs: Mapping[str, tuple[str, ...]],
+    console: Console,
+) -> int:
+    if seen.view.fleets:
         show(seen.view, console)
-        with Progress(folder, seen.plan, console) as progress:
-            run = _Run(seen, folder, progress, cidrs)
-            run.run()
-        report(folder, run.outcome, console)
+    with Progress(folder, seen.plan, console) as progress:
+        run = _Run(seen, folder, progress, cidrs, stocks)
+        run.run()
+    report(folder, run.outcome, console)
     return run.outcome.exit_code
 
 
@@ -67,10 +94,15 @@ def most_ports(plan: Plan) -> int:
 
 
 class _Run:
-    """The fleets of a run, one after the other."""
+    """The fleets of a run that have steps left, one after the other."""
 
     def __init__(
-        self, seen: Foreseen, folder: RunFolder, progress: Progress, cidrs: Mapping[str, tuple[str, ...]]
+        self,
+        seen: Foreseen,
+        folder: RunFolder,
+        progress: Progress,
+        cidrs: Mapping[str, tuple[str, ...]],
+        stocks: Sequence[Stock],  # one a plan
     ) -> None:
         self.seen = seen
         self.folder = folder
@@ -78,23 +110,33 @@ class _Run:
         self.cidrs = cidrs
         self.outcome = Outcome()
         self.answers = AnswerBook()
-        self.plans: list[Plan] = list(seen.plans)
+        self.stocks = stocks
+        self.book = PlanBook(folder, seen.plans)
+        self._take_over()
         self.playbooks = Playbooks(folder, progress.event)
         budget = seen.view.budget
         self.meter = Meter(budget.max_hours, budget.max_cost_usd)
         self.expires_at = int(time.time() + (budget.max_hours or 0) * 3600 + GRACE_SECONDS)
+
+    def _take_over(self) -> None:
+        """What earlier parts have measured counts, and later answers are compared with it, whatever fleets are made."""
+        self.outcome.take_over(self.stocks)
+        plan = self.seen.plan
+        for item in (item for stock in self.stocks for item in stock.taken):
+            self.answers.differs(plan.point(item.step.point), item.result)
+            self.progress.step_done(item.step, item.result)
 
     def run(self) -> None:
         """Take every fleet; whatever happens, its hosts are removed unless they are to stay."""
         started = time.monotonic()
         with signals():
             try:
-                for number, fleet in enumerate(self.seen.view.fleets):
+                for fleet in self.seen.view.fleets:
                     self.outcome.over_budget = self.meter.spent()
                     if self.outcome.over_budget:
                         break
                     self.meter.reprice(fleet.cost.hourly_usd)
-                    self._fleet(number, fleet)
+                    self._fleet(fleet)
                     self.meter.reprice(0.0)
                     if self.outcome.stopped_by is not None or self.outcome.over_budget or self.outcome.left:
                         break
@@ -107,22 +149,25 @@ class _Run:
         self.outcome.seconds = time.monotonic() - started
         self.folder.journal.append(event="hosts ended", hours=round(self.meter.hours, 3), usd=self.meter.usd)
 
-    def _fleet(self, number: int, fleet: FleetOutlook) -> None:
+    def _fleet(self, fleet: FleetOutlook) -> None:
+        number = next(n for n, plan in enumerate(self.seen.plans) if fleet.points[0] in {p.id for p in plan.points})
+        foreseen, stock = self.seen.plans[number], self.stocks[number]
         try:
-            backend, remarks = self._made(fleet)
+            backend = self._made(fleet, stock)
             inputs = backend.inputs(self.folder.path.parent)
-            with backend.ports(most_ports(self.plans[number])) as base:
-                plan = self.seen.planned(fleet, dataclasses.replace(inputs, base_port=base))
-            plan = dataclasses.replace(plan, warnings=(*remarks, *plan.warnings))
+            with backend.ports(most_ports(foreseen)) as base:
+                points = [point.id for point in foreseen.points]
+                plan = self.seen.planned(points, dataclasses.replace(inputs, base_port=base))
             backend.check_room(plan)
             found = backend.binaries(plan)
-            write_run(self.folder, Prepared(self.seen.loaded, plan, self.seen.path, backend), found)
-            self.plans[number] = plan
-            write_json(self.folder / "plan.json", dataclasses.asdict(merged(self.plans)))
+            self.book.enter(number, plan)
+            lock_binaries(self.folder, self.seen.asked, found)
+            write_points(self.folder, plan, found, backend)
+            rest = dataclasses.replace(plan, steps=stock.left)
             runner = Runner(
-                self.folder, plan, found, self.progress, backend=backend, meter=self.meter, answers=self.answers
+                self.folder, rest, found, self.progress, backend=backend, meter=self.meter, answers=self.answers
             )
-            runner.measured.first_index = sum(len(earlier.steps) for earlier in self.plans[:number])
+            runner.measured.take_over(stock.taken, self._first_index(number))
             self.outcome.add(runner.run())
         except (MicroshardError, DefinitionError) as error:
             self.outcome.failed |= dict.fromkeys(fleet.points, str(error))
@@ -131,8 +176,13 @@ class _Run:
             self.folder.journal.append(event="fleet failed", fleet=fleet.name, message=str(error))
             self._nothing_stays()  # the next fleet would take these hosts for its own
 
-    def _made(self, fleet: FleetOutlook) -> tuple[Ec2, list[str]]:
-        """The hosts of a fleet, made and answering, and in what they are others than wished for. Raises PlaceError."""
+    def _first_index(self, number: int) -> int:
+        """Of a fleet's first step among all steps of the run, those of earlier parts before."""
+        steps = sum(len(plan.steps) for plan in self.seen.plans)
+        return steps - sum(len(stock.left) for stock in self.stocks[number:])
+
+    def _made(self, fleet: FleetOutlook, stock: Stock) -> Ec2:
+        """The hosts of a fleet, made and answering; in what they are others is told. Raises PlaceError."""
         spec = fleet_spec(
             fleet.infrastructure,
             run=self.folder.run_id,
@@ -149,8 +199,12 @@ class _Run:
         }
         self.progress.stage(None, "hosts")
         self.playbooks = Playbooks(self.folder, self.progress.event)
-        told = ec2_hosts.made(self.folder, fleet.name, variables, self.playbooks)
-        other = [*_others(told["notes"]), *self._priced_as_made(fleet, told)]
+        told = ec2_hosts.made(self.folder, record_of(self.folder, fleet.name), variables, self.playbooks)
+        other = [
+            *_others(told["notes"]),
+            *self._priced_as_made(fleet, told),
+            *others_before(self.folder, fleet.name, told, len(stock.taken)),
+        ]
         remarks = [f"{fleet.name}: {note}" for note in other]
         self.folder.journal.append(event="hosts made", fleet=fleet.name, zone=told["zone"], remarks=remarks)
         for remark in remarks:
@@ -161,7 +215,7 @@ class _Run:
             self.playbooks.run("reach", None)
         except MicroshardError as error:
             raise PlaceError(f"hosts on EC2 do not answer: {error}") from None
-        return backend, remarks
+        return backend
 
     def _priced_as_made(self, fleet: FleetOutlook, told: Mapping[str, Any]) -> Iterator[str]:
         """From now on what was made is paid, which may be another type than the first that was listed."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from microshard.errors import EXIT_FAILED, EXIT_LEFT, EXIT_OK, EXIT_PLACE
+from microshard.run.taken import Stock
 from microshard.stopping import Stopped
 
 
@@ -41,6 +43,17 @@ class Outcome:
             self.stages[stage] = self.stages.get(stage, 0.0) + seconds
         self.loading += other.loading
         self.measuring += other.measuring
+
+    def take_over(self, stocks: Sequence[Stock]) -> None:
+        """What earlier parts of the run have measured; an invalid one that is taken again may still become valid."""
+        for stock in stocks:
+            self.done += len(stock.taken)
+            again = {(step.point, step.purpose, step.repetition) for step in stock.left}
+            last = {(t.step.point, t.step.purpose, t.step.repetition): t for t in stock.taken}
+            for key, item in last.items():
+                if key not in again and not item.result["valid"]:
+                    why = "; ".join(item.result.get("problems", []))
+                    self.invalid[f"{item.step.point} {item.step.name}"] = why
 
     @property
     def orchestration(self) -> float:

@@ -30,9 +30,20 @@ from microshard.plan.whole import ports_at_once
 from microshard.run import place, secrets
 from microshard.run.backend import Backend, Local
 from microshard.run.binaries import Binaries
-from microshard.run.folder import RunFolder, write_atomic, write_json
+from microshard.run.folder import RunFolder, read_object, write_atomic, write_json
 from microshard.run.lockfile import changes, write_experiment_lock
 from microshard.volumes import emulated, throttle
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a run is begun with."""
+
+    path: Path
+    loaded: Loaded
+    backend: str
+    scale: str | None
+    overrides: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +56,11 @@ class Prepared:
     backend: Backend = field(default_factory=Local)
     scale: str | None = None
     overrides: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def asked(self) -> Asked:
+        """As the run's locks have it."""
+        return Asked(self.path, self.loaded, self.backend.name, self.scale, self.overrides)
 
 
 @contextlib.contextmanager
@@ -158,29 +174,48 @@ def _stages(file: Path) -> list[dict[str, Any]]:
 
 def write_run(folder: RunFolder, prepared: Prepared, found: Mapping[str, Binaries]) -> None:
     """Write experiment.yml, lock.json, plan.json and the variables of every point into the run's folder."""
-    shutil.copyfile(prepared.path, folder / "experiment.yml")
-    experiment = prepared.loaded.experiment
+    write_asked(folder, prepared.asked)
+    lock_binaries(folder, prepared.asked, found)
+    write_json(folder / "plan.json", dataclasses.asdict(prepared.plan))
+    write_points(folder, prepared.plan, found, prepared.backend)
+
+
+def write_asked(folder: RunFolder, asked: Asked) -> None:
+    """Write what a run is begun with, as far as no host is needed for it: experiment.yml and lock.json."""
+    shutil.copyfile(asked.path, folder / "experiment.yml")
     lock = {
         "microshard": __version__,
-        "definition": experiment.model_dump(mode="json"),
-        "definition_sha256": hashlib.sha256(prepared.path.read_bytes()).hexdigest(),
-        "asked": {"file": str(prepared.path.absolute()), "scale": prepared.scale, "overrides": prepared.overrides},
-        "backend": prepared.backend.name,
-        "binaries": {point: {**item.variables(), "mongod_sha256": item.sha256} for point, item in found.items()},
+        "definition": asked.loaded.experiment.model_dump(mode="json"),
+        "definition_sha256": hashlib.sha256(asked.path.read_bytes()).hexdigest(),
+        "asked": {"file": str(asked.path.absolute()), "scale": asked.scale, "overrides": asked.overrides},
+        "backend": asked.backend,
+        "binaries": {},
         "host": place.describe(),
         "packages": place.packages(),
     }
+    write_json(folder / "lock.json", lock)
+    write_experiment_lock(folder, asked.loaded.experiment, lock, asked.path)
+
+
+def lock_binaries(folder: RunFolder, asked: Asked, found: Mapping[str, Binaries]) -> None:
+    """Add to the locks which binaries these points use."""
+    lock = read_object(folder / "lock.json")
+    lock["binaries"] |= {p: {**item.variables(), "mongod_sha256": item.sha256} for p, item in found.items()}
+    experiment = asked.loaded.experiment
     if experiment.lock is not None:
         lock["differs_from_lock"] = changes(experiment.lock, lock)
     write_json(folder / "lock.json", lock)
-    write_experiment_lock(folder, experiment, lock, prepared.path)
-    write_json(folder / "plan.json", dataclasses.asdict(prepared.plan))
-    if any(any(point.security.values()) for point in prepared.plan.points):
-        secrets.make(folder / "secrets", sorted({host.address for host in prepared.plan.hosts}))
-    for point in prepared.plan.points:
-        write_variables(folder, point, found[point.id], step=None, backend=prepared.backend)
-    prepared.backend.limit(prepared.plan)  # which hosts it is that are recorded
-    prepared.backend.record(folder)
+    write_experiment_lock(folder, experiment, lock, asked.path)
+
+
+def write_points(folder: RunFolder, plan: Plan, found: Mapping[str, Binaries], backend: Backend) -> None:
+    """Write the variables of every point and what secrets they need, and record which hosts it is."""
+    if any(any(point.security.values()) for point in plan.points):
+        secrets.make(folder / "secrets", sorted({host.address for host in plan.hosts}))
+    for point in plan.points:
+        write_variables(folder, point, found[point.id], step=None, backend=backend)
+    backend.limit(plan)  # which hosts it is that are recorded
+    backend.record(folder)
 
 
 def write_variables(

@@ -5,30 +5,28 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from microshard.definition.load import load
+from microshard.definition.load import Loaded, load
 from microshard.differences import differences
 from microshard.errors import EXIT_DEFINITION, EXIT_LEFT, MicroshardError, PlaceError
-from microshard.plan.model import Plan, Step
-from microshard.run import secrets
+from microshard.plan.model import Plan
 from microshard.run.backend import Backend, of_run
 from microshard.run.budget import Meter
 from microshard.run.execute import report
 from microshard.run.folder import RunFolder, read_object, write_json
-from microshard.run.measured import worth_another
-from microshard.run.prepare import Prepared, prepared, write_variables
+from microshard.run.prepare import Prepared, prepared, write_points
 from microshard.run.progress import Progress
 from microshard.run.runner import Runner
+from microshard.run.taken import journaled, take_stock
 from microshard.stopping import Stopped
 
 # Parts of a plan that may be others when it is made again: where things are, not what is measured.
-_ELSEWHERE = ("hosts", "facts", "warnings", "estimate_seconds", "disk_bytes", "memory_mib", "points")
+_ELSEWHERE = ("hosts", "facts", "warnings", "estimate_seconds", "disk_bytes", "memory_mib", "needs", "points")
 
 
 class ChangedError(MicroshardError):
@@ -45,14 +43,6 @@ class StillThereError(MicroshardError):
     """Something of the broken-off run cannot be removed, so nothing new is started beside it."""
 
     exit_code = EXIT_LEFT
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """An attempt at a step whose result is whole."""
-
-    step: Step
-    result: dict[str, Any]
 
 
 def resume(run: RunFolder, console: Console, *, as_begun: bool = False) -> int:
@@ -79,126 +69,47 @@ def _resume(run: RunFolder, console: Console, *, as_begun: bool) -> int:
             "damaged. Remove what is left (microshard gc) and start it again: microshard run FILE"
         )
     backend = of_run(run)
-    if backend.name == "ec2":
-        raise CannotResumeError(
-            f"{run.run_id}: hosts on EC2 are made for one run and removed with it, so it is not taken up again. "
-            "What it has measured stays (microshard report). Remove what is left of it (microshard gc --on ec2, "
-            "first with --dry-run) and start it again: microshard run FILE --on ec2"
-        )
     if not as_begun:
         _refuse_a_changed_file(asked, lock)
     _clear(run, backend, console)
-    folder = Path(asked["file"]).parent
+    for name in ("tmp", "deployments", "points"):
+        (run / name).mkdir(exist_ok=True)
+    file, scale, overrides = run / "experiment.yml", asked["scale"], asked["overrides"]
+    beside = Path(asked["file"]).parent
+    folder = beside if beside.is_dir() else run.path
+    if backend.name == "ec2":
+        # boto3 only where EC2 is meant.
+        from microshard.run.ec2 import foresee  # noqa: PLC0415
+        from microshard.run.on_ec2 import go_on_on_ec2  # noqa: PLC0415
+
+        seen = foresee(file, scale=scale, overrides=overrides, folder=folder)
+        _refuse_another_plan(run, seen.loaded, seen.plan, lock)
+        return go_on_on_ec2(run, seen, console)
     with prepared(
-        run / "experiment.yml",
-        scale=asked["scale"],
-        overrides=asked["overrides"],
-        runs=run.path.parent,
-        backend=backend,
-        folder=folder if folder.is_dir() else run.path,
+        file, scale=scale, overrides=overrides, runs=run.path.parent, backend=backend, folder=folder
     ) as ready:
-        _refuse_another_plan(run, ready, lock)
+        _refuse_another_plan(run, ready.loaded, ready.plan, lock)
         return _go_on(run, ready, console)
 
 
 def _go_on(run: RunFolder, ready: Prepared, console: Console) -> int:
     plan = ready.plan
-    for word in damaged(run, plan):
-        console.print(f"[yellow]damaged:[/yellow] {word}", highlight=False, soft_wrap=True)
-    taken = list(finished(run, plan))
-    left = remaining(plan, taken)
-    console.print(f"{run.run_id}: {len(plan.steps) - len(left)} of {len(plan.steps)} measured, {len(left)} to go")
-    run.journal.append(event="resumed", remaining=len(left))
+    (stock,) = take_stock(run, [plan], console)
     ready.backend.check_room(plan)
     found = ready.backend.binaries(plan)
     write_json(run / "plan.json", dataclasses.asdict(plan))
-    for name in ("tmp", "deployments", "points"):
-        (run / name).mkdir(exist_ok=True)
-    if any(any(point.security.values()) for point in plan.points):
-        secrets.make(run / "secrets", sorted({host.address for host in plan.hosts}))
-    for point in plan.points:
-        write_variables(run, point, found[point.id], step=None, backend=ready.backend)
-    rest = dataclasses.replace(plan, steps=left)
+    write_points(run, plan, found, ready.backend)
     with Progress(run, plan, console) as progress:
         meter = Meter(ready.loaded.experiment.budget.max_hours)
+        rest = dataclasses.replace(plan, steps=stock.left)
         runner = Runner(run, rest, found, progress, backend=ready.backend, meter=meter)
-        runner.measured.first_index = len(plan.steps) - len(left)
-        for item in taken:
-            runner.take_over(item.step, item.result)
+        runner.outcome.take_over([stock])
+        runner.measured.take_over(stock.taken, len(plan.steps) - len(stock.left))
+        for item in stock.taken:
+            progress.step_done(item.step, item.result)
         outcome = runner.run()
     report(run, outcome, console)
     return outcome.exit_code
-
-
-def finished(run: RunFolder, plan: Plan) -> Iterator[Taken]:
-    """Every attempt whose result is there as a whole and judged, in the order they were taken.
-
-    The journal says what was finished. A result that was judged and written, and whose line in the journal was lost
-    with the runner, is as good: it is written in one piece, and after everything that belongs to it.
-    """
-    journaled = _journaled(run)
-    found = []
-    for step in plan.steps:
-        attempt = step
-        while (result := _result(run, attempt)) is not None:
-            if (step.point, attempt.name) not in journaled:
-                run.journal.append(
-                    event="step done", step=step.index, point=step.point, name=attempt.name, recovered=True
-                )
-            found.append(Taken(attempt, result))
-            attempt = dataclasses.replace(attempt, attempt=attempt.attempt + 1)
-    yield from sorted(found, key=lambda taken: float(taken.result.get("order", 0)))
-
-
-def damaged(run: RunFolder, plan: Plan) -> Iterator[str]:
-    """A sentence for every record or result that was written and is not whole."""
-    for file in (run.journal, run.ledger):
-        if torn := file.torn():
-            yield f"{file.path.name}: {torn} line(s) are no whole record and are passed over"
-    points = {step.point for step in plan.steps}
-    for point, name in sorted(_journaled(run)):
-        path = run / "results" / point / f"{name}.json"
-        if point in points and "gates" not in read_object(path):
-            yield f"{path.relative_to(run.path)} was measured and cannot be read; it is measured again"
-
-
-def _journaled(run: RunFolder) -> set[tuple[str, str]]:
-    """Point and name of every attempt the journal says is finished."""
-    return {(str(r.get("point")), str(r.get("name"))) for r in run.journal.records() if r.get("event") == "step done"}
-
-
-def remaining(plan: Plan, taken: list[Taken]) -> tuple[Step, ...]:
-    """The steps that are not finished, counted anew; each point is deployed before its first one."""
-    last: dict[tuple[str, int, str], Taken] = {}
-    for item in taken:
-        key = (item.step.point, item.step.repetition, item.step.purpose)
-        if key not in last or item.step.attempt > last[key].step.attempt:
-            last[key] = item
-    left = []
-    for step in plan.steps:
-        done = last.get((step.point, step.repetition, step.purpose))
-        if done is None:
-            left.append(step)
-        elif not done.result["valid"] and worth_another(plan.point(step.point), done.step.attempt, done.result):
-            left.append(dataclasses.replace(step, attempt=done.step.attempt + 1))
-    always = plan.redeploy == "per_repetition"
-    final = {step.point: index for index, step in enumerate(left)}
-    seen: set[str] = set()
-    renumbered = []
-    for index, step in enumerate(left):
-        deploy = always or step.point not in seen
-        renumbered.append(
-            dataclasses.replace(step, index=index, deploy=deploy, undeploy=always or final[step.point] == index)
-        )
-        seen.add(step.point)
-    return tuple(renumbered)
-
-
-def _result(run: RunFolder, step: Step) -> dict[str, Any] | None:
-    """The result of an attempt when it is whole: judged by the runner, and not only left by the engine."""
-    result = read_object(run / "results" / step.point / f"{step.name}.json")
-    whole = isinstance(result.get("phases"), list) and isinstance(result.get("valid"), bool) and "gates" in result
-    return result if whole and not any("error" in phase for phase in result["phases"]) else None
 
 
 def _refuse_a_changed_file(asked: Mapping[str, Any], lock: Mapping[str, Any]) -> None:
@@ -215,10 +126,10 @@ def _refuse_a_changed_file(asked: Mapping[str, Any], lock: Mapping[str, Any]) ->
         )
 
 
-def _refuse_another_plan(run: RunFolder, ready: Prepared, lock: Mapping[str, Any]) -> None:
+def _refuse_another_plan(run: RunFolder, loaded: Loaded, plan: Plan, lock: Mapping[str, Any]) -> None:
     """This version must plan the same points and steps; where it does not, results would be mixed."""
-    changed = [str(d) for d in differences(lock["definition"], ready.loaded.experiment.model_dump(mode="json"))]
-    old, new = (_comparable(plan) for plan in (read_object(run / "plan.json"), dataclasses.asdict(ready.plan)))
+    changed = [str(d) for d in differences(lock["definition"], loaded.experiment.model_dump(mode="json"))]
+    old, new = (_comparable(whole) for whole in (read_object(run / "plan.json"), dataclasses.asdict(plan)))
     changed += [str(d) for d in differences(old, new)]
     if changed:
         raise ChangedError(
@@ -259,7 +170,7 @@ def broken_off(runs: list[RunFolder]) -> list[RunFolder]:
     found = []
     for run in runs:
         steps = read_object(run / "plan.json").get("steps")
-        done = _journaled(run)
+        done = journaled(run)
         if (
             isinstance(steps, list)
             and not all(_first_name(step) in done for step in steps)

@@ -18,9 +18,10 @@ from microshard.run.backend import Backend, Local
 from microshard.run.binaries import Binaries
 from microshard.run.budget import Meter
 from microshard.run.folder import DiskError, RunFolder, write_json
-from microshard.run.measured import Measured, worth_another
+from microshard.run.measured import Measured
 from microshard.run.outcome import Outcome
 from microshard.run.prepare import write_variables
+from microshard.run.taken import worth_another
 from microshard.stopping import Stopped, heed, signals
 
 
@@ -184,16 +185,6 @@ class Runner:
         if point.id in self.outcome.wrong or self.meter.spent(self.longest):
             return False
         return worth_another(point, step.attempt, result)
-
-    def take_over(self, step: Step, result: dict[str, Any]) -> None:
-        """An attempt of an earlier part of the run: what later ones are compared with, and how the run ends."""
-        point = self.plan.point(step.point)
-        self.measured.known(point, step, result)
-        self.outcome.done += 1
-        self.outcome.invalid.pop(f"{point.id} {dataclasses.replace(step, attempt=step.attempt - 1).name}", None)
-        if not result["valid"]:
-            self.outcome.invalid[f"{point.id} {step.name}"] = "; ".join(result.get("problems", []))
-        self.listener.step_done(step, result)
 
     def deploy(self, point: Point, step: Step | None = None) -> None:
         """Start a point's processes; every one, and every volume, stands in the ledger before it is made."""

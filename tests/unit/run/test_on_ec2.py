@@ -12,6 +12,7 @@ from microshard.run.ec2 import foresee
 from microshard.run.folder import RunFolder
 from microshard.run.on_ec2 import _Run
 from microshard.run.progress import Progress
+from microshard.run.taken import Stock
 from tests.unit.cloud.test_outlook import FILE
 
 
@@ -25,7 +26,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Run:
     (tmp_path / "x.yml").write_text(FILE)
     seen = foresee(tmp_path / "x.yml")
     folder = RunFolder.create(tmp_path / "runs", "x")
-    return _Run(seen, folder, Progress(folder, seen.plan, Console(file=io.StringIO())), {})
+    stocks = [Stock((), plan.steps) for plan in seen.plans]
+    return _Run(seen, folder, Progress(folder, seen.plan, Console(file=io.StringIO())), {}, stocks)
 
 
 @pytest.mark.parametrize(
