@@ -39,7 +39,7 @@ class ActionModule(action_loader.get("microshard_act", class_only=True)):  # typ
         with tarfile.open(archive) as tar:
             for member in tar:
                 name = os.path.normpath(member.name)
-                if not member.isreg() or not any(name.startswith(f"{folder}/") for folder in folders):
+                if not member.isreg() or not any(f"{name}/".startswith(f"{folder}/") for folder in folders):
                     raise AnsibleActionFail(f"the host sent {member.name}, which was not asked for")
                 path = os.path.join(target, name)
                 os.makedirs(os.path.dirname(path), exist_ok=True)

@@ -20,7 +20,7 @@ options:
     type: path
     required: true
   folders:
-    description: Folders below both, by their relative paths.
+    description: Folders and files below both, by their relative paths.
     type: list
     elements: str
     required: true

@@ -51,10 +51,10 @@ class Broken:
     @staticmethod
     def _neighbour(lab: Lab) -> dict[str, list[str]]:
         """A run of the same owner with a name that begins alike."""
-        client(lab.simulation.url).import_key_pair(
-            KeyName="microshard-on-ec2", PublicKeyMaterial=b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGFiYw== x",
-            TagSpecifications=[{"ResourceType": "key-pair", "Tags": [{"Key": "microshard:run", "Value": "on-ec2"}]}],
-        )  # fmt: skip
+        tags = [{"Key": "microshard:run", "Value": "on-ec2"}]
+        client(lab.simulation.url).create_volume(
+            AvailabilityZone="us-east-1a", Size=8, TagSpecifications=[{"ResourceType": "volume", "Tags": tags}]
+        )
         return lab.simulation.everything()
 
     def mine(self) -> dict[str, list[str]]:
@@ -99,12 +99,12 @@ def test_what_was_left_goes_first_and_new_hosts_are_asked_for_after_their_price(
 
 @pytest.mark.long
 def test_what_cannot_be_removed_is_named_and_nothing_is_made_beside_it(broken: Broken) -> None:
-    stubborn = broken.simulation.inject(Fault("TerminateInstances", "UnauthorizedOperation", times=None))
+    stubborn = broken.simulation.inject(Fault("DeleteVpc", "UnauthorizedOperation", times=None))
     made = broken.simulation.actions().count("RunInstances")
     said = broken.resume()
     assert said.code == 5, said.out + said.err
     assert "so nothing is started beside it" in said.err
-    assert all(f"EC2 us-east-1: instance {name}" in said.err for name in broken.mine()["instance"]), said.err
+    assert all(f"EC2 us-east-1: vpc {name}" in said.err for name in broken.mine()["vpc"]), said.err
     stubborn.times = 0
     stranger = broken.simulation.inject(Fault("*", "ExpiredToken", times=None))
     said = broken.resume()
@@ -133,7 +133,7 @@ def test_a_changed_definition_is_refused_and_as_begun_goes_on(broken: Broken) ->
 def test_a_resume_that_is_ended_itself_leaves_nothing_that_gc_does_not_find(
     broken: Broken, number: signal.Signals
 ) -> None:
-    slow = broken.simulation.inject(Fault("DescribeVolumes", delay=2.0, times=None))
+    slow = broken.simulation.inject(Fault("RunInstances", delay=1.0, times=None))
     seen = broken.simulation.actions().count("RunInstances")
     words = [str(Path(sys.executable).with_name("microshard")), "resume", broken.run.run_id]
     with subprocess.Popen(

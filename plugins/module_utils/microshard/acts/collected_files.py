@@ -17,11 +17,14 @@ ARGUMENTS = {
 
 
 def act(wanted: dict[str, Any], *, check: bool) -> dict[str, Any]:
-    """An archive of every file in the folders; its path is empty when there is none."""
+    """An archive of these files, and of every file in these folders; its path is empty when there is none."""
     run_folder = require_run_folder(wanted["run_folder"])
     files = []
     for name in wanted["folders"]:
-        for parent, _, names in os.walk(require_below(run_folder, os.path.join(run_folder, name))):
+        path = require_below(run_folder, os.path.join(run_folder, name))
+        if os.path.isfile(path) and not os.path.islink(os.path.join(run_folder, name)):
+            files.append(path)
+        for parent, _, names in os.walk(path):
             files += [os.path.join(parent, file) for file in names if not os.path.islink(os.path.join(parent, file))]
     if check or not files:
         return {"changed": bool(files), "archive": "", "files": len(files), "msg": f"{len(files)} files"}
