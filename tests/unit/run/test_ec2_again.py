@@ -140,6 +140,8 @@ def test_only_fleets_with_steps_left_are_made_and_only_these_steps_are_taken(pla
     one, other = (plan.steps for plan in played.seen.plans)
     assert [len({s.point for s in steps}) for steps in (one, other)] == [2, 2]
     played.measured(*(f"{s.point} {s.name}" for s in one), *(f"{s.point} {s.name}" for s in other[:3]))
+    recorded = (played.folder / "plan.json").read_text().replace('"address": "shard_hosts-1"', '"address": "10.0.99.1"')
+    (played.folder / "plan.json").write_text(recorded)  # as the part before has left it
     before = points_of(played.folder)
     outcome = played.go_on()
     last = other[3]
