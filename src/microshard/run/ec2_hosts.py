@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import shutil
-import signal
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -89,7 +86,7 @@ class Ec2(Hosts):
 
     def clean(self, folder: RunFolder, playbooks: Playbooks) -> list[str]:
         """Remove the hosts, and with them everything on them; then it is looked whether anything of the run is left."""
-        end_playbooks(folder)
+        leftovers.end_playbooks(folder)
         left = [] if is_gone(folder) else removed(folder, self.region, playbooks.listener)
         shutil.rmtree(folder / "secrets", ignore_errors=True)  # the next fleet has other addresses
         return left
@@ -129,14 +126,6 @@ def removed(folder: RunFolder, region: str, listener: Listener = lambda _event: 
         return [f"EC2 {region}: {thing}" for thing in teardown(Api(region), folder.run_id, folder.ledger).left]
     except CloudError as error:
         return [f"EC2 {region}: not known, it could not be asked: {error}"]
-
-
-def end_playbooks(folder: RunFolder) -> None:
-    """A playbook outlives the run that was killed: it must not make hosts while they are removed."""
-    for process in leftovers.running(folder):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if os.getpgid(process.pid) == process.pid:  # as run.ansible starts it, with its modules in its group
-                os.killpg(process.pid, signal.SIGKILL)
 
 
 def is_gone(folder: RunFolder) -> bool:

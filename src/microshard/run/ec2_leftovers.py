@@ -10,7 +10,7 @@ from microshard.cloud import ask, find, gc
 from microshard.cloud.api import Api
 from microshard.cloud.ledger import Ledger
 from microshard.cloud.outlook import DEFAULT_REGION
-from microshard.run.ec2_hosts import end_playbooks
+from microshard.run import leftovers
 from microshard.run.folder import RunFolder
 from microshard.run.gc import Found, Removed, RunBook, Wish
 
@@ -45,7 +45,7 @@ class Ec2Leftovers:
         done = []
         for run, folder in self.book.folders.items():
             if self.book.over(run):  # whether its playbook has made something already or not
-                end_playbooks(folder)
+                leftovers.end_playbooks(folder)
         for region, api in self._apis():
             removals = gc.collect(
                 api, self.wish.owner, now=time.time(), over=self.book.over, books=self.ledgers.get(region, {})

@@ -20,7 +20,7 @@ from microshard.errors import PlaceError
 from microshard.plan import Inputs
 from microshard.plan.model import FIRST_PORT, Host, Plan, Point
 from microshard.plan.placement import GROUPS
-from microshard.run import install, on_hosts
+from microshard.run import install, leftovers, on_hosts
 from microshard.run.ansible import Event, Listener, PlaybookError, Playbooks
 from microshard.run.backend import RECORD, Backend
 from microshard.run.binaries import Binaries
@@ -312,6 +312,7 @@ class Hosts(Backend):
 
     def clean(self, folder: RunFolder, playbooks: Playbooks) -> list[str]:
         """End processes and remove the run's folder on every host; names each host where that was not possible."""
+        leftovers.end_playbooks(folder)
         names = list(playbooks.limit or self.limit_of(folder))
         left: list[str] = []
         try:

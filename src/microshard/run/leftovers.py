@@ -64,6 +64,14 @@ def _ancestors() -> set[int]:
     return pids
 
 
+def end_playbooks(folder: RunFolder) -> None:
+    """A playbook outlives the runner that was killed: it must not make what is being removed."""
+    for process in running(folder):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if os.getpgid(process.pid) == process.pid:  # as run.ansible_process starts it, with all it started itself
+                os.killpg(process.pid, signal.SIGKILL)
+
+
 def clean(folder: RunFolder) -> list[str]:
     """Stop every process of the run and remove its data and temporary files.
 

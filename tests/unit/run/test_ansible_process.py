@@ -14,16 +14,17 @@ from typing import Any
 
 import pytest
 
+from microshard.run import leftovers
 from microshard.run.ansible_process import AnsibleProcess
-from microshard.run.folder import DiskError
+from microshard.run.folder import DiskError, RunFolder
 from microshard.run.place import project_root
 
 ARGUMENTS = ["-i", "localhost,", "-c", "local", "-e", f"ansible_python_interpreter={sys.executable}"]
 CLIENT = """
 import os, pathlib, sys, time
 from microshard.run.ansible_process import AnsibleProcess
-process = AnsibleProcess(pathlib.Path(sys.argv[1]), os.environ, pathlib.Path(sys.argv[2]), "mark")
-process.begin("play", sys.argv[3:], os.open(os.devnull, os.O_WRONLY))
+process = AnsibleProcess(pathlib.Path(sys.argv[1]), os.environ, pathlib.Path(sys.argv[2]), sys.argv[3])
+process.begin("play", sys.argv[4:], os.open(os.devnull, os.O_WRONLY))
 while not process.pid:
     process._receive(None)
 print(process._server.pid, process.pid, flush=True)
@@ -138,20 +139,32 @@ def test_what_is_killed_is_told_and_the_next_playbook_runs(
     os.close(told)
 
 
-def test_nothing_of_it_outlives_a_killed_client_but_the_playbook_that_runs(tmp_path: Path) -> None:
-    playbook = play(tmp_path, ["sleep", "1"])
-    command = [sys.executable, "-c", CLIENT, str(project_root()), str(tmp_path / "log"), *ARGUMENTS, str(playbook)]
-    environment = {**os.environ, "ANSIBLE_HOME": str(tmp_path)}
+def killed_client(folder: Path, mark: str, seconds: int) -> tuple[int, int]:
+    """Server and playbook of a client that was killed while the playbook sleeps so long."""
+    playbook = play(folder, ["sleep", str(seconds)])
+    command = [sys.executable, "-c", CLIENT, str(project_root()), str(folder / "log"), mark, *ARGUMENTS, str(playbook)]
+    environment = {**os.environ, "ANSIBLE_HOME": str(folder)}
     client = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     assert client.stdout is not None
     server, running = (int(word) for word in client.stdout.readline().split())
-    assert b"mark" in Path(f"/proc/{server}/cmdline").read_bytes().split(b"\0")
-    assert b"mark" in Path(f"/proc/{running}/cmdline").read_bytes().split(b"\0")
-    assert Path(f"/proc/{running}/comm").read_text(encoding="utf-8") == "play\n"
     client.kill()
     client.wait()
     client.stdout.close()
-    assert is_there(running)
+    return server, running
+
+
+def test_nothing_of_it_outlives_a_killed_client_but_the_playbook_that_runs(tmp_path: Path) -> None:
+    server, running = killed_client(tmp_path, "mark", 2)
+    assert b"mark" in Path(f"/proc/{running}/cmdline").read_bytes().split(b"\0")
+    assert Path(f"/proc/{running}/comm").read_text(encoding="utf-8") == "play\n"
+    wait_gone(running, server)
+
+
+def test_and_that_can_be_found_and_ended(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, "sample")
+    server, running = killed_client(tmp_path, f"{run / 'tmp'}/", 60)
+    assert {process.pid for process in leftovers.running(run)} >= {server, running}
+    leftovers.end_playbooks(run)
     wait_gone(running, server)
 
 
