@@ -29,6 +29,8 @@ from bench.findings import Findings, Row, Target, absolute, compared, growth
 from microshard.run.folder import find_runs
 
 SHARDS_EACH = 2
+FULL = (3, 4)  # hosts and shards on each, for which there are limits in seconds
+FIRST_SECONDS, SECOND_SECONDS = 45, 20
 MIB_EACH = 600  # RAM of a host with two mongods
 LIMIT = 240  # s, for one command
 THIRD_PARTY = (
@@ -37,14 +39,14 @@ THIRD_PARTY = (
 )
 
 
-def experiment(hosts: int) -> dict[str, Any]:
-    """One point: so many shards of one member on so many hosts."""
+def experiment(hosts: int, each: int) -> dict[str, Any]:
+    """One point: so many hosts, and so many shards of one member on each."""
     return {
         "microshard": 1,
         "name": "bench-hosts",
         "infrastructure": {"shard_hosts": {"count": hosts}},
         "topology": {
-            "shards": {"count": hosts * SHARDS_EACH},
+            "shards": {"count": hosts * each},
             "storage": {"cache": {"policy": "per_process_mb", "value": 64}},
             "collections": [{"namespace": "vosa.mot_results", "shard_key": {"_id": 1}}],
         },
@@ -87,10 +89,10 @@ class Bench:
             if done.returncode:
                 raise SystemExit(f"{machine.name}: {done.stderr}")
 
-    def round(self, hosts: int) -> dict[str, float]:
+    def round(self, hosts: int, each: int = SHARDS_EACH) -> dict[str, float]:
         """Seconds of prepare and deploy first, of deploy again, and how many tasks that changed anything."""
         file = self.folder / "experiment.yml"
-        file.write_text(json.dumps(experiment(hosts)), encoding="utf-8")
+        file.write_text(json.dumps(experiment(hosts, each)), encoding="utf-8")
         shutil.rmtree(self.runs, ignore_errors=True)
         self.fresh()
         where: list[str | Path] = ["--runs-dir", self.runs]
@@ -134,10 +136,14 @@ def measure(quick: bool) -> Findings:
                         for name, value in figures.items():
                             taken[name].setdefault(hosts, []).append(value)
                         say(f"{hosts} hosts: " + ", ".join(f"{name} {value:.1f}" for name, value in figures.items()))
+                full = [bench.round(*FULL) for _ in range(2 if max(sizes) >= FULL[0] and not quick else 0)]
         except BedError as error:
             found.missing.append(f"9: {error}")
             return found
     _rows(found, taken, sizes)
+    for run, limit in (("first", FIRST_SECONDS), ("second", SECOND_SECONDS)) if full else ():
+        name = f"prepare and deploy, {FULL[0]} hosts with {FULL[1]} shards each, {run} run"
+        found.rows.append(absolute(9, name, [figures[run] for figures in full], "s", Target(limit)))
     return found
 
 
@@ -148,6 +154,9 @@ def _rows(found: Findings, taken: dict[str, dict[int, list[float]]], sizes: list
         found.rows.append(absolute(9, what, first[hosts], "s"))
         second = taken["second"][hosts]
         found.rows.append(compared(9, f"{what}, second run", second, "the first", first[hosts], "s", Target(0.5)))
+    if FULL[0] in first:
+        name = f"prepare and deploy, {FULL[0]} hosts"
+        found.rows.append(compared(9, name, first[FULL[0]], "one host", first[1], "s", Target(1.5)))
     if most > 1:
         one = statistics.median(first[1])
         added = _added(first, most)
