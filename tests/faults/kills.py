@@ -251,7 +251,7 @@ class Campaign:
 
     def _pids(self, watched: Watched, victim: str) -> list[int]:
         if victim == "runner":
-            return [] if watched.is_over else [watched.process.pid]
+            return [watched.process.pid] if watched.listens else []
         if victim == "ansible-playbook":
             playbook = watched.ansible()
             return [playbook[0], *watched.ansible_server()] if playbook else []
@@ -291,12 +291,10 @@ class Campaign:
         run = watched.found_run()
         when = _names(hits)
         said = Path(watched.log.name).read_text(encoding="utf-8", errors="replace")
-        # Python itself was, before any line of ours: it has words and an exit code of its own.
-        starting = code in {-signal.SIGINT, 1} and not watched.events() and said.rstrip().endswith("KeyboardInterrupt")
-        if "Traceback" in said and not starting:
+        if "Traceback" in said:
             self.wrong.append(f"{when}: a traceback: {said[-800:]}")
-        allowed = _allowed(watched, hits)
-        if code not in allowed and not starting:
+        allowed = _allowed(hits)
+        if code not in allowed:
             self.wrong.append(f"{when}: exit code {code}, not one of {sorted(allowed)}: {said[-800:]}")
         if code > 128 and run is not None and watched.journal_at and not watched.events():
             self._collect(run, when)  # stopped before it had looked at what an earlier process was forced to leave
@@ -366,13 +364,12 @@ def _names(hits: Sequence[Kill]) -> str:
     return ", ".join(map(str, hits)) or "nothing"
 
 
-def _allowed(watched: Watched, hits: Sequence[Kill]) -> set[int]:
+def _allowed(hits: Sequence[Kill]) -> set[int]:
     """The exit codes that may follow. Whatever else was hit, a signal that ends the runner is the last one."""
     last = hits[-1] if hits and hits[-1].victim == "runner" else None
     over = {0, 3} if last and last.stage in {"report", "any"} else set()  # it was over
     if last and last.signal in {signal.SIGTERM, signal.SIGINT}:
-        # Without a journal Python itself was still starting, and nothing was touched.
-        return over | {128 + last.signal} | (set() if watched.events() else {-last.signal})
+        return over | {128 + last.signal}
     if last and last.signal == signal.SIGKILL:
         return over | {-last.signal}
     return {0, 3}
