@@ -80,7 +80,7 @@ def test_a_few_kills(tmp_path: Path) -> None:
 @pytest.mark.cluster
 @pytest.mark.timeout(1200)
 def test_many_kills(tmp_path: Path) -> None:
-    rows = kills.campaign(SEED, tmp_path, seconds=120)
+    rows = kills.campaign(SEED, tmp_path, seconds=60)
     clean(rows)
     assert sum(row.times for row in rows) >= 4
 
@@ -89,7 +89,7 @@ def test_many_kills(tmp_path: Path) -> None:
 @pytest.mark.cluster
 @pytest.mark.timeout(900)
 def test_many_deploys_in_a_row(tmp_path: Path) -> None:
-    clean([endless.campaign(tmp_path, 25)])
+    clean([endless.campaign(tmp_path, 12)])
 
 
 def test_growth_is_seen(tmp_path: Path) -> None:

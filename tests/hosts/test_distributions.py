@@ -24,7 +24,7 @@ _LEAVE = """
 apt-get -qq --allow-change-held-packages purge mongodb-org-server mongodb-org-mongos >/dev/null 2>&1
 dnf --quiet --assumeyes --disableexcludes=all remove 'mongodb-org-*' bash >/dev/null 2>&1
 rm -f /etc/apt/sources.list.d/mongodb-org-* /usr/share/keyrings/mongodb-server-* /etc/systemd/system/mongod.service
-rm -rf /etc/yum.repos.d /etc/pki/rpm-gpg /root/.rpmdb /var/cache/dnf /var/lib/dnf /var/tmp/rpms
+rm -rf /etc/yum.repos.d /etc/pki/rpm-gpg ~root/.rpmdb /var/cache/dnf /var/lib/dnf /var/tmp/rpms
 rm -rf /var/lib/mongodb /var/log/mongodb
 mv /etc/apt/sources.list.aside /etc/apt/sources.list
 mv /etc/dnf/dnf.conf.aside /etc/dnf/dnf.conf

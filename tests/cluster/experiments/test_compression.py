@@ -34,7 +34,8 @@ def test_hidden_members_have_the_same_documents_in_other_sizes(published: Publis
         assert [row[4], row[5], row[6]] == [
             figures[f"{name}, {label}"] for name in ("data", "indexes", "data and indexes")
         ]
-        assert 0 < row[8] <= figures["time to SECONDARY"] <= phase["ended"] - phase["started"] + 0.001
+        # Rows are rounded to be read.
+        assert 0 < row[8] <= figures["time to SECONDARY"] + 0.001 <= phase["ended"] - phase["started"] + 0.002
     assert sum(row[6] for row in added) == phase["metric"]["value"]
     assert max(row[7] for row in added) == 1
     none, snappy, zlib, zstd, without = (row[4] for row in added)
