@@ -52,9 +52,22 @@ def run(command: Sequence[str], folder: Path, root: Path, seconds: float) -> str
 
 
 def _wait(process: subprocess.Popen[bytes], seconds: float) -> int:
+    until = time.monotonic() + seconds
+    while process.poll() is None:
+        if time.monotonic() > until:
+            raise subprocess.TimeoutExpired(process.args, seconds)
+        _reap_orphans(process.pid)
+        time.sleep(0.05)
     # 1 says that a target is not held, which is a finding and no failure.
-    code = process.wait(timeout=seconds)
-    return 0 if code == 1 else code
+    return 0 if process.returncode == 1 else process.returncode
+
+
+def _reap_orphans(own: int) -> None:
+    """As init does: somebody may wait until an orphan's pid is free, a shell script for example."""
+    for child in _children(os.getpid()):
+        if child != own and _zombie(child):
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(child, os.WNOHANG)
 
 
 def _interrupt(process: subprocess.Popen[bytes]) -> None:
@@ -94,12 +107,18 @@ def _reap() -> None:
 def descendants(pid: int) -> list[int]:
     """All processes below a process that are no zombies."""
     found = []
+    for child in _children(pid):
+        if not _zombie(child):
+            found.append(child)
+        found += descendants(child)
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
-            for child in map(int, path.read_text(encoding="ascii").split()):
-                if not _zombie(child):
-                    found.append(child)
-                found += descendants(child)
+            found += map(int, path.read_text(encoding="ascii").split())
     return found
 
 

@@ -45,14 +45,14 @@ class WorkloadStep(Model):
             raise ValueError(f"exactly one of load, warm_up and measure, found {found}")
         return self
 
-    @property
+    @functools.cached_property
     def kind(self) -> Literal["load", "warm_up", "measure"]:
         """Which of the three it is."""
         if self.load is not None:
             return "load"
         return "warm_up" if self.warm_up is not None else "measure"
 
-    @property
+    @functools.cached_property
     def phase(self) -> PhaseKeys:
         """The phase itself."""
         phase = self.load or self.warm_up or self.measure

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from microshard.collector import uncollected
 from microshard.definition.experiment import Experiment
+from microshard.definition.infrastructure import Infrastructure
 from microshard.definition.matrix import PointDefinition
 from microshard.definition.phase import Surroundings
 from microshard.definition.topology import data_members
@@ -138,25 +140,32 @@ def build(experiment: Experiment, points: Sequence[PointDefinition], inputs: Inp
 
 def _refuse(points: Sequence[PointDefinition], inputs: Inputs) -> None:
     problems: dict[tuple[str, str], None] = {}
+    enough: dict[int, bool] = {}  # hosts, by the identity of the infrastructure: points that do not vary it share it
     for point in points:
+        infrastructure = point.experiment.infrastructure
         problems |= dict.fromkeys(unsupported(point.experiment, inputs.backend))
-        short = list(shortages(point.experiment.infrastructure, inputs.hosts, inputs.where)) if inputs.hosts else []
-        problems |= dict.fromkeys(short)
-        for name, volume in point.experiment.infrastructure.shard_hosts.volumes.named():
-            if volume.type == "emulated" and inputs.no_volumes is not None:
-                problems[f"infrastructure.shard_hosts.volumes.{name}", inputs.no_volumes] = None
+        if id(infrastructure) not in enough:
+            lacking = list(shortages(infrastructure, inputs.hosts, inputs.where)) if inputs.hosts else []
+            enough[id(infrastructure)] = not lacking
+            problems |= dict.fromkeys(lacking or _unfit(infrastructure, inputs))
         if inputs.backend == "hosts":
             problems |= dict.fromkeys(varied(point.experiment, points[0].experiment))
-        if short:
+        if not enough[id(infrastructure)]:
             continue
-        there = places(point.experiment.infrastructure, inputs.all_hosts)
-        problems |= dict.fromkeys(unbindable(point.experiment.infrastructure, there))
         around = _surroundings(point.experiment, (), inputs)
         for number, step in enumerate(point.experiment.workload):
             here = f"workload.{number}.{step.kind}"
             problems |= dict.fromkeys((f"{here}.{key}", reason) for key, reason in step.phase.problems(around))
     if problems:
         raise PlanError(list(problems))
+
+
+def _unfit(infrastructure: Infrastructure, inputs: Inputs) -> Iterator[tuple[str, str]]:
+    """What hosts there are cannot do, as (dotted key, sentence)."""
+    for name, volume in infrastructure.shard_hosts.volumes.named():
+        if volume.type == "emulated" and inputs.no_volumes is not None:
+            yield f"infrastructure.shard_hosts.volumes.{name}", inputs.no_volumes
+    yield from unbindable(infrastructure, places(infrastructure, inputs.all_hosts))
 
 
 def ports_at_once(experiment: Experiment, points: Sequence[PointDefinition], inputs: Inputs) -> int:
@@ -207,8 +216,9 @@ def _points(points: Sequence[PointDefinition], inputs: Inputs, *, one_range: boo
         base = topology.network.base_port
         first = (inputs.base_port if base == "auto" else base) + (0 if one_range else offset)
         there = places(definition.experiment.infrastructure, inputs.all_hosts)
-        offset += ports_needed(topology, there)
-        result.append(_point(name, definition, there, first, inputs))
+        point = _point(name, definition, there, first, inputs)
+        offset += max(Counter(process.host for process in point.processes).values())
+        result.append(point)
     if max(p.port for point in result for p in point.processes) > 65535:
         raise PlanError([("topology.network.base_port", "the ports of all processes do not fit below 65536")])
     return tuple(result)
