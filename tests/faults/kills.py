@@ -18,7 +18,7 @@ from microshard.run import leftovers
 from microshard.run.folder import RunFolder
 from tests.faults.neighbours import Neighbours
 from tests.faults.table import Row
-from tests.faults.watched import Watched, answers, below, left, state, whole_results, words
+from tests.faults.watched import Watched, answers, below, left, listens, state, whole_results, words
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGSTOP)
 LONGEST = 240.0  # seconds a command may take on a busy machine
@@ -251,13 +251,13 @@ class Campaign:
 
     def _pids(self, watched: Watched, victim: str) -> list[int]:
         if victim == "runner":
-            return [watched.process.pid] if watched.listens else []
+            return [watched.process.pid] if listens(watched.process.pid) else []
         if victim == "ansible-playbook":
             playbook = watched.ansible()
             return [playbook[0], *watched.ansible_server()] if playbook else []
         if victim == "engine":
             engine = watched.engine()
-            return [engine] if engine else []
+            return [engine] if engine and listens(engine) else []
         if victim == "router mongod":
             routers = [pid for front in watched.servers("mongos") for pid in below(front)]
             return [pid for pid in routers if words(pid)[:1] and Path(words(pid)[0]).name == "mongod"]

@@ -70,6 +70,19 @@ def marked(token: str) -> list[int]:
     return found
 
 
+def listens(pid: int) -> bool:
+    """Whether a line of ours has run in a process, which answers signals: Python sets nothing up for SIGTERM.
+
+    Before, while Python starts and imports our first file, it answers SIGINT with a traceback, and now and then drops
+    it: what is raised in its import locks' callbacks is ignored (3 of 1,200 sent in that time).
+    """
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
+            if line.startswith("SigCgt:"):
+                return bool(int(line.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+    return False
+
+
 @dataclass
 class Watched:
     """A command that executes a run, as a process of ours."""
@@ -102,19 +115,6 @@ class Watched:
     def is_over(self) -> bool:
         """Whether the process has ended."""
         return self.process.poll() is not None
-
-    @property
-    def listens(self) -> bool:
-        """Whether a line of ours has run, which answers signals: Python sets nothing up for SIGTERM.
-
-        Before, while Python starts and imports our first file, now and then it drops a SIGINT: what is raised in its
-        import locks' callbacks is ignored (3 of 1,200 sent in that time).
-        """
-        with contextlib.suppress(OSError):
-            for line in Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii").splitlines():
-                if line.startswith("SigCgt:"):
-                    return bool(int(line.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
-        return False
 
     def said(self) -> str:
         """What it printed."""

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from microshard.engines.__main__ import main, write_atomically
 from microshard.engines.access import on_loopback
 from microshard.engines.base import Context
 from microshard.engines.job import JobError, Phase, read_job
+from microshard.engines.program import main, write_atomically
 from microshard.engines.progress import Progress
 from microshard.engines.registry import find, names
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from microshard.engines.__main__ import main
+from microshard.engines.program import main
 from microshard.engines.progress import Progress
 
 JOB = {"connection_string": "mongodb://127.0.0.1:1/", "point": {"id": "p01", "shards": 0, "topology": "standalone",
