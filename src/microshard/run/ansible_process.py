@@ -124,6 +124,7 @@ class AnsibleProcess:
 
 def main() -> int:
     """Be the server: arguments are the descriptor of the socket and the mark."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # it has nothing to tidy, and the log is read by people
     link = socket.socket(fileno=int(sys.argv[1]))
     link.set_inheritable(False)
     from ansible.cli.playbook import main as playbook  # noqa: PLC0415 - what takes the time, and no client needs it
@@ -159,9 +160,12 @@ def _be_playbook(
         program = str(Path(sys.executable).with_name("ansible-playbook"))
         print(f"\n$ ansible-playbook {' '.join(arguments)}", flush=True)  # into the log, to be repeated by hand
         sys.argv = [program, *arguments]
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # Ansible answers it in its own way
         playbook()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
+    except KeyboardInterrupt:  # before Ansible could answer it, or after
+        code = 128 + signal.SIGINT
     except BaseException:  # noqa: BLE001 - nothing of it may become the server's
         sys.excepthook(*sys.exc_info())
     finally:

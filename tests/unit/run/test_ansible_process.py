@@ -153,6 +153,20 @@ def killed_client(folder: Path, mark: str, seconds: int) -> tuple[int, int]:
     return server, running
 
 
+@pytest.mark.parametrize("victim", ["playbook", "server"])
+def test_ctrl_c_leaves_no_traceback_in_the_log(process: AnsibleProcess, tmp_path: Path, victim: str) -> None:
+    told = begin(process, play(tmp_path, ["sh", "-c", f"touch {tmp_path}/began; exec sleep 60"]))
+    while not (tmp_path / "began").exists():
+        time.sleep(0.02)
+    assert process._server is not None
+    os.kill(process.pid if victim == "playbook" else process._server.pid, signal.SIGINT)
+    assert process.wait() != 0
+    process.signal(signal.SIGKILL)
+    wait_gone(process.pid)
+    os.close(told)
+    assert "Traceback" not in (tmp_path / "log").read_text(encoding="utf-8")
+
+
 def test_nothing_of_it_outlives_a_killed_client_but_the_playbook_that_runs(tmp_path: Path) -> None:
     server, running = killed_client(tmp_path, "mark", 2)
     assert b"mark" in Path(f"/proc/{running}/cmdline").read_bytes().split(b"\0")
