@@ -156,6 +156,8 @@ def killed_client(folder: Path, mark: str, seconds: int) -> tuple[int, int]:
 @pytest.mark.parametrize("victim", ["playbook", "server"])
 def test_ctrl_c_leaves_no_traceback_in_the_log(process: AnsibleProcess, tmp_path: Path, victim: str) -> None:
     told = begin(process, play(tmp_path, ["sh", "-c", f"touch {tmp_path}/began; exec sleep 60"]))
+    while not process.pid:
+        process._receive(None)
     while not (tmp_path / "began").exists():
         time.sleep(0.02)
     assert process._server is not None
