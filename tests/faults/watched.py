@@ -222,15 +222,26 @@ def whole_results(run: RunFolder) -> dict[str, bytes]:
 
 
 def answers(run: RunFolder) -> dict[str, list[Any]]:
-    """Point/name → the answers of its phases, and what was counted after loading."""
-    return {
-        name: [
-            phase.get("answer_sha256") or phase.get("counters", {}).get("documents")
-            for phase in json.loads(data)["phases"]
-            if phase["kind"] == "measure"
-        ]
-        for name, data in whole_results(run).items()
-    }
+    """Point/repetition → the answers of its phases, and what was counted after loading.
+
+    An attempt that broke a gate and was followed by another does not count: a fault may well break one. A repetition
+    with two that hold was measured twice, and then both are named.
+    """
+    attempts: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+    for name, data in whole_results(run).items():
+        result = json.loads(data)
+        attempts.setdefault(f"{result['point']}/r{result['repetition']}", []).append((name, result))
+    found = {}
+    for repetition, taken in attempts.items():
+        taken.sort(key=lambda one: int(one[1]["attempt"]))
+        counted = [one for one in taken[:-1] if one[1]["valid"]] + taken[-1:]
+        for name, result in counted:
+            found[repetition if len(counted) == 1 else name] = [
+                phase.get("answer_sha256") or phase.get("counters", {}).get("documents")
+                for phase in result["phases"]
+                if phase["kind"] == "measure"
+            ]
+    return found
 
 
 def left(run: RunFolder | None, token: str, patience: float = 5.0) -> list[str]:
