@@ -2,9 +2,10 @@
 
 The share is that of the run's own journal: its line "run ended" has the seconds of the whole run and those of load and
 measure phases. The same orchestration around points that measure for five minutes is computed from it: what a
-repetition and a deployment cost stays, whatever is measured. What the share is made of is told beside it: the start of
-Ansible, measured by playbooks with nothing to do; deploying and teardown besides that; the tasks around each phase. The
-quick form has fewer documents, points and repetitions, and no target: its share says nothing of the whole one.
+repetition and a deployment cost stays, whatever is measured. What the share is made of is told beside it: what each
+playbook takes before its first task, measured by playbooks with nothing to do; deploying and teardown besides that; the
+tasks around each phase. The quick form has fewer documents, points and repetitions, and no target: its share says
+nothing of the whole one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from bench.alone import BIN, ROOT, alone, say, scratch, timed
 from bench.findings import Findings, Row, Target, absolute
+from microshard.run.ansible_process import AnsibleProcess
 
 LIMIT = 460  # s
 MEASURED = 300.0  # s a point measures in the second figure
@@ -71,13 +73,13 @@ def measure(quick: bool) -> Findings:
 
 def _made_of(ended: dict[str, object], plays: list[str], overhead: float) -> str:
     """Where the seconds went that neither loaded nor measured."""
-    start = statistics.median(timed(_empty_play) for _ in range(5))
+    start = _empty_play()
     stages = ended["stages"]
     assert isinstance(stages, dict)  # noqa: S101 - for the type checker: the runner writes it so
     besides = {name: float(stages.get(name, 0.0)) - plays.count(name) * start for name in ("deploy", "teardown")}
     around = overhead - sum(besides.values()) - len(plays) * start
     parts = [
-        f"{len(plays) * start:.0f} s {len(plays)} starts of Ansible ({start:.2f} s each)",
+        f"{len(plays) * start:.0f} s before the first task of {len(plays)} playbooks ({start:.2f} s each)",
         f"{besides['deploy']:.0f} s starting servers and adding shards",
         f"{besides['teardown']:.0f} s ending them",
         f"{around:.0f} s around the phases ({around / plays.count('measure'):.1f} s each: tasks of the play, "
@@ -86,15 +88,23 @@ def _made_of(ended: dict[str, object], plays: list[str], overhead: float) -> str
     return f"{overhead:.0f} s neither load nor measure, of them {', '.join(parts)}"
 
 
-def _empty_play() -> None:
-    """What every playbook takes before its first task."""
+def _empty_play() -> float:
+    """Seconds a playbook takes that has nothing to do, the median of some after the first."""
     play = [{"hosts": "all", "gather_facts": False, "tasks": []}]
-    with scratch() as folder:
+    with scratch() as folder, Path(os.devnull).open("wb") as events:
         (folder / "empty.yml").write_text(json.dumps(play), encoding="utf-8")
-        subprocess.run(
-            [BIN / "ansible-playbook", "--inventory", ROOT / "inventories" / "local", folder / "empty.yml"],
-            cwd=ROOT, env=os.environ | {"ANSIBLE_HOME": str(folder)}, capture_output=True, check=True, timeout=LIMIT,
-        )  # fmt: skip
+        arguments = ["--inventory", str(ROOT / "inventories" / "local"), str(folder / "empty.yml")]
+        ansible = AnsibleProcess(ROOT, os.environ | {"ANSIBLE_HOME": str(folder)}, folder / "log", str(folder))
+
+        def once() -> None:
+            ansible.begin("empty", arguments, events.fileno())
+            if code := ansible.wait():
+                raise SystemExit(f"an empty playbook ended with {code}: {(folder / 'log').read_text()}")
+
+        try:
+            return statistics.median([timed(once) for _ in range(6)][1:])
+        finally:
+            ansible.close()
 
 
 if __name__ == "__main__":
