@@ -29,8 +29,9 @@ def main() -> int:
     (run.path / "tmp").mkdir(exist_ok=True)
     playbooks = backend.playbooks(run, listen, backend.limit_of(run))
     began = time.perf_counter()
-    for name in ("prepare", "deploy"):
-        playbooks.run(name, variables)
+    with playbooks.kept():
+        for name in ("prepare", "deploy"):
+            playbooks.run(name, variables)
     print(json.dumps({"seconds": time.perf_counter() - began, "changed": len(changed), "tasks": changed}))
     return 0
 

@@ -55,8 +55,9 @@ def up(ready: Prepared, runs: Path, listener: Listener) -> RunFolder:
     runner = Runner(folder, ready.plan, found, listener, backend=ready.backend)
     with signals():
         try:
-            runner.prepare()
-            runner.deploy(point)
+            with runner.playbooks.kept():
+                runner.prepare()
+                runner.deploy(point)
         except BaseException:
             runner.playbooks.stop()
             ready.backend.clean(folder, runner.playbooks)
@@ -108,8 +109,13 @@ def _down(folder: RunFolder, listener: Listener) -> list[str]:
     playbooks = backend.playbooks(folder, listener.event, backend.limit_of(folder))
     (folder / "tmp").mkdir(exist_ok=True)
     processes = backend.running(folder)
-    for variables in sorted(folder.path.glob("points/*/vars.json")):
-        if any(f"/deployments/{variables.parent.name}/" in process for process in processes):
+    standing = [
+        variables
+        for variables in sorted(folder.path.glob("points/*/vars.json"))
+        if any(f"/deployments/{variables.parent.name}/" in process for process in processes)
+    ]
+    with playbooks.kept():
+        for variables in standing:
             try:
                 playbooks.run("teardown", variables)
             except MicroshardError as error:
