@@ -282,8 +282,8 @@ def one_thread(evidence: Evidence) -> Iterator[Finding]:
     busiest = max(evidence.shards, key=lambda s: s.use.cpu)
     share = busiest.use.cpu / evidence.concurrency
     sentence = (
-        f"{busiest.use.name} used {busiest.use.cpu:.2f} cores for {evidence.concurrency} operations in flight: "
-        "one thread each, always on a CPU"
+        f"{busiest.use.name} used {busiest.use.cpu:.2f} cores with {evidence.concurrency} in flight: "
+        "one thread an operation, always on a CPU"
     )
     figures = {"cores_used": busiest.use.cpu, "in_flight": float(evidence.concurrency)}
     yield Finding("CPU", _over(share, "one_thread"), sentence, figures, _cpu(evidence), "CPU time")
