@@ -36,16 +36,6 @@ budget: {max_hours: 4}
 """
 
 
-@pytest.fixture(autouse=True)
-def _nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No credentials, and no question whether this machine is one of EC2's."""
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
-        monkeypatch.setenv(name, "/dev/null")
-
-
 def foreseen(tmp_path: Path, text: str = FILE, **overrides: Any) -> Foreseen:
     file = tmp_path / "on-ec2.yml"
     file.write_text(text)

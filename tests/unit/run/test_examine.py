@@ -2,21 +2,9 @@
 
 import resource
 
-import pytest
-
 from microshard.doctor import Question
 from microshard.embedded.binary import ProcessorUnsupported
 from microshard.run import examine
-
-
-@pytest.fixture(autouse=True)
-def no_credentials(tmp_path, monkeypatch):
-    """Whatever this machine has, and without asking a network."""
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
-        monkeypatch.setenv(name, str(tmp_path.parent / "no-such-file"))
 
 
 def findings(question, check):

@@ -17,12 +17,7 @@ from tests.unit.cloud.test_outlook import FILE
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Run:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
-    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
-        monkeypatch.setenv(name, "/dev/null")
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+def run(tmp_path: Path) -> _Run:
     (tmp_path / "x.yml").write_text(FILE)
     seen = foresee(tmp_path / "x.yml")
     folder = RunFolder.create(tmp_path / "runs", "x")
