@@ -7,7 +7,7 @@ import textwrap
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from bench.findings import Growth, Row
 from bench.render import figure, target
@@ -121,8 +121,8 @@ def _ticks(low: float, high: float) -> list[float]:
     return [10.0**power for power in range(first, last + 1)]
 
 
-def _plain(axes: Axes, grid: str) -> None:
-    axes.grid(visible=True, axis=grid, color=colour("grid"), linewidth=0.7)  # type: ignore[arg-type]
+def _plain(axes: Axes, grid: Literal["x", "y", "both"]) -> None:
+    axes.grid(visible=True, axis=grid, color=colour("grid"), linewidth=0.7)
     axes.set_axisbelow(True)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)

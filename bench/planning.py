@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 from bench.alone import BIN, alone, rounds, say, scratch, timed
@@ -47,11 +48,8 @@ def measure(quick: bool) -> Findings:
                 file = experiment(folder / "experiment.yml", points)
                 for command, options in (("validate", []), ("plan", ["--runs-dir", str(folder / "runs")])):
                     words = [str(BIN / "microshard"), command, str(file), *options]
-                    seconds = timed(
-                        lambda words=words: subprocess.run(  # type: ignore[misc]
-                            words, check=True, stdout=subprocess.DEVNULL, timeout=LIMIT
-                        )
-                    )
+                    called = partial(subprocess.run, words, check=True, stdout=subprocess.DEVNULL, timeout=LIMIT)
+                    seconds = timed(called)
                     taken[command].setdefault(points, []).append(seconds)
                     say(f"{command} {points} points: {seconds:.2f} s")
     found = Findings()
