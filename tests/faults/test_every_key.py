@@ -14,7 +14,7 @@ from microshard.definition.errors import DefinitionError
 from microshard.definition.load import load
 from microshard.definition.matrix import expand
 from microshard.definition.shape import Shape
-from microshard.plan.whole import Inputs, PlanError, build
+from microshard.plan import Inputs, PlanError, build
 from microshard.run.prepare import pipelines
 from tests.faults.definitions import SHIPPED
 

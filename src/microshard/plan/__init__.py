@@ -8,7 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from microshard.plan.whole import Inputs, PlanError, build
+    from microshard.plan.inputs import Inputs, PlanError
+    from microshard.plan.whole import build
 
 __all__ = ["Inputs", "PlanError", "build"]
 

@@ -7,6 +7,7 @@ Paths are relative to the run's folder; units are in the names (MiB, bytes, seco
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -209,6 +210,11 @@ class Point:
     machines: dict[str, Any] = field(default_factory=dict)
     volumes: tuple[EmulatedVolume, ...] = ()  # none where the files lie on what the machine has
     gates: dict[str, Any] = field(default_factory=dict)  # limits by name, None: not checked; all of "auto" decided
+
+    @property
+    def most_ports(self) -> int:
+        """Ports it takes on the host that has most of its processes."""
+        return max(Counter(process.host for process in self.processes).values())
 
     @property
     def connection_string(self) -> str:

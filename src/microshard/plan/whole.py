@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from microshard.collector import uncollected
 from microshard.definition.experiment import Experiment
-from microshard.definition.infrastructure import Infrastructure
 from microshard.definition.matrix import PointDefinition
-from microshard.definition.phase import Surroundings
 from microshard.definition.topology import data_members
 from microshard.plan import estimate
-from microshard.plan.backend import unsupported
+from microshard.plan.fitting import refuse_impossible, refuse_what_does_not_fit, too_much
+from microshard.plan.inputs import Inputs, PlanError
 from microshard.plan.model import (
-    FIRST_PORT,
-    CacheBudget,
     Collection,
-    Host,
     HostNeeds,
     Phase,
     Plan,
@@ -30,53 +23,11 @@ from microshard.plan.model import (
     ReplicaSet,
 )
 from microshard.plan.numa import by_host, crowded
-from microshard.plan.numa import refusals as unbindable
 from microshard.plan.order import steps
-from microshard.plan.placement import GROUPS, Places, places, remarks, shortages, uneven
+from microshard.plan.placement import Places, places, remarks, uneven
 from microshard.plan.topology import deploy, ports_needed
-from microshard.plan.volumes import data_room, emulated, machines, too_small, varied
+from microshard.plan.volumes import emulated, machines
 from microshard.plan.words import in_words
-
-_RESERVED_MEMORY = (
-    0.85  # share of a host's RAM all processes of a run may have; the rest is the page cache's and the user's
-)
-
-
-class PlanError(Exception):
-    """The experiment cannot be run here. `problems` are (dotted key, sentence)."""
-
-    def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
-        super().__init__("\n".join(f"{key}: {reason}" for key, reason in problems))
-        self.problems = tuple(problems)
-
-
-@dataclass(frozen=True, slots=True)
-class Inputs:
-    """What the plan needs to know about the place it is made for.
-
-    Either the hosts, with their facts; or, where all is one machine, that machine's cores, RAM and disk.
-    """
-
-    cores: int = 1
-    ram_mib: float | None = None
-    free_disk_bytes: int | None = None
-    numa_nodes: tuple[int, ...] | None = None
-    numactl: bool = True
-    base_port: int = FIRST_PORT  # used where the experiment says auto
-    pipelines: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)  # by name
-    backend: str = "local"
-    where: str = "this machine"  # how messages call the place: an inventory, for example
-    hosts: tuple[Host, ...] = ()
-    folder: Path | None = None  # of the experiment file, for the files it names
-    names: tuple[str, ...] = ()  # of the points, where they are some of an experiment's; else p01, p02 …
-    most_ports: int | None = None  # that may be taken at one time on a host; None: as many as there are
-    no_volumes: str | None = None  # why no volume can be emulated here; None when it can
-
-    @property
-    def all_hosts(self) -> tuple[Host, ...]:
-        """The hosts, or the one that this machine is."""
-        facts = (self.cores, self.ram_mib, self.free_disk_bytes, self.numa_nodes, self.numactl)
-        return self.hosts or (Host("local", "127.0.0.1", GROUPS, *facts),)
 
 
 @uncollected
@@ -85,7 +36,7 @@ def build(experiment: Experiment, points: Sequence[PointDefinition], inputs: Inp
 
     Raises PlanError with every reason why it cannot be run here.
     """
-    _refuse(points, inputs)
+    refuse_impossible(points, inputs)
     redeploy, why = _redeploy(experiment, points, inputs)
     keeps = experiment.teardown != "always"
     planned = _points(points, inputs, one_range=redeploy == "per_repetition" and not keeps)
@@ -95,7 +46,7 @@ def build(experiment: Experiment, points: Sequence[PointDefinition], inputs: Inp
     needs = _together(planned, together)
     warnings = [why] if why else []
     warnings += dict.fromkeys(w for point in points for w in point.warnings)
-    if redeploy == "per_point" and not keeps and experiment.order.redeploy == "auto" and _too_much(needs, inputs):
+    if redeploy == "per_point" and not keeps and experiment.order.redeploy == "auto" and too_much(needs, inputs):
         redeploy = "per_repetition"
         planned = _points(points, inputs, one_range=True)
         together = max
@@ -134,38 +85,8 @@ def build(experiment: Experiment, points: Sequence[PointDefinition], inputs: Inp
         facts=_facts(planned),
         needs=needs,
     )
-    _refuse_what_does_not_fit(plan, inputs)
+    refuse_what_does_not_fit(plan, inputs)
     return dataclasses.replace(plan, warnings=tuple(warnings + _warnings(plan, experiment, points, inputs)))
-
-
-def _refuse(points: Sequence[PointDefinition], inputs: Inputs) -> None:
-    problems: dict[tuple[str, str], None] = {}
-    enough: dict[int, bool] = {}  # hosts, by the identity of the infrastructure: points that do not vary it share it
-    for point in points:
-        infrastructure = point.experiment.infrastructure
-        problems |= dict.fromkeys(unsupported(point.experiment, inputs.backend))
-        if id(infrastructure) not in enough:
-            lacking = list(shortages(infrastructure, inputs.hosts, inputs.where)) if inputs.hosts else []
-            enough[id(infrastructure)] = not lacking
-            problems |= dict.fromkeys(lacking or _unfit(infrastructure, inputs))
-        if inputs.backend == "hosts":
-            problems |= dict.fromkeys(varied(point.experiment, points[0].experiment))
-        if not enough[id(infrastructure)]:
-            continue
-        around = _surroundings(point.experiment, (), inputs)
-        for number, step in enumerate(point.experiment.workload):
-            here = f"workload.{number}.{step.kind}"
-            problems |= dict.fromkeys((f"{here}.{key}", reason) for key, reason in step.phase.problems(around))
-    if problems:
-        raise PlanError(list(problems))
-
-
-def _unfit(infrastructure: Infrastructure, inputs: Inputs) -> Iterator[tuple[str, str]]:
-    """What hosts there are cannot do, as (dotted key, sentence)."""
-    for name, volume in infrastructure.shard_hosts.volumes.named():
-        if volume.type == "emulated" and inputs.no_volumes is not None:
-            yield f"infrastructure.shard_hosts.volumes.{name}", inputs.no_volumes
-    yield from unbindable(infrastructure, places(infrastructure, inputs.all_hosts))
 
 
 def ports_at_once(experiment: Experiment, points: Sequence[PointDefinition], inputs: Inputs) -> int:
@@ -217,7 +138,7 @@ def _points(points: Sequence[PointDefinition], inputs: Inputs, *, one_range: boo
         first = (inputs.base_port if base == "auto" else base) + (0 if one_range else offset)
         there = places(definition.experiment.infrastructure, inputs.all_hosts)
         point = _point(name, definition, there, first, inputs)
-        offset += max(Counter(process.host for process in point.processes).values())
+        offset += point.most_ports
         result.append(point)
     if max(p.port for point in result for p in point.processes) > 65535:
         raise PlanError([("topology.network.base_port", "the ports of all processes do not fit below 65536")])
@@ -288,7 +209,7 @@ def _gates(experiment: Experiment, replica_sets: Sequence[ReplicaSet]) -> dict[s
 
 
 def _phases(experiment: Experiment, collections: Sequence[Collection], inputs: Inputs) -> Iterator[Phase]:
-    around = _surroundings(experiment, collections, inputs)
+    around = inputs.surroundings(experiment, collections)
     for step in experiment.workload:
         yield Phase(
             name=step.name or step.kind,
@@ -299,19 +220,6 @@ def _phases(experiment: Experiment, collections: Sequence[Collection], inputs: I
             data=step.phase.data(),
             restarts=step.phase.restarts(),
         )
-
-
-def _surroundings(experiment: Experiment, collections: Sequence[Collection], inputs: Inputs) -> Surroundings:
-    in_ranges = {c.namespace for c in experiment.topology.collections if c.presplit.policy == "key_ranges"}
-    clients = places(experiment.infrastructure, inputs.all_hosts).client
-    return Surroundings(
-        topology=experiment.topology,
-        cores=clients[0].cores,
-        client_hosts=len(clients),
-        key_ranges={c.namespace: len(c.chunks) for c in collections if c.namespace in in_ranges},
-        pipelines=inputs.pipelines,
-        folder=inputs.folder,
-    )
 
 
 def _label(axes: Mapping[str, Any], experiment: Experiment) -> str:
@@ -358,66 +266,6 @@ def _facts(points: Sequence[Point]) -> dict[str, Any]:
         "ram_mib": total([host.ram_mib for host in hosts]),
         "free_disk_bytes": total([host.free_disk_bytes for host in hosts]),
     }
-
-
-def _too_much(needs: Mapping[str, HostNeeds], inputs: Inputs) -> bool:
-    return any(
-        host.ram_mib is not None
-        and host.name in needs
-        and needs[host.name].memory_mib > host.ram_mib * _RESERVED_MEMORY
-        for host in inputs.all_hosts
-    )
-
-
-def _refuse_what_does_not_fit(plan: Plan, inputs: Inputs) -> None:
-    problems = []
-    for host in plan.hosts:
-        who = inputs.where if not inputs.hosts else host.name
-        if host.ram_mib is not None:
-            problems += [
-                ("topology.storage.cache", _too_large(point, cache, who, host.ram_mib))
-                for point in plan.points
-                for cache in point.caches
-                if cache.host == host.name and cache.total_mib > host.ram_mib
-            ]
-    for host in plan.hosts if not problems else ():
-        who = inputs.where if not inputs.hosts else host.name
-        needs = plan.needs.get(host.name)
-        if needs is None:
-            continue
-        if host.ram_mib is not None and needs.memory_mib > host.ram_mib * _RESERVED_MEMORY:
-            problems.append(
-                (
-                    "topology",
-                    f"about {needs.memory_mib:,} MiB of RAM are needed at one time on {who}, {host.ram_mib:,.0f} MiB "
-                    f"are there ({_RESERVED_MEMORY:.0%} may be used); fewer shards, or "
-                    "order.redeploy: per_repetition",
-                )
-            )
-        # A volume that is mounted only later was not there when the host was asked what is free.
-        rooms = [room for point in plan.points if (room := data_room(point, host.name)) is not None]
-        free = min(rooms) if rooms else host.free_disk_bytes
-        if free is not None and needs.disk_bytes > free * 0.95:
-            elsewhere = "microshard_folder on another volume" if inputs.hosts else "--runs-dir on another volume"
-            elsewhere = "a larger size_gib" if rooms else elsewhere
-            problems.append(
-                (
-                    "workload",
-                    f"about {needs.disk_bytes / 1e9:,.1f} GB of disk are needed at one time on {who}, "
-                    f"{free / 1e9:,.1f} GB are free; fewer documents, or {elsewhere}",
-                )
-            )
-    key = "infrastructure.shard_hosts.volumes.data.size_gib"
-    problems += [(key, why) for point in plan.points if (why := too_small(point))]
-    if problems:
-        raise PlanError(list(dict.fromkeys(problems)))
-
-
-def _too_large(point: Point, cache: CacheBudget, who: str, ram_mib: float) -> str:
-    return (
-        f"{point.label}: {cache.processes} × {cache.per_process_mib:,.0f} MiB of cache are "
-        f"{cache.total_mib:,.0f} MiB, {who} has {ram_mib:,.0f} MiB of RAM"
-    )
 
 
 def _warnings(plan: Plan, experiment: Experiment, points: Sequence[PointDefinition], inputs: Inputs) -> list[str]:

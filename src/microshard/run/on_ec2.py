@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -90,7 +89,7 @@ def _carried_out(
 
 def most_ports(plan: Plan) -> int:
     """How many ports a host of the plan may need at one time: of all points, as they may stand side by side."""
-    return sum(max(Counter(process.host for process in point.processes).values()) for point in plan.points)
+    return sum(point.most_ports for point in plan.points)
 
 
 class _Run:

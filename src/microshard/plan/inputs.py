@@ -1,0 +1,63 @@
+"""What a plan is made from besides the definition, and what keeps it from being made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from microshard.definition.experiment import Experiment
+from microshard.definition.phase import Surroundings
+from microshard.plan.model import FIRST_PORT, Collection, Host
+from microshard.plan.placement import GROUPS, places
+
+
+class PlanError(Exception):
+    """The experiment cannot be run here. `problems` are (dotted key, sentence)."""
+
+    def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
+        super().__init__("\n".join(f"{key}: {reason}" for key, reason in problems))
+        self.problems = tuple(problems)
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What the plan needs to know about the place it is made for.
+
+    Either the hosts, with their facts; or, where all is one machine, that machine's cores, RAM and disk.
+    """
+
+    cores: int = 1
+    ram_mib: float | None = None
+    free_disk_bytes: int | None = None
+    numa_nodes: tuple[int, ...] | None = None
+    numactl: bool = True
+    base_port: int = FIRST_PORT  # used where the experiment says auto
+    pipelines: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)  # by name
+    backend: str = "local"
+    where: str = "this machine"  # how messages call the place: an inventory, for example
+    hosts: tuple[Host, ...] = ()
+    folder: Path | None = None  # of the experiment file, for the files it names
+    names: tuple[str, ...] = ()  # of the points, where they are some of an experiment's; else p01, p02 …
+    most_ports: int | None = None  # that may be taken at one time on a host; None: as many as there are
+    no_volumes: str | None = None  # why no volume can be emulated here; None when it can
+
+    @property
+    def all_hosts(self) -> tuple[Host, ...]:
+        """The hosts, or the one that this machine is."""
+        facts = (self.cores, self.ram_mib, self.free_disk_bytes, self.numa_nodes, self.numactl)
+        return self.hosts or (Host("local", "127.0.0.1", GROUPS, *facts),)
+
+    def surroundings(self, experiment: Experiment, collections: Sequence[Collection] = ()) -> Surroundings:
+        """What the phases of an experiment are told of its cluster and its clients."""
+        in_ranges = {c.namespace for c in experiment.topology.collections if c.presplit.policy == "key_ranges"}
+        clients = places(experiment.infrastructure, self.all_hosts).client
+        return Surroundings(
+            topology=experiment.topology,
+            cores=clients[0].cores,
+            client_hosts=len(clients),
+            key_ranges={c.namespace: len(c.chunks) for c in collections if c.namespace in in_ranges},
+            pipelines=self.pipelines,
+            folder=self.folder,
+        )
