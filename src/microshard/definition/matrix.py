@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -59,9 +59,11 @@ def expand(loaded: Loaded) -> list[PointDefinition]:
 
 @dataclass(slots=True)
 class _Part:
-    """A section of a point: data first, validated from its first point on."""
+    """A section of a point, or a key of one: data first, validated from its first point on."""
 
     value: Any
+    pieces: dict[str, _Part] = field(default_factory=dict)
+    """Keys of the section that points vary."""
     text: str = ""
     """The validated section as JSON, to compare points."""
 
@@ -69,6 +71,9 @@ class _Part:
         """Takes over what validation made of it."""
         if not self.text:
             self.value, self.text = validated, _text(validated)
+            for name, piece in self.pieces.items():
+                if isinstance(own := getattr(validated, name), BaseModel):
+                    piece.value = own
 
 
 class _Builder:
@@ -80,6 +85,7 @@ class _Builder:
         self.problems: list[Problem] = []
         self.blamed: set[int] = set()
         self.parts: dict[tuple[int, ...], _Part] = {}
+        self.pieces: dict[tuple[int, ...], _Part] = {}
         self.seen: dict[tuple[str, ...], Assignment] = {}
         self.known = {(f.path, f.message) for f in findings(loaded.experiment)}
         # What no axis can change is taken over validated; a frozen model is not validated again.
@@ -115,11 +121,34 @@ class _Builder:
         """A section with its values, validated once for all points that share them."""
         key = tuple(map(id, assignment))
         if key not in self.parts:
-            value = {section: self.loaded.data.get(section)}
+            self.parts[key] = self._made(section, assignment)
+        return self.parts[key]
+
+    def _made(self, section: str, assignment: Assignment) -> _Part:
+        """The section's data; keys of it that no axis changes, or that were validated before, as models.
+
+        So they are not validated again, and points share the objects, which the plan looks at once for all of them.
+        """
+        data, own = self.loaded.data.get(section), getattr(self.loaded.experiment, section, None)
+        if not isinstance(own, BaseModel) or any(len(given.path) < 2 for given in assignment):
+            value = {section: data}
             for given in assignment:
                 value = overlay.put_value(value, given.path, given.value)
-            self.parts[key] = _Part(value[section])
-        return self.parts[key]
+            return _Part(value[section])
+        below: dict[str, list[Given]] = {}
+        for given in assignment:
+            below.setdefault(str(given.path[1]), []).append(given)
+        pieces = {name: self._piece((data or {}).get(name), tuple(given)) for name, given in below.items()}
+        models = {k: v for k in own.model_fields_set if _is_made_of_models(v := getattr(own, k))}
+        return _Part({**(data or {}), **models, **{n: p.value for n, p in pieces.items()}}, pieces)
+
+    def _piece(self, data: Any, assignment: Assignment) -> _Part:
+        key = tuple(map(id, assignment))
+        if key not in self.pieces:
+            for given in assignment:
+                data = overlay.put_value(data, given.path[2:], given.value, given.path[:2])
+            self.pieces[key] = _Part(data)
+        return self.pieces[key]
 
     def _place(self, assignment: Assignment) -> tuple[dict[str, Any], Spot] | None:
         """The experiment's data with the values of a point put in their places."""
@@ -179,6 +208,10 @@ class _Builder:
     def _add(self, cause: Given, problem: Problem) -> None:
         self.blamed.add(id(cause))
         self.problems.append(problem)
+
+
+def _is_made_of_models(value: Any) -> bool:
+    return isinstance(value, BaseModel) or (isinstance(value, list) and all(isinstance(v, BaseModel) for v in value))
 
 
 def _is_in(key_path: str, key: str) -> bool:

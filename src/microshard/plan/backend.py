@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from microshard.definition.experiment import Experiment
-from microshard.definition.infrastructure import HostGroup, Kernel
+from microshard.definition.infrastructure import HostGroup, Infrastructure, Kernel
 from microshard.definition.versions import parsed
+from microshard.plan.once import once
 
 BACKENDS = ("local", "hosts", "ec2")
 
@@ -23,9 +24,8 @@ _GROUPS = ("shard_hosts", "config_hosts", "mongos_hosts", "client_hosts")
 _ON_EC2 = ("instance_type", "alternative_types", "image", "market", "threads_per_core", "root_size_gib")
 
 
-def ec2_keys(experiment: Experiment) -> Iterator[str]:
+def _ec2_keys(infrastructure: Infrastructure) -> Iterator[str]:
     """Keys that were given and speak of EC2 alone."""
-    infrastructure = experiment.infrastructure
     for name in _GROUPS:
         group: HostGroup | None = getattr(infrastructure, name)
         if group is not None:
@@ -33,19 +33,16 @@ def ec2_keys(experiment: Experiment) -> Iterator[str]:
     yield from (f"infrastructure.ec2.{key}" for key in infrastructure.ec2.model_dump(exclude_unset=True))
 
 
-def _groups(experiment: Experiment) -> Iterator[tuple[str, HostGroup]]:
+def _groups(infrastructure: Infrastructure) -> Iterator[tuple[str, HostGroup]]:
     """Every group of hosts that is given, with its dotted key."""
     for name in _GROUPS:
-        group: HostGroup | None = getattr(experiment.infrastructure, name)
+        group: HostGroup | None = getattr(infrastructure, name)
         if group is not None:
             yield f"infrastructure.{name}", group
 
 
 def _local(experiment: Experiment) -> Iterator[tuple[str, str]]:
-    for key in ec2_keys(experiment):
-        yield key, f"{_NOT_YET}: local is this machine, not EC2 (--on ec2)"
-    for here, group in _groups(experiment):
-        yield from _local_hosts(here, group)
+    yield from _not_local(experiment.infrastructure)
     topology = experiment.topology
     given = {
         "topology.mongodb.source": (
@@ -60,6 +57,13 @@ def _local(experiment: Experiment) -> Iterator[tuple[str, str]]:
     }
     yield from _named(given)
     yield from _not_measured(experiment)
+
+
+@once
+def _not_local(infrastructure: Infrastructure) -> tuple[tuple[str, str], ...]:
+    why = f"{_NOT_YET}: local is this machine, not EC2 (--on ec2)"
+    hosts = [found for here, group in _groups(infrastructure) for found in _local_hosts(here, group)]
+    return (*((key, why) for key in _ec2_keys(infrastructure)), *hosts)
 
 
 def _named(given: dict[str, tuple[bool, str]]) -> Iterator[tuple[str, str]]:
@@ -91,9 +95,9 @@ def _not_measured(experiment: Experiment) -> Iterator[tuple[str, str]]:
 
 def _hosts(experiment: Experiment) -> Iterator[tuple[str, str]]:
     """Hosts of one's own, reached by SSH: everything on them is as their owner made it."""
-    for key in ec2_keys(experiment):
+    for key in _ec2_keys(experiment.infrastructure):
         yield key, f"{_NOT_YET}: the hosts are there, they are not made on EC2 (--on ec2)"
-    for here, group in _groups(experiment):
+    for here, group in _groups(experiment.infrastructure):
         yield from _given_hosts(here, group)
     topology = experiment.topology
     embedded = topology.kind == "sharded" and topology.mongodb.source == "embedded"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from microshard.definition.phase import Expected
 from microshard.definition.workload import WorkloadStep
 from microshard.plan.model import HostNeeds, Process
+from microshard.plan.once import once
 
 MIB = 1024 * 1024
 INDEX_BYTES_PER_DOCUMENT = 14  # _id index with prefix compression
@@ -51,8 +52,7 @@ def needs(
     `copies` is how many members hold each document; `cores` are those of the hosts that bear data, `client_cores` those
     of the client hosts; `shards` is 0 where nothing is sharded.
     """
-    documents = sum(step.phase.adds() for step in workload)
-    raw = sum(step.phase.raw_bytes() for step in workload)
+    documents, loaded, raw = _added(workload)
     mongods = [p for p in processes if p.role != "mongos"]
     data_bearing = [p for p in mongods if p.role != "config"]
     oplog = 0
@@ -69,7 +69,6 @@ def needs(
         for host in dict.fromkeys(p.host for p in processes)
     }
     workers = min(max(len(data_bearing) // copies, 1), cores)
-    loaded = sum(step.phase.adds() for step in workload if step.kind == "load")
     expected = Expected(documents=loaded, workers=workers, cores=cores, copies=copies, client_cores=client_cores)
     seconds = {True: 0.0, False: FLOOR_SECONDS}  # loading or not
     for step in workload:
@@ -81,6 +80,16 @@ def needs(
         load_seconds=seconds[True],
         measure_seconds=seconds[False],
         by_host=by_host,
+    )
+
+
+@once
+def _added(workload: Sequence[WorkloadStep]) -> tuple[int, int, int]:
+    """Documents a workload adds, those of them that loads do, and the BSON bytes of all."""
+    return (
+        sum(step.phase.adds() for step in workload),
+        sum(step.phase.adds() for step in workload if step.kind == "load"),
+        sum(step.phase.raw_bytes() for step in workload),
     )
 
 

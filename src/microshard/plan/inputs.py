@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,11 @@ from microshard.definition.experiment import Experiment
 from microshard.definition.phase import Surroundings
 from microshard.plan.model import FIRST_PORT, Collection, Host
 from microshard.plan.placement import GROUPS, places
+
+
+@functools.cache
+def _one(*facts: Any) -> tuple[Host, ...]:
+    return (Host("local", "127.0.0.1", GROUPS, *facts),)
 
 
 class PlanError(Exception):
@@ -46,8 +52,7 @@ class Inputs:
     @property
     def all_hosts(self) -> tuple[Host, ...]:
         """The hosts, or the one that this machine is."""
-        facts = (self.cores, self.ram_mib, self.free_disk_bytes, self.numa_nodes, self.numactl)
-        return self.hosts or (Host("local", "127.0.0.1", GROUPS, *facts),)
+        return self.hosts or _one(self.cores, self.ram_mib, self.free_disk_bytes, self.numa_nodes, self.numactl)
 
     def surroundings(self, experiment: Experiment, collections: Sequence[Collection] = ()) -> Surroundings:
         """What the phases of an experiment are told of its cluster and its clients."""

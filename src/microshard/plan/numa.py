@@ -7,9 +7,11 @@ from typing import Any
 
 from microshard.definition.infrastructure import HostGroup, Infrastructure
 from microshard.plan.model import Host, Point
+from microshard.plan.once import once
 from microshard.plan.placement import Places
 
 
+@once
 def by_host(infrastructure: Infrastructure, there: Places) -> dict[str, dict[str, Any]]:
     """Host → its NUMA settings, where it has any. What shares a host with data is bound as the data is."""
     bound = {}

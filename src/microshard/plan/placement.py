@@ -10,6 +10,7 @@ from typing import Protocol
 from microshard.definition.infrastructure import Infrastructure
 from microshard.definition.topology import Topology, data_members
 from microshard.plan.model import Host, Role
+from microshard.plan.once import once
 
 GROUPS = ("shard_hosts", "config_hosts", "mongos_hosts", "client_hosts")
 
@@ -50,6 +51,7 @@ class Places:
         return sum(host.cores for host in self.data)
 
 
+@once
 def places(infrastructure: Infrastructure, hosts: Sequence[Host]) -> Places:
     """The first `count` hosts of every group; config servers fall back to shard hosts, mongos to client hosts.
 

@@ -10,8 +10,18 @@ from typing import Any
 
 from microshard.definition.members import Member as MemberDefinition
 from microshard.definition.members import listed
+from microshard.definition.topology import (
+    Cache,
+    ConfigServers,
+    MongoDB,
+    Network,
+    ReplicaSetSpec,
+    Shards,
+    Storage,
+    Topology,
+    mongos_count,
+)
 from microshard.definition.topology import Collection as CollectionDefinition
-from microshard.definition.topology import Topology, mongos_count
 from microshard.definition.versions import ENGINE_SECTIONS
 from microshard.plan.cache import budget
 from microshard.plan.model import (
@@ -26,6 +36,7 @@ from microshard.plan.model import (
     Zone,
     ZoneRange,
 )
+from microshard.plan.once import once
 from microshard.plan.placement import Places, host_of
 
 _ARBITER_CACHE_MIB = 64.0  # it bears no data: its share is better with the others
@@ -71,9 +82,9 @@ def deploy(topology: Topology, *, point: str, there: Places, first_port: int) ->
     Raises ValueError when the cache is a share of a RAM that is not known.
     """
     slots = _slots(topology)
-    placed = [(slot, host_of(slot, there)) for slot in slots]
-    bearing = Counter(host.name for slot, host in placed if slot.bears_data)
-    caches = {host.name: _budget(topology, host, placed) for slot, host in placed if slot.bears_data}
+    placed = _placed(slots, there)
+    bearing = _bearing(placed)
+    caches = _caches(topology.storage.cache, placed)
     used: Counter[str] = Counter()
     processes = []
     for slot, host in placed:
@@ -107,35 +118,73 @@ def deploy(topology: Topology, *, point: str, there: Places, first_port: int) ->
     )
 
 
-def _budget(topology: Topology, host: Host, placed: Sequence[tuple[_Slot, Host]]) -> CacheBudget:
+Placed = tuple[tuple[_Slot, Host], ...]
+
+
+@once
+def _placed(slots: tuple[_Slot, ...], there: Places) -> Placed:
+    return tuple((slot, host_of(slot, there)) for slot in slots)
+
+
+@once
+def _bearing(placed: Placed) -> Counter[str]:
+    """Data-bearing processes of each host."""
+    return Counter(host.name for slot, host in placed if slot.bears_data)
+
+
+@once
+def _caches(cache: Cache, placed: Placed) -> dict[str, CacheBudget]:
+    """Host → its cache, of those that bear data."""
+    return {host.name: _budget(cache, host, placed) for slot, host in placed if slot.bears_data}
+
+
+def _budget(cache: Cache, host: Host, placed: Placed) -> CacheBudget:
     """The cache of one host among the processes it bears data with; some may have a cache apart from the policy."""
     here = [slot for slot, other in placed if other == host]
     own = sum(slot.own_cache_mib for slot in here if slot.own_cache_mib is not None)
     sharing = sum(slot.bears_data and slot.own_cache_mib is None for slot in here)
-    return budget(topology.storage.cache, sharing, host.ram_mib, own, host.name)
+    return budget(cache, sharing, host.ram_mib, own, host.name)
 
 
 def ports_needed(topology: Topology, there: Places) -> int:
     """How many ports the topology takes on the host that has most of its processes."""
-    return max(Counter(host_of(slot, there).name for slot in _slots(topology)).values())
+    return _most(_placed(_slots(topology), there))
 
 
-def _slots(topology: Topology) -> list[_Slot]:
+@once
+def _most(placed: Placed) -> int:
+    return max(Counter(host.name for _, host in placed).values())
+
+
+def _slots(topology: Topology) -> tuple[_Slot, ...]:
     if topology.kind == "standalone":
-        return [_Slot("mongod1", "standalone", None)]
+        return _STANDALONE
     if topology.kind == "replica_set":
-        members = listed(topology.replica_set.members)
-        return [_Slot(f"rs0-{n}", "member", "rs0", member, place=n) for n, member in enumerate(members, start=1)]
-    slots = [_Slot(f"mongos{n}", "mongos", None, number=n) for n in range(1, mongos_count(topology) + 1)]
-    slots += [_Slot(f"config{n}", "config", "config", place=n) for n in range(1, topology.config_servers.members + 1)]
-    members = listed(topology.shards.members)
-    for number in range(1, topology.shards.count + 1):
+        return _members(topology.replica_set)
+    return _of_cluster(topology.shards, topology.config_servers, mongos_count(topology))
+
+
+_STANDALONE = (_Slot("mongod1", "standalone", None),)
+
+
+@once
+def _members(replica_set: ReplicaSetSpec) -> tuple[_Slot, ...]:
+    members = enumerate(listed(replica_set.members), start=1)
+    return tuple(_Slot(f"rs0-{n}", "member", "rs0", member, place=n) for n, member in members)
+
+
+@once
+def _of_cluster(shards: Shards, config_servers: ConfigServers, mongos: int) -> tuple[_Slot, ...]:
+    slots = [_Slot(f"mongos{n}", "mongos", None, number=n) for n in range(1, mongos + 1)]
+    slots += [_Slot(f"config{n}", "config", "config", place=n) for n in range(1, config_servers.members + 1)]
+    members = listed(shards.members)
+    for number in range(1, shards.count + 1):
         shard = shard_name(number)
-        added = number <= (topology.shards.initial or topology.shards.count)
+        added = number <= (shards.initial or shards.count)
         for place, member in enumerate(members, start=1):
             name = shard if len(members) == 1 else f"{shard}-{place}"
             slots.append(_Slot(name, "shard", shard, member, added, number, place))
-    return slots
+    return tuple(slots)
 
 
 def shard_name(number: int) -> str:
@@ -169,30 +218,34 @@ def _process(
         replica_set=slot.replica_set,
         cache_mib=cache,
         cpu_share=cpu_share,
-        options=_options(slot, topology),
+        options=_options(
+            slot.role, slot.member, topology.mongodb, topology.network, topology.storage, topology.mongod or None
+        ),
     )
 
 
-def _knows_wire_compression(topology: Topology) -> bool:
+def _knows_wire_compression(version: str | None) -> bool:
     """Whether this version has the option net.compression at all: 3.4 and later; what is not known is new."""
-    version = topology.mongodb.version
     return version is None or tuple(int(part) for part in version.split(".")[:2]) >= (3, 4)
 
 
-def _options(slot: _Slot, topology: Topology) -> dict[str, Any]:
-    """What the definition says about this process, in the form of MongoDB's configuration file."""
-    role, member = slot.role, slot.member
+@once
+def _options(
+    role: Role,
+    member: MemberDefinition,
+    mongodb: MongoDB,
+    network: Network,
+    storage: Storage,
+    mongod: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """What the definition says about such a process, in the form of MongoDB's configuration file."""
     options: dict[str, Any] = {}
-    if _knows_wire_compression(topology):
-        network = topology.network
+    if _knows_wire_compression(mongodb.version):
         own = network.mongos_compressors if role == "mongos" else None
         names = network.compressors if own is None else own
         options["net"] = {"compression": {"compressors": ",".join(names) or "disabled"}}
-    if role == "mongos":
+    if role in {"mongos", "config"}:
         return options
-    if role == "config":
-        return options
-    storage = topology.storage
     options["storage"] = {"engine": storage.engine}
     if storage.engine == "wiredTiger":
         options["storage"]["wiredTiger"] = {
@@ -210,7 +263,7 @@ def _options(slot: _Slot, topology: Topology) -> dict[str, Any]:
         options["storage"]["tokumx"] = {"setParameter": {"defaultCompression": compressor}}
     if role != "standalone":
         options["replication"] = {"oplogSizeMB": storage.oplog_size_mb}
-    return _own_engine_only(merge(merge(options, topology.mongod), member.mongod), storage.engine)
+    return _own_engine_only(merge(merge(options, mongod or {}), member.mongod), storage.engine)
 
 
 def _own_engine_only(options: dict[str, Any], engine: str) -> dict[str, Any]:
@@ -257,6 +310,7 @@ def _member(definition: MemberDefinition, process: Process) -> Member:
     )
 
 
+@once
 def _collection(definition: CollectionDefinition, shards: int) -> Collection:
     chunks: tuple[Chunk, ...] = ()
     if definition.presplit.policy == "key_ranges":

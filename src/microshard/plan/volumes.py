@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from microshard.definition.experiment import Experiment
+from microshard.definition.infrastructure import Infrastructure
 from microshard.plan.model import EmulatedVolume, Point
+from microshard.plan.once import once
 from microshard.plan.placement import GROUPS
 
 
-def machines(experiment: Experiment) -> dict[str, dict[str, Any]]:
+@once
+def machines(infrastructure: Infrastructure) -> dict[str, dict[str, Any]]:
     """Group → volumes and kernel settings of its hosts with every default explicit, for the roles that prepare them."""
-    infrastructure = experiment.infrastructure
     groups = {name: getattr(infrastructure, name) for name in GROUPS}
     return {
         name: {"volumes": group.volumes.model_dump(), "kernel": group.kernel.model_dump()}
@@ -24,8 +26,8 @@ def machines(experiment: Experiment) -> dict[str, dict[str, Any]]:
 
 def varied(experiment: Experiment, first: Experiment) -> Iterator[tuple[str, str]]:
     """What of the hosts differs between two points: they are prepared once, before the first of all points."""
-    before = machines(first)
-    for group, wanted in machines(experiment).items():
+    before = machines(first.infrastructure)
+    for group, wanted in machines(experiment.infrastructure).items():
         for part, value in wanted.items():
             if group in before and before[group][part] != value:
                 yield (

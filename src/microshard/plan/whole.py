@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from pydantic import BaseModel
+
 from microshard.collector import uncollected
 from microshard.definition.experiment import Experiment
 from microshard.definition.matrix import PointDefinition
@@ -23,6 +25,7 @@ from microshard.plan.model import (
     ReplicaSet,
 )
 from microshard.plan.numa import by_host, crowded
+from microshard.plan.once import once
 from microshard.plan.order import steps
 from microshard.plan.placement import Places, places, remarks, uneven
 from microshard.plan.topology import deploy, ports_needed
@@ -171,9 +174,9 @@ def _point(name: str, definition: PointDefinition, there: Places, first_port: in
         processes=deployment.processes,
         replica_sets=deployment.replica_sets,
         collections=deployment.collections,
-        balancer=topology.balancer.model_dump(),
+        balancer=_dumped(topology.balancer),
         phases=phases,
-        mongodb=topology.mongodb.model_dump(),
+        mongodb=_dumped(topology.mongodb),
         network_compressors=tuple(topology.network.compressors),
         cache=deployment.caches[0],
         caches=deployment.caches,
@@ -184,7 +187,7 @@ def _point(name: str, definition: PointDefinition, there: Places, first_port: in
         load_seconds=needs.load_seconds,
         measure_seconds=needs.measure_seconds,
         zones=deployment.zones,
-        machines=machines(experiment) if inputs.backend != "local" else {},
+        machines=machines(experiment.infrastructure) if inputs.backend != "local" else {},
         volumes=emulated(experiment, name),
         gates=_gates(experiment, deployment.replica_sets),
         security=topology.security.at(inputs.backend),
@@ -193,9 +196,14 @@ def _point(name: str, definition: PointDefinition, there: Places, first_port: in
     )
 
 
+@once
+def _dumped(section: BaseModel) -> dict[str, Any]:
+    return section.model_dump()
+
+
 def _gates(experiment: Experiment, replica_sets: Sequence[ReplicaSet]) -> dict[str, Any]:
     """The limits of a point with every "auto" decided, those named in `decided`; None is not checked."""
-    gates: dict[str, Any] = experiment.gates.model_dump()
+    gates = dict(_dumped(experiment.gates))
     gates["decided"] = [name for name, limit in gates.items() if limit == "auto"]
     grows = any(not rs.initial or any(not member.initial for member in rs.members) for rs in replica_sets)
     if gates["max_migrations"] == "auto":

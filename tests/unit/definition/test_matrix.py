@@ -339,3 +339,31 @@ def test_the_error_of_a_matrix_is_of_the_kind_the_loader_raises(lab: Lab) -> Non
     loaded = lab.load(f"{BASE}matrix: {{{SHARDS}: [0]}}\n")
     with pytest.raises(DefinitionError):
         expand(loaded)
+
+
+def test_points_share_what_no_axis_varies_between_them(lab: Lab) -> None:
+    cache = "topology.storage.cache.value"
+    points = lab.points(f"{BASE}matrix: {{{SHARDS}: [1, 2], {cache}: [300, 400]}}\n")
+    topologies = [p.experiment.topology for p in points]
+    assert [t.storage.cache.value for t in topologies] == [300, 400, 300, 400]
+    assert topologies[0].shards is topologies[1].shards is not topologies[2].shards
+    assert topologies[0].storage is topologies[2].storage is not topologies[1].storage
+    assert len({id(t.balancer) for t in topologies}) == len({id(t.collections[0]) for t in topologies}) == 1
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["topology.storage.cache", "topology.mongod", "topology.collections.0.unique", "infrastructure.shard_hosts.kernel"],
+)
+def test_a_point_is_what_setting_its_values_makes_of_the_experiment(lab: Lab, key: str) -> None:
+    values = {
+        "topology.storage.cache": [{"policy": "per_process_mb", "value": 300}, {"policy": "host_total_mb"}],
+        "topology.mongod": [{"systemLog": {"verbosity": 1}}, {"systemLog": {"verbosity": 2}}],
+        "topology.collections.0.unique": [True, False],
+        "infrastructure.shard_hosts.kernel": [{"readahead_sectors": 32}, {"swappiness": 1}],
+    }[key]
+    points = lab.points(f"{BASE}matrix: {{{SHARDS}: [1, 2], {key}: {values!r}}}\n".replace("True", "true"))
+    for point, (shards, value) in zip(points, itertools.product([1, 2], values), strict=True):
+        alone = lab.load(BASE, overrides={SHARDS: shards, key: value}).experiment
+        for section in ("infrastructure", "topology", "workload"):
+            assert getattr(point.experiment, section) == getattr(alone, section)

@@ -1,0 +1,34 @@
+"""What is asked of the same objects at many points is answered once: points share the sections no axis varies."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Answers kept by each function. Points differ in a few sections of a few hundred values; a wrong guess costs time only.
+KEPT = 4096
+
+
+def once(function: F) -> F:
+    """A pure function's answer for the same arguments, by identity, kept with its arguments; the last ones at least.
+
+    Sections are frozen but not hashable, and comparing them would cost what is saved. The answer is shared: nobody may
+    change it.
+    """
+    kept: dict[tuple[int, ...], tuple[tuple[Any, ...], Any]] = {}
+
+    @functools.wraps(function)
+    def asked(*arguments: Any) -> Any:
+        key = tuple(map(id, arguments))
+        if known := kept.get(key):
+            return known[1]
+        if len(kept) >= KEPT:
+            kept.clear()
+        answer = function(*arguments)
+        kept[key] = (arguments, answer)  # while an argument is kept, no other object has its identity
+        return answer
+
+    return cast("F", asked)

@@ -1,0 +1,41 @@
+"""What is asked of the same objects is answered once."""
+
+from __future__ import annotations
+
+from microshard.plan import once as once_module
+from microshard.plan.once import once
+
+
+def test_the_same_objects_are_asked_about_once_and_others_for_themselves() -> None:
+    asked = []
+
+    @once
+    def length(words: list[str], added: int) -> int:
+        asked.append(words)
+        return len(words) + added
+
+    one, equal = ["a"], ["a"]
+    assert [length(one, 1), length(one, 1), length(equal, 1), length(one, 2)] == [2, 2, 2, 3]
+    assert [id(words) for words in asked] == [id(one), id(equal), id(one)]
+
+
+def test_nothing_is_also_an_answer() -> None:
+    asked = []
+
+    @once
+    def nothing(words: list[str]) -> None:
+        asked.append(words)
+
+    words = ["a"]
+    nothing(words)
+    nothing(words)
+    assert len(asked) == 1
+
+
+def test_an_object_with_the_place_of_one_that_is_gone_is_not_taken_for_it() -> None:
+    @once
+    def first(words: list[int]) -> int:
+        return words[0]
+
+    # Each list is gone when the next is made, which without the memory of arguments would have its identity.
+    assert [first([number]) for number in range(once_module.KEPT + 100)] == list(range(once_module.KEPT + 100))
