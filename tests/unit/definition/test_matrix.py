@@ -356,7 +356,7 @@ def test_points_share_what_no_axis_varies_between_them(lab: Lab) -> None:
     ["topology.storage.cache", "topology.mongod", "topology.collections.0.unique", "infrastructure.shard_hosts.kernel"],
 )
 def test_a_point_is_what_setting_its_values_makes_of_the_experiment(lab: Lab, key: str) -> None:
-    values: dict[str, list[Any]] = {
+    values: list[Any] = {
         "topology.storage.cache": [{"policy": "per_process_mb", "value": 300}, {"policy": "host_total_mb"}],
         "topology.mongod": [{"systemLog": {"verbosity": 1}}, {"systemLog": {"verbosity": 2}}],
         "topology.collections.0.unique": [True, False],
