@@ -77,6 +77,7 @@ def alone(measure: Callable[[bool], Findings]) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the findings there too")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is up is taken down
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # users' Pythons keep what they have compiled
     found = measure(given.quick)
     if given.json:
         given.json.write_text(json.dumps(found.as_json()), encoding="utf-8")

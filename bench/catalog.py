@@ -11,21 +11,21 @@ class Bench:
 
     module: str
     rows: tuple[int, ...]
-    seconds: int  # most it may take; a quiet machine of 2 cores needs about half
+    seconds: int  # most it may take; a quiet machine of 2 cores needs less than half
     quick_seconds: int
     in_quick: bool = True
 
 
 BENCHES = (
-    Bench("planning", (8,), 90, 40),
-    Bench("up_down", (1, 2), 480, 90),
-    Bench("redeploy", (3,), 120, 60),
-    Bench("router", (4,), 150, 45),
-    Bench("load_rate", (5,), 180, 60),
-    Bench("speed_up", (7,), 120, 45),
-    Bench("telemetry", (10,), 120, 60),
-    Bench("quickstart", (6,), 480, 100),
-    Bench("hosts", (9,), 420, 120),
+    Bench("planning", (8,), 120, 40),
+    Bench("up_down", (1, 2), 780, 90),
+    Bench("redeploy", (3,), 180, 60),
+    Bench("router", (4,), 330, 60),
+    Bench("load_rate", (5,), 420, 60),
+    Bench("speed_up", (7,), 240, 45),
+    Bench("telemetry", (10,), 240, 60),
+    Bench("quickstart", (6,), 600, 100),
+    Bench("hosts", (9,), 600, 120),
     Bench("install", (11,), 240, 100),
     Bench("ec2_fleet", (0,), 120, 30),
     Bench("report", (0,), 180, 60, in_quick=False),

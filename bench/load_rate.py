@@ -3,13 +3,17 @@
 In turns, into new pre-split collections of the same cluster: the engine; one process that reads JSON lines and inserts
 what it has parsed, as mongoimport with one worker does; one process that calls `insert_many` with documents it holds
 already; and, as the ceiling, insert commands that were encoded beforehand, sent straight to the router mongod over as
-many connections as there are cores: what router mongod and shards can take from a client that does nothing else. On one
-machine they all share its cores, so the ceiling is what is left of them.
+many connections as there are cores: what router mongod and shards can take from a client that does nothing else.
+
+On one machine they all share its cores, and the ceiling is then what is left of them: a loader that has work of its own
+takes from it whatever it does. So engine and ceiling are also measured with all mongods on one core and client and
+mongos on the others, as on hosts of their own: does the loader keep the mongods' core as busy as the ceiling does?
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import statistics
@@ -25,7 +29,7 @@ import bson
 import numpy as np
 import uvloop
 from bson.raw_bson import RawBSONDocument
-from tests.cluster.embedded.lab import SmallCluster, small_cluster
+from tests.cluster.embedded.lab import SmallCluster, children, small_cluster
 
 from bench.alone import alone, available_mib, rounds, say, scratch
 from bench.clusters import BATCH, SEED, cpu_by_role, insert_phase, job, presplit, run_engine
@@ -36,6 +40,7 @@ from microshard.engines import mot
 from microshard.engines.streams import RANGE_BITS
 
 LIMIT = 120.0  # s, for one load
+WAYS = ("engine", "ceiling")  # that are measured with the mongods on a core of their own too
 MIB_EACH = 260  # RAM of a shard with this much data, and the client's
 
 
@@ -117,6 +122,23 @@ class Bench:
         used = {role: after[role] - before[role] for role in after}
         return rate, {role: seconds / self.documents for role, seconds in {**used, "client": client}.items()}
 
+    def apart(self, way: str) -> tuple[float, float]:
+        """As `measure`, all mongods on one core, client and mongos on the others; documents/s, share of that core."""
+        theirs, ours = apart()
+        front = self.cluster.mongos.pid
+        mongods = [*(process.pid for process in self.cluster.processes), *children(front)]
+        try:
+            for pid in mongods:
+                on_cores(pid, theirs)
+            for pid in (front, os.getpid()):  # the engine's processes inherit it
+                on_cores(pid, ours)
+            rate, used = self.measure(way)
+        finally:
+            for pid in (*mongods, front, os.getpid()):
+                on_cores(pid, theirs | ours)
+        # CPU seconds of a document by documents in a second.
+        return rate, (used["shards"] + used["router mongod"]) * rate
+
     def engine(self, namespace: str, chunks: list[dict[str, Any]]) -> tuple[float, float]:
         """The engine, as many processes as `auto` gives; counting and checkpoint are not in the rate."""
         processes = min(os.cpu_count() or 1, self.shards)
@@ -159,6 +181,19 @@ class Bench:
         return self.documents / (time.perf_counter() - began), time.process_time() - cpu
 
 
+def apart() -> tuple[set[int], set[int]]:
+    """One core, and all others this process may use."""
+    cores = sorted(os.sched_getaffinity(0))
+    return set(cores[-1:]), set(cores[:-1])
+
+
+def on_cores(pid: int, cores: set[int]) -> None:
+    """Bind every thread of a process."""
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+            os.sched_setaffinity(int(thread.name), cores)
+
+
 def measure(quick: bool) -> Findings:
     """Row 5; growth with shards."""
     found = Findings()
@@ -170,6 +205,7 @@ def measure(quick: bool) -> Findings:
             found.missing.append(f"5: {shards} shards need about {MIB_EACH * (shards + 3):,} MiB of RAM")
             continue
         cpu: dict[str, list[float]] = defaultdict(list)
+        busy: list[float] = []
         with scratch() as folder, small_cluster(folder, shards) as cluster:
             bench = Bench(cluster, folder, documents)
             for _ in rounds(1 if quick else 3, 2 if quick else 5, 10 if quick else 25):
@@ -180,7 +216,14 @@ def measure(quick: bool) -> Findings:
                         for role, seconds in used.items():
                             cpu[role].append(seconds * 1e6)
                     say(f"{shards} shards, {way}: {rate:,.0f} documents/s")
+                for way in WAYS if apart()[1] else ():
+                    rate, share = bench.apart(way)
+                    rates[f"{way}, mongods on a core of their own"].setdefault(shards, []).append(rate)
+                    busy += [share * 100] * (way == "ceiling")
+                    say(f"{shards} shards, {way}, mongods on a core of their own: {rate:,.0f} documents/s")
         _rows(found, shards, {way: series[shards] for way, series in rates.items()}, cpu)
+        if busy:
+            _apart_row(found, shards, [rates[f"{way}, mongods on a core of their own"][shards] for way in WAYS], busy)
     for way, series in rates.items():
         found.growths.append(growth(f"loading, {way}", "shards", "documents/s", series))
     return found
@@ -190,15 +233,22 @@ def _rows(found: Findings, shards: int, rates: dict[str, list[float]], cpu: dict
     used = ", ".join(f"{role} {statistics.median(values):.1f}" for role, values in cpu.items())
     note = f"{shards} shards: CPU of a document, µs, with counting and checkpoint: {used}"
     beside = {
-        "ceiling": ("what the mongods take", Target(0.9, most=False)),
-        "mongoimport-like": ("JSON lines, one process", None),
-        "insert_many": ("insert_many, one process", None),
+        "ceiling": "what the mongods take of the same cores",
+        "mongoimport-like": "JSON lines, one process",
+        "insert_many": "insert_many, one process",
     }
-    for way, (name, target) in beside.items():
+    for way, name in beside.items():
         what = f"load rate, {shards} shard{'' if shards == 1 else 's'}"
-        ours = rates["engine"]
-        row_note = note if target else ""
-        found.rows.append(compared(5, what, ours, name, rates[way], "/s", target, row_note))
+        row_note = note if way == "ceiling" else ""
+        found.rows.append(compared(5, what, rates["engine"], name, rates[way], "/s", note=row_note))
+
+
+def _apart_row(found: Findings, shards: int, rates: list[list[float]], busy: list[float]) -> None:
+    name = f"load rate, {shards} shard{'' if shards == 1 else 's'}, mongods on a core of their own"
+    note = f"{shards} shards: the ceiling keeps {statistics.median(busy):.0f} % of the mongods' core busy"
+    target = Target(0.9, most=False)
+    engine, ceiling = rates
+    found.rows.append(compared(5, name, engine, "what the mongods take of it", ceiling, "/s", target, note))
 
 
 if __name__ == "__main__":

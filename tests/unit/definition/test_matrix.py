@@ -356,12 +356,13 @@ def test_points_share_what_no_axis_varies_between_them(lab: Lab) -> None:
     ["topology.storage.cache", "topology.mongod", "topology.collections.0.unique", "infrastructure.shard_hosts.kernel"],
 )
 def test_a_point_is_what_setting_its_values_makes_of_the_experiment(lab: Lab, key: str) -> None:
-    values: list[Any] = {
+    values_of: dict[str, list[Any]] = {
         "topology.storage.cache": [{"policy": "per_process_mb", "value": 300}, {"policy": "host_total_mb"}],
         "topology.mongod": [{"systemLog": {"verbosity": 1}}, {"systemLog": {"verbosity": 2}}],
         "topology.collections.0.unique": [True, False],
         "infrastructure.shard_hosts.kernel": [{"readahead_sectors": 32}, {"swappiness": 1}],
-    }[key]
+    }
+    values = values_of[key]
     points = lab.points(f"{BASE}matrix: {{{SHARDS}: [1, 2], {key}: {values!r}}}\n".replace("True", "true"))
     for point, (shards, value) in zip(points, itertools.product([1, 2], values), strict=True):
         alone = lab.load(BASE, overrides={SHARDS: shards, key: value}).experiment
