@@ -9,8 +9,12 @@ has neither a router nor a cluster. Every way gives each mongod the same cache.
 from __future__ import annotations
 
 import contextlib
+import datetime
+import json
+import math
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -62,14 +66,30 @@ def ours(folder: Path, shards: int) -> Figures:
         subprocess.run([*microshard, "down", *where], check=True, capture_output=True, timeout=LIMIT)
 
     try:
+        began = time.time()
         up_seconds = timed(up)
+        ended = time.time()
         writes(output[0], shards)
         (run,) = find_runs(folder / "runs")[-1:]
+        first, last = start_and_primaries(run.path)
         memory = sum(rss_mib(process.pid) for process in leftovers.running(run))
     finally:
         down_seconds = timed(down)
     left = len(leftovers.running(run)) + len(list((run.path / "deployments").glob("*")))
-    return {"up": up_seconds, "down": down_seconds, "rss_mib": memory, "left": left}
+    parts = {"before": first - began, "start": last - first, "cluster": ended - last}
+    return {"up": up_seconds, "down": down_seconds, "rss_mib": memory, "left": left, **parts}
+
+
+def start_and_primaries(run: Path) -> tuple[float, float]:
+    """When the first mongod of a run began, and when the last one became a primary, by their logs; epoch, s."""
+    first, last = math.inf, 0.0
+    for log in run.glob("deployments/*/*/mongod.log"):
+        with log.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines):
+                if number == 0 or '"Transition to primary complete' in line:
+                    moment = datetime.datetime.fromisoformat(json.loads(line)["t"]["$date"]).timestamp()
+                    first, last = min(first, moment), max(last, moment)
+    return first, last
 
 
 def writes(connection: str, shards: int) -> None:
@@ -229,7 +249,8 @@ def _rows(found: Findings, taken: dict[str, dict[int, list[float]]]) -> None:
         limits = {"mlaunch": Target(0.5), "bare": Target(1.4)} if shards == 16 else {}
         for way, name in names.items():
             if shards in taken[f"{way} up"]:
-                found.rows.append(compared(1, what, up, name, taken[f"{way} up"][shards], "s", limits.get(way)))
+                note = _made_of(taken, shards) if way == "bare" else ""
+                found.rows.append(compared(1, what, up, name, taken[f"{way} up"][shards], "s", limits.get(way), note))
     for shards, down in sorted(taken["ours down"].items()):
         what = f"back to nothing, {shards} shard{'' if shards == 1 else 's'}"
         found.rows.append(absolute(2, what, down, "s", Target(2.0) if shards == 16 else None))
@@ -242,6 +263,16 @@ def _rows(found: Findings, taken: dict[str, dict[int, list[float]]]) -> None:
         found.growths.append(growth(f"microshard, {what}", "shards", unit, taken[f"ours {key}"]))
     for way, name in names.items():
         found.growths.append(growth(f"{name}, up", "shards", "s", taken[f"{way} up"]))
+
+
+def _made_of(taken: dict[str, dict[int, list[float]]], shards: int) -> str:
+    """Where the seconds of ours go, beside the floor, which ends with the primaries."""
+    before, start, cluster = (statistics.median(taken[f"ours {p}"][shards]) for p in ("before", "start", "cluster"))
+    return (
+        f"{shards} shards: {before:.1f} s until the first mongod begins (command, plan, Ansible), {start:.1f} s until "
+        f"all are primaries (what the floor ends with), {cluster:.1f} s to add the shards one after the other, to "
+        "create the collection with a chunk on each, and to say so"
+    )
 
 
 if __name__ == "__main__":
