@@ -37,7 +37,7 @@ def vm(tmp_path_factory):
 def variables(vm, **log):
     """Data on RAID 0 over two devices, journal and log on their own; the kernel as the production notes say."""
     volumes = {"data": {**VOLUME, "policy": "raid0", "count": 2}, "journal": VOLUME, "log": LOG | log}
-    kernel = {"production_notes": True, "readahead_sectors": 32, "swappiness": 10, "dirty_ratio": 30}
+    kernel = {"production_notes": True, "readahead_sectors": 32, "swappiness": 10, "dirty_ratio": 30, "somaxconn": 3210}
     version = {"version": "6.0.5", "mongod": "/mongod", "mongos": "", "embedded": True}
     run = {"id": "run-1", "folder": RUN, "controller_folder": str(vm.folder / "run"), "bin": version}
     layout = points.Layout("replica_set", members=2, first_port=27100, cache_mib=256)
@@ -60,8 +60,8 @@ def variables(vm, **log):
 
 def settings(vm):
     """What the kernel has, by name."""
-    names = "vm.swappiness vm.dirty_ratio vm.max_map_count vm.zone_reclaim_mode net.ipv4.tcp_keepalive_time"
-    found = dict(line.split(" = ") for line in vm.ssh(f"sysctl {names}").splitlines())
+    names = [name for name in WANTED if "." in name]
+    found = dict(line.split(" = ") for line in vm.ssh(f"sysctl {' '.join(names)}").splitlines())
     for name in ("enabled", "defrag"):
         text = vm.ssh(f"cat /sys/kernel/mm/transparent_hugepage/{name}")
         found[f"huge pages {name}"] = text[text.index("[") + 1 : text.index("]")]
@@ -78,6 +78,7 @@ WANTED = {
     "vm.dirty_ratio": "30",
     "vm.max_map_count": "128000",
     "vm.zone_reclaim_mode": "0",
+    "net.core.somaxconn": "3210",
     "net.ipv4.tcp_keepalive_time": "120",
     "huge pages enabled": "never",
     "huge pages defrag": "never",
