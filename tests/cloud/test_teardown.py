@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,32 @@ def test_other_runs_and_other_things_stay(lab: Lab) -> None:
     lab.wish(run="other-1").provision()
     assert lab.teardown().clean
     assert lab.simulation.everything() == own
+
+
+def test_two_runs_of_one_account_at_once_do_not_disturb_one_another(simulation: Simulation, tmp_path: Path) -> None:
+    labs = {run: Lab(simulation, tmp_path / run, SMALL).wish(run=run) for run in ("one-1", "one-2")}
+    for run in labs:
+        (tmp_path / run).mkdir()
+    together = threading.Barrier(len(labs))
+
+    def life(lab: Lab) -> tuple[set[str], bool, bool]:
+        made = []
+        for _ in range(2):  # what was removed is made again while the other run is in the middle of its own
+            together.wait(timeout=30)
+            made.append(lab.provision())
+            again = lab.provision()
+            clean = lab.teardown().clean
+        return {host.instance_id for fleet in made for host in fleet.hosts}, again.launched == 0, clean
+
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        (ids, kept, clean), (other_ids, other_kept, other_clean) = pool.map(life, labs.values())
+    assert (len(ids), len(other_ids)) == (6, 6)
+    assert ids.isdisjoint(other_ids)
+    assert kept, "its own hosts were still there, whatever the other run removed"
+    assert other_kept
+    assert clean
+    assert other_clean
+    assert simulation.everything() == {}
 
 
 def test_an_error_does_not_stop_the_rest(lab: Lab) -> None:
