@@ -7,7 +7,6 @@ import dataclasses
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,28 +46,26 @@ def test_other_runs_and_other_things_stay(lab: Lab) -> None:
 
 
 def test_two_runs_of_one_account_at_once_do_not_disturb_one_another(simulation: Simulation, tmp_path: Path) -> None:
-    labs = {run: Lab(simulation, tmp_path / run, SMALL).wish(run=run) for run in ("one-1", "one-2")}
-    for run in labs:
-        (tmp_path / run).mkdir()
-    together = threading.Barrier(len(labs))
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    one = Lab(simulation, tmp_path / "one", SMALL).wish(run="run-1")
+    two = Lab(simulation, tmp_path / "two", SMALL).wish(run="run-2")
 
-    def life(lab: Lab) -> tuple[set[str], bool, bool]:
-        made = []
-        for _ in range(2):  # what was removed is made again while the other run is in the middle of its own
-            together.wait(timeout=30)
-            made.append(lab.provision())
-            again = lab.provision()
-            clean = lab.teardown().clean
-        return {host.instance_id for fleet in made for host in fleet.hosts}, again.launched == 0, clean
+    def ids(lab: Lab) -> set[str]:
+        return {host.instance_id for host in lab.provision().hosts}
 
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        (ids, kept, clean), (other_ids, other_kept, other_clean) = pool.map(life, labs.values())
-    assert (len(ids), len(other_ids)) == (6, 6)
-    assert ids.isdisjoint(other_ids)
-    assert kept, "its own hosts were still there, whatever the other run removed"
-    assert other_kept
-    assert clean
-    assert other_clean
+        ones, twos = pool.map(ids, (one, two))  # both are made at the same time
+        assert len(ones | twos) == 6
+        again = pool.submit(ids, two)  # found again while the other one is removed
+        assert one.teardown().clean
+        assert again.result() == ids(two) == twos
+        other = pool.submit(two.teardown)  # and removed while the other one is made anew
+        anew = ids(one)
+        assert other.result().clean
+        assert ids(one) == anew
+        assert anew.isdisjoint(ones | twos)
+    assert one.teardown().clean
     assert simulation.everything() == {}
 
 
