@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -98,29 +100,23 @@ class Campaign:
             if (run / "run.json").exists():
                 leftovers.clean(RunFolder(run))
 
-    def execute(self, seconds: float, most: int, kinds: Sequence[str]) -> list[Row]:
+    def execute(self, seconds: float, most: int, kind: str) -> list[Row]:
         """As many kills as fit into the time, `most` at the most; a run that was begun is ended.
 
-        The same time for each kind, so that every victim has its turn; what one kind did not need is the next one's.
-        Undisturbed runs come on top.
+        The undisturbed run comes on top.
         """
-        for number, kind in enumerate(kinds, start=1):
-            self._undisturbed(kind)
-            began = time.monotonic()
-            until = began + seconds / (len(kinds) - number + 1)
-            share = most * number // len(kinds)
-            wanted: list[Kill] = []
-            while time.monotonic() < until and self.count < share:
-                wanted = wanted or self._round(kind)
-                before = self.count
-                self._broken_run(kind, wanted, min(self.rng.randrange(8, 20), share - self.count), until)
-                if self.wrong or self.leftover:
-                    return self._told()
-                if self.count == before:
-                    self.tell(f"given up, as no run came to it: {', '.join(map(str, wanted))}")
-                    wanted = []
-            seconds -= time.monotonic() - began
-            self.tell(f"{kind}: {self.count} kills by now")
+        self._undisturbed(kind)
+        until = time.monotonic() + seconds
+        wanted: list[Kill] = []
+        while time.monotonic() < until and self.count < most:
+            wanted = wanted or self._round(kind)
+            before = self.count
+            self._broken_run(kind, wanted, min(self.rng.randrange(8, 20), most - self.count), until)
+            if self.wrong or self.leftover:
+                break
+            if self.count == before:
+                self.tell(f"given up, as no run came to it: {', '.join(map(str, wanted))}")
+                wanted = []
         return self._told()
 
     def _told(self) -> list[Row]:
@@ -195,9 +191,8 @@ class Campaign:
 
     def _count(self, kill: Kill) -> None:
         self.count += 1
-        row = self.rows.setdefault((kill.signal.name, kill.victim), Row(f"{kill.signal.name} to {kill.victim}", ""))
-        row.times += 1
-        row.where = ", ".join(dict.fromkeys([*filter(None, row.where.split(", ")), kill.stage]))
+        fault = f"{kill.signal.name} to {kill.victim}"
+        self.rows.setdefault((kill.signal.name, kill.victim), Row(fault, "")).add(Row(fault, kill.stage, 1))
 
     def _hits(self, watched: Watched, wanted: list[Kill], most: int) -> list[Kill]:
         """Follow a command from stage to stage and hit in each what is still wanted there, until it ends.
@@ -390,9 +385,22 @@ def campaign(
     *,
     compared: bool = True,
 ) -> list[Row]:
-    """Kills for a while, in an order that the seed decides, upon runs of these kinds."""
-    whole = Campaign(folder, random.Random(seed), tell, repetitions, compared)
-    try:
-        return whole.execute(seconds, most, kinds)
-    finally:
-        whole.close()
+    """Kills for a while, in an order that the seed decides, upon runs of these kinds.
+
+    The kinds at the same time, each in a folder of its own: a command waits more than it computes, and so what is done
+    to the runs of one kind, `gc` above all, must leave those of the other alone.
+    """
+
+    def lane(kind: str) -> list[Row]:
+        rng = random.Random(f"{seed} {kind}")
+        one = Campaign(folder / kind, rng, lambda what: tell(f"{kind}: {what}"), repetitions, compared)
+        try:
+            return one.execute(seconds, most // len(kinds), kind)
+        finally:
+            one.close()
+
+    rows: dict[str, Row] = {}
+    with ThreadPoolExecutor(len(kinds)) as pool:
+        for row in itertools.chain.from_iterable(pool.map(lane, kinds)):
+            rows.setdefault(row.fault, Row(row.fault, "")).add(row)
+    return list(rows.values())

@@ -20,6 +20,13 @@ class Row:
     lost: list[str] = field(default_factory=list)  # what should be there and is not, or is wrong
     left: list[str] = field(default_factory=list)  # what should be gone and is there
 
+    def add(self, other: Row) -> None:
+        """Take over what another row has of the same fault."""
+        self.where = ", ".join(dict.fromkeys(filter(None, (*self.where.split(", "), *other.where.split(", ")))))
+        self.times += other.times
+        self.lost += other.lost
+        self.left += other.left
+
     @property
     def is_clean(self) -> bool:
         """Nothing lost, nothing left."""
