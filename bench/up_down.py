@@ -253,7 +253,8 @@ def _rows(found: Findings, taken: dict[str, dict[int, list[float]]]) -> None:
                 found.rows.append(compared(1, what, up, name, taken[f"{way} up"][shards], "s", limits.get(way), note))
     for shards, down in sorted(taken["ours down"].items()):
         what = f"back to nothing, {shards} shard{'' if shards == 1 else 's'}"
-        found.rows.append(absolute(2, what, down, "s", Target(2.0) if shards == 16 else None))
+        note = _down_made_of(taken["ours down"], shards) if shards == 16 else ""
+        found.rows.append(absolute(2, what, down, "s", Target(2.0) if shards == 16 else None, note))
         for way, name in {"mlaunch": "mlaunch kill", "script": "plain SIGTERM"}.items():
             if shards in taken[f"{way} down"]:
                 found.rows.append(compared(2, what, down, name, taken[f"{way} down"][shards], "s"))
@@ -272,6 +273,15 @@ def _made_of(taken: dict[str, dict[int, list[float]]], shards: int) -> str:
         f"{shards} shards: {before:.1f} s until the first mongod begins (command, plan, Ansible), {start:.1f} s until "
         f"all are primaries (what the floor ends with), {cluster:.1f} s to add the shards one after the other, to "
         "create the collection with a chunk on each, and to say so"
+    )
+
+
+def _down_made_of(down: dict[int, list[float]], shards: int) -> str:
+    """What of the seconds is spent whatever there is to end."""
+    one, many = statistics.median(down[1]), statistics.median(down[shards])
+    return (
+        f"{shards} shards: {one:.1f} of the {many:.1f} s are spent with one shard too (the command, Ansible, tasks, "
+        f"compressing logs); each further one takes {(many - one) / (shards - 1) * 1000:.0f} ms"
     )
 
 
