@@ -17,18 +17,18 @@ class Bench:
 
 
 BENCHES = (
-    Bench("planning", (8,), 120, 40),
-    Bench("up_down", (1, 2), 780, 90),
-    Bench("redeploy", (3,), 180, 60),
-    Bench("router", (4,), 330, 60),
-    Bench("load_rate", (5,), 420, 60),
-    Bench("speed_up", (7,), 240, 45),
-    Bench("telemetry", (10,), 240, 60),
-    Bench("quickstart", (6,), 600, 100),
-    Bench("hosts", (9,), 600, 120),
-    Bench("install", (11,), 240, 100),
-    Bench("ec2_fleet", (0,), 120, 30),
-    Bench("report", (0,), 180, 60, in_quick=False),
+    Bench("planning", (8,), 120, 80),
+    Bench("up_down", (1, 2), 780, 180),
+    Bench("redeploy", (3,), 180, 120),
+    Bench("router", (4,), 330, 120),
+    Bench("load_rate", (5,), 420, 120),
+    Bench("speed_up", (7,), 240, 90),
+    Bench("telemetry", (10,), 240, 120),
+    Bench("quickstart", (6,), 600, 200),
+    Bench("hosts", (9,), 600, 240),
+    Bench("install", (11,), 240, 200),
+    Bench("ec2_fleet", (0,), 120, 60),
+    Bench("report", (0,), 180, 120, in_quick=False),
 )
 # Not in `make bench`, because they take minutes: ycsb_client, compare_power.
 
