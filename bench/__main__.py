@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import os
 import shutil
@@ -26,14 +27,21 @@ def main() -> int:
     names = [bench.module for bench in BENCHES]
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few repetitions, small sizes: does all of it still run?")
-    parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=f"some of {', '.join(names)}")
-    parser.add_argument("--out", type=Path, help="folder for benchmarks.md and .svg (docs; quick: none)")
+    some = f"{', '.join(names)}; the others' figures stay"
+    parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=some)
+    parser.add_argument("--out", type=Path, help="folder for benchmarks.md, .svg and .json (docs; quick: none)")
     parser.add_argument("--seconds", type=float, help="most the whole may take (2700; quick: 900)")
     given = parser.parse_args()
-    end = time.monotonic() + (given.seconds or (QUICK_SECONDS if given.quick else SECONDS))
     out = given.out or (None if given.quick else ROOT / "docs")
-    supervised.adopt_orphans()
     machine = page.machine()
+    kept: dict[str, Findings] = {}
+    if out and given.only:
+        known = page.kept(out, machine)
+        if known is None:
+            parser.error(f"{out / page.DATA} is of another machine or MongoDB: measure all, or name another --out")
+        kept = known
+    end = time.monotonic() + (given.seconds or (QUICK_SECONDS if given.quick else SECONDS))
+    supervised.adopt_orphans()
     began = time.monotonic()
     found: dict[str, Findings] = {}
     broken = 0
@@ -49,7 +57,7 @@ def main() -> int:
     took = time.monotonic() - began
     print(f"== {took:.0f} s in all", flush=True)
     if out:
-        for path in page.write(out, found, machine, seconds=took, quick=given.quick):
+        for path in page.write(out, kept | {n: one for n, one in found.items() if one.rows or n not in kept}, machine):
             print(f"written: {path}")
     return 1 if broken else 0
 
@@ -57,7 +65,8 @@ def main() -> int:
 def _one(bench: Bench, scratch: Path, *, quick: bool, end: float) -> tuple[Findings, str]:
     """A benchmark's findings, and why it has none."""
     seconds = min(bench.quick_seconds if quick else bench.seconds, end - time.monotonic())
-    print(f"== {bench.module} (load {os.getloadavg()[0]:.1f}, at most {max(seconds, 0):.0f} s)", flush=True)
+    load = os.getloadavg()[0]
+    print(f"== {bench.module} (load {load:.1f}, at most {max(seconds, 0):.0f} s)", flush=True)
     began = time.monotonic()
     result = scratch / f"{bench.module}.json"
     problem = "no time was left for it"
@@ -72,7 +81,9 @@ def _one(bench: Bench, scratch: Path, *, quick: bool, end: float) -> tuple[Findi
         print(f"== {bench.module}: {problem}", flush=True)
         numbers = ", ".join(str(number) for number in bench.rows if number) or "besides"
         findings.missing.append(f"{numbers}: {bench.module}: {problem}")
-    print(f"   {time.monotonic() - began:.0f} s", flush=True)
+    findings.date, findings.load = datetime.datetime.now(tz=datetime.UTC).date().isoformat(), load
+    findings.seconds = round(time.monotonic() - began, 1)
+    print(f"   {findings.seconds:.0f} s", flush=True)
     return findings, problem
 
 

@@ -82,6 +82,9 @@ class Findings:
     rows: list[Row] = field(default_factory=list)
     growths: list[Growth] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)  # what was not measured, and why
+    date: str = ""  # of the measurement
+    seconds: float = 0.0  # it took
+    load: float = 0.0  # of the machine before it, average over a minute
 
     def as_json(self) -> dict[str, Any]:
         """The findings for programs."""
@@ -89,6 +92,9 @@ class Findings:
             "rows": [row.as_json() for row in self.rows],
             "growths": [dataclasses.asdict(growth) for growth in self.growths],
             "missing": self.missing,
+            "date": self.date,
+            "seconds": self.seconds,
+            "load": self.load,
         }
 
     @classmethod
@@ -111,7 +117,7 @@ class Findings:
             )
             for growth in data["growths"]
         ]
-        return cls(rows, growths, list(data["missing"]))
+        return cls(rows, growths, list(data["missing"]), data["date"], data["seconds"], data["load"])
 
 
 def compared(

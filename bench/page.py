@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import datetime
+import dataclasses
+import json
 import os
 import platform
 from collections.abc import Mapping
@@ -10,15 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import picture, render
-from bench.alone import available_mib
-from bench.catalog import TABLE
+from bench.catalog import BENCHES, TABLE
 from bench.findings import Findings, Row
 from microshard.embedded.binary import find_mongod, version
 
+DATA = "benchmarks.json"  # the figures of the page, for those that are not measured again
 _HEAD = """# Benchmarks
 
-Written by `make bench` ({seconds} s; {form}), {date}. Machine: {cpu}, {cores} cores, {ram} GB RAM, {system}; MongoDB
-{mongod}. Load before it began: {load}.
+Written by `make bench`. Machine: {cpu}, {cores} cores, {ram} GB RAM, {system}; MongoDB {mongod}. What was measured when
+stands at the end.
 
 Every figure stands beside what one would take instead, measured in the same run in turns. *figure* is ours over the
 other (×), or the figure itself where nothing stands beside it; medians with 95 % bootstrap intervals, *n* repetitions.
@@ -38,8 +39,6 @@ class Machine:
     ram_gb: float
     system: str
     mongod: str
-    load: float  # average over a minute, before anything was started
-    available_gb: float
 
 
 def machine() -> Machine:
@@ -57,13 +56,23 @@ def machine() -> Machine:
         ram,
         system,
         str(version(find_mongod(None))),
-        os.getloadavg()[0],
-        available_mib() / 1024,
     )
 
 
-def write(out: Path, found: Mapping[str, Findings], where: Machine, *, seconds: float, quick: bool) -> list[Path]:
-    """Write both files; returns their paths."""
+def kept(out: Path, where: Machine) -> dict[str, Findings] | None:
+    """What was measured before on this machine, by benchmark; None where it was another."""
+    path = out / DATA
+    if not path.exists():
+        return {}
+    data = json.loads(path.read_text(encoding="utf-8"))
+    if data["machine"] != dataclasses.asdict(where):
+        return None
+    return {name: Findings.of_json(found) for name, found in data["found"].items()}
+
+
+def write(out: Path, found: Mapping[str, Findings], where: Machine) -> list[Path]:
+    """Write page, picture and the figures for the next page; returns their paths."""
+    found = {bench.module: found[bench.module] for bench in BENCHES if bench.module in found}
     rows = sorted((row for one in found.values() for row in one.rows), key=lambda row: row.number or 99)
     growths = [growth for one in found.values() for growth in one.growths if len(growth.sizes) > 1]
     missing = [what for one in found.values() for what in one.missing]
@@ -72,15 +81,7 @@ def write(out: Path, found: Mapping[str, Findings], where: Machine, *, seconds: 
     picture.draw(drawn, rows, growths)
     lines = [
         _HEAD.format(
-            seconds=round(seconds),
-            form="`QUICK=1`: few repetitions, small sizes" if quick else "the whole",
-            date=datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
-            cpu=where.cpu,
-            cores=where.cores,
-            ram=round(where.ram_gb),
-            system=where.system,
-            mongod=where.mongod,
-            load=f"{where.load:.1f}",
+            cpu=where.cpu, cores=where.cores, ram=round(where.ram_gb), system=where.system, mongod=where.mongod
         )
     ]
     asked = [row for row in rows if row.target]
@@ -91,9 +92,17 @@ def write(out: Path, found: Mapping[str, Findings], where: Machine, *, seconds: 
     lines += ["## Growth", "", "Exponent b of figure = a · size^b, least squares on logarithms.", ""]
     lines += [*render.growth_table(growths), ""]
     lines += ["## Not measured", "", *(f"- {what}" for what in missing), ""] if missing else []
+    lines += ["## When", "", "Load: average over the minute before it.", ""]
+    lines += ["| benchmark | rows | measured | took | load |", "|---|---|---|---|---|"]
+    for bench in BENCHES:
+        if one := found.get(bench.module):
+            rows_of = ", ".join(str(number) for number in bench.rows if number) or "besides"
+            lines.append(f"| {bench.module} | {rows_of} | {one.date} | {one.seconds:.0f} s | {one.load:.1f} |")
     path = out / "benchmarks.md"
     path.write_text("\n".join(lines).rstrip("\n") + "\n", encoding="utf-8")
-    return [path, drawn]
+    data = {"machine": dataclasses.asdict(where), "found": {name: one.as_json() for name, one in found.items()}}
+    (out / DATA).write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    return [path, drawn, out / DATA]
 
 
 def _summary(asked: list[Row]) -> list[str]:
