@@ -77,6 +77,7 @@ def _one(bench: Bench, scratch: Path, *, quick: bool, end: float) -> tuple[Findi
         findings = Findings.of_json(json.loads(result.read_text(encoding="utf-8")))
     except (OSError, ValueError):
         findings = Findings()
+        problem = problem or "it broke off"
     if problem:
         print(f"== {bench.module}: {problem}", flush=True)
         numbers = ", ".join(str(number) for number in bench.rows if number) or "besides"

@@ -55,7 +55,7 @@ def machine() -> Machine:
         os.cpu_count() or 1,
         ram,
         system,
-        str(version(find_mongod(None))),
+        version(find_mongod(None)).text,
     )
 
 

@@ -270,9 +270,9 @@ def _made_of(taken: dict[str, dict[int, list[float]]], shards: int) -> str:
     """Where the seconds of ours go, beside the floor, which ends with the primaries."""
     before, start, cluster = (statistics.median(taken[f"ours {p}"][shards]) for p in ("before", "start", "cluster"))
     return (
-        f"{shards} shards: {before:.1f} s until the first mongod begins (command, plan, Ansible), {start:.1f} s until "
-        f"all are primaries (what the floor ends with), {cluster:.1f} s to add the shards one after the other, to "
-        "create the collection with a chunk on each, and to say so"
+        f"{shards} shard{'' if shards == 1 else 's'}: {before:.1f} s until the first mongod begins (command, plan, "
+        f"Ansible), {start:.1f} s until all are primaries (what the floor ends with), {cluster:.1f} s to add the "
+        "shards one after the other, to create the collection with a chunk on each, and to say so"
     )
 
 
@@ -280,8 +280,8 @@ def _down_made_of(down: dict[int, list[float]], shards: int) -> str:
     """What of the seconds is spent whatever there is to end."""
     one, many = statistics.median(down[1]), statistics.median(down[shards])
     return (
-        f"{shards} shards: {one:.1f} of the {many:.1f} s are spent with one shard too (the command, Ansible, tasks, "
-        f"compressing logs); each further one takes {(many - one) / (shards - 1) * 1000:.0f} ms"
+        f"{shards} shards: {many:.2f} s where one shard takes {one:.2f} s: they are spent whatever there is to end "
+        "(the command, Ansible, its tasks, compressing logs)"
     )
 
 
