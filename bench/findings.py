@@ -32,7 +32,7 @@ class Target:
     def used(self, value: float) -> float:
         """How much of the room is used, below 1 is held: value over limit, or limit over value for a lower one."""
         if self.most:
-            return value / self.limit if self.limit else math.inf
+            return value / self.limit if self.limit else (math.inf if value > 0 else 0.0)
         return self.limit / value if value > 0 else math.inf
 
 

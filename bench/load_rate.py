@@ -218,12 +218,12 @@ def measure(quick: bool) -> Findings:
                     say(f"{shards} shards, {way}: {rate:,.0f} documents/s")
                 for way in WAYS if apart()[1] else ():
                     rate, share = bench.apart(way)
-                    rates[f"{way}, mongods on a core of their own"].setdefault(shards, []).append(rate)
+                    rates[f"{way}, mongods apart"].setdefault(shards, []).append(rate)
                     busy += [share * 100] * (way == "ceiling")
                     say(f"{shards} shards, {way}, mongods on a core of their own: {rate:,.0f} documents/s")
         _rows(found, shards, {way: series[shards] for way, series in rates.items()}, cpu)
         if busy:
-            _apart_row(found, shards, [rates[f"{way}, mongods on a core of their own"][shards] for way in WAYS], busy)
+            _apart_row(found, shards, [rates[f"{way}, mongods apart"][shards] for way in WAYS], busy)
     for way, series in rates.items():
         found.growths.append(growth(f"loading, {way}", "shards", "documents/s", series))
     return found
