@@ -124,7 +124,7 @@ class Bench:
 
     def apart(self, way: str) -> tuple[float, float]:
         """As `measure`, all mongods on one core, client and mongos on the others; documents/s, share of that core."""
-        theirs, ours = apart()
+        theirs, ours = two_parts()
         front = self.cluster.mongos.pid
         mongods = [*(process.pid for process in self.cluster.processes), *children(front)]
         try:
@@ -181,7 +181,7 @@ class Bench:
         return self.documents / (time.perf_counter() - began), time.process_time() - cpu
 
 
-def apart() -> tuple[set[int], set[int]]:
+def two_parts() -> tuple[set[int], set[int]]:
     """One core, and all others this process may use."""
     cores = sorted(os.sched_getaffinity(0))
     return set(cores[-1:]), set(cores[:-1])
@@ -205,7 +205,7 @@ def measure(quick: bool) -> Findings:
             found.missing.append(f"5: {shards} shards need about {MIB_EACH * (shards + 3):,} MiB of RAM")
             continue
         cpu: dict[str, list[float]] = defaultdict(list)
-        busy: list[float] = []
+        busy: dict[str, list[float]] = defaultdict(list)
         with scratch() as folder, small_cluster(folder, shards) as cluster:
             bench = Bench(cluster, folder, documents)
             for _ in rounds(1 if quick else 3, 2 if quick else 5, 10 if quick else 25):
@@ -216,14 +216,14 @@ def measure(quick: bool) -> Findings:
                         for role, seconds in used.items():
                             cpu[role].append(seconds * 1e6)
                     say(f"{shards} shards, {way}: {rate:,.0f} documents/s")
-                for way in WAYS if apart()[1] else ():
+                for way in WAYS if two_parts()[1] else ():
                     rate, share = bench.apart(way)
                     rates[f"{way}, mongods apart"].setdefault(shards, []).append(rate)
-                    busy += [share * 100] * (way == "ceiling")
+                    busy[way].append(share * 100)
                     say(f"{shards} shards, {way}, mongods on a core of their own: {rate:,.0f} documents/s")
         _rows(found, shards, {way: series[shards] for way, series in rates.items()}, cpu)
         if busy:
-            _apart_row(found, shards, [rates[f"{way}, mongods apart"][shards] for way in WAYS], busy)
+            _apart_row(found, shards, [rates[f"{way}, mongods apart"][shards] for way in WAYS], busy["ceiling"])
     for way, series in rates.items():
         found.growths.append(growth(f"loading, {way}", "shards", "documents/s", series))
     return found

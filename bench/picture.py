@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
 from bench.findings import Growth, Row
 from bench.render import figure, target
 from microshard.report.figures.style import RC, colour
@@ -26,11 +29,6 @@ _LABEL = 78  # characters
 
 def draw(path: Path, rows: Sequence[Row], growths: Sequence[Growth]) -> None:
     """Write an SVG."""
-    import matplotlib as mpl  # noqa: PLC0415 - half a second, and benchmarks that run alone do without
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt  # noqa: PLC0415 - see above
-
     asked = [row for row in rows if row.target is not None]
     groups: dict[tuple[str, str], list[Growth]] = defaultdict(list)
     for growth in growths:
@@ -39,7 +37,7 @@ def draw(path: Path, rows: Sequence[Row], growths: Sequence[Growth]) -> None:
     lines = math.ceil(len(groups) / _ACROSS)
     heights = [_BAR * max(len(asked), 1) + 0.9, *[_PANEL] * lines]
     with mpl.rc_context({**RC, "font.size": 9.0}):
-        drawing = plt.figure(figsize=(_WIDTH, sum(heights) + 0.3), layout="constrained")
+        drawing = Figure(figsize=(_WIDTH, sum(heights) + 0.3), layout="constrained")
         # Two parts, so that the long labels of the bars take no room from the panels.
         parts = drawing.add_gridspec(2, 1, height_ratios=[heights[0], max(sum(heights[1:]), 0.1)])
         above, below = drawing.add_subfigure(parts[0]), drawing.add_subfigure(parts[1])
@@ -49,7 +47,6 @@ def draw(path: Path, rows: Sequence[Row], growths: Sequence[Growth]) -> None:
             axes = below.add_subplot(grid[number // _ACROSS, number % _ACROSS])
             _grows(axes, along, unit, members)
         drawing.savefig(path, metadata={"Date": None})
-        plt.close(drawing)
 
 
 def _shares(axes: Axes, rows: Sequence[Row]) -> None:

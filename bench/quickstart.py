@@ -16,6 +16,7 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from bench.alone import BIN, ROOT, alone, say, scratch, timed
 from bench.findings import Findings, Row, Target, absolute
@@ -31,7 +32,7 @@ QUICK = [
 ]
 
 
-def journal(runs: Path) -> list[dict[str, object]]:
+def journal(runs: Path) -> list[dict[str, Any]]:
     """What the one run below a folder has done."""
     (path,) = runs.glob("*/journal.jsonl")
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -48,8 +49,8 @@ def measure(quick: bool) -> Findings:
         records = journal(folder / "runs")
     (ended,) = (record for record in records if record["event"] == "run ended")
     steps = sum(record["event"] == "step done" for record in records)
-    plays = [str(record["stage"]) for record in records if record["event"] == "stage" and record["step"] is not None]
-    seconds, overhead = float(str(ended["seconds"])), float(str(ended["orchestration"]))
+    plays = [record["stage"] for record in records if record["event"] == "stage" and record["step"] is not None]
+    seconds, overhead = ended["seconds"], ended["orchestration"]
     name = "share of quickstart" if not quick else "share of a small quickstart"
     note = f"{seconds:.0f} s in all, {steps} steps: {_made_of(ended, plays, overhead)}"
     say(note)
@@ -71,12 +72,10 @@ def measure(quick: bool) -> Findings:
     return found
 
 
-def _made_of(ended: dict[str, object], plays: list[str], overhead: float) -> str:
+def _made_of(ended: dict[str, Any], plays: list[str], overhead: float) -> str:
     """Where the seconds went that neither loaded nor measured."""
     start = _empty_play()
-    stages = ended["stages"]
-    assert isinstance(stages, dict)  # noqa: S101 - for the type checker: the runner writes it so
-    besides = {name: float(stages.get(name, 0.0)) - plays.count(name) * start for name in ("deploy", "teardown")}
+    besides = {name: ended["stages"].get(name, 0.0) - plays.count(name) * start for name in ("deploy", "teardown")}
     around = overhead - sum(besides.values()) - len(plays) * start
     parts = [
         f"{len(plays) * start:.0f} s before the first task of {len(plays)} playbooks ({start:.2f} s each)",

@@ -15,6 +15,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from bench.alone import alone, rounds, say, scratch, timed
 from bench.findings import Findings, Row, Target, compared
 from microshard.plan.model import Plan
@@ -49,8 +51,6 @@ class Redeploys:
     """A run whose one point is deployed as one thing and then as another."""
 
     def __init__(self, folder: Path) -> None:
-        from rich.console import Console  # noqa: PLC0415 - the module is read by `make bench` for nothing but its name
-
         self.folder = folder
         self.backend = Local()
         self.listener = StageLine(Console(stderr=True, quiet=True))

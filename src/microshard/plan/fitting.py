@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from microshard.definition.infrastructure import Infrastructure
 from microshard.definition.matrix import PointDefinition
@@ -10,6 +10,7 @@ from microshard.plan.backend import unsupported
 from microshard.plan.inputs import Inputs, PlanError
 from microshard.plan.model import CacheBudget, HostNeeds, Plan, Point
 from microshard.plan.numa import refusals as unbindable
+from microshard.plan.once import once
 from microshard.plan.placement import places, shortages
 from microshard.plan.volumes import data_room, too_small, varied
 
@@ -21,17 +22,14 @@ _RESERVED_MEMORY = (
 def refuse_impossible(points: Sequence[PointDefinition], inputs: Inputs) -> None:
     """Raise PlanError with all that these points ask for and the place cannot do, whatever its size."""
     problems: dict[tuple[str, str], None] = {}
-    enough: dict[int, bool] = {}  # hosts, by the identity of the infrastructure: points that do not vary it share it
     for point in points:
         infrastructure = point.experiment.infrastructure
         problems |= dict.fromkeys(unsupported(point.experiment, inputs.backend))
-        if id(infrastructure) not in enough:
-            lacking = list(shortages(infrastructure, inputs.hosts, inputs.where)) if inputs.hosts else []
-            enough[id(infrastructure)] = not lacking
-            problems |= dict.fromkeys(lacking or _unfit(infrastructure, inputs))
+        lacking = shortages(infrastructure, inputs.hosts, inputs.where) if inputs.hosts else ()
+        problems |= dict.fromkeys(lacking or _unfit(infrastructure, inputs))
         if inputs.backend == "hosts":
             problems |= dict.fromkeys(varied(point.experiment, points[0].experiment))
-        if not enough[id(infrastructure)]:
+        if lacking:
             continue
         around = inputs.surroundings(point.experiment)
         for number, step in enumerate(point.experiment.workload):
@@ -41,12 +39,15 @@ def refuse_impossible(points: Sequence[PointDefinition], inputs: Inputs) -> None
         raise PlanError(list(problems))
 
 
-def _unfit(infrastructure: Infrastructure, inputs: Inputs) -> Iterator[tuple[str, str]]:
+@once
+def _unfit(infrastructure: Infrastructure, inputs: Inputs) -> tuple[tuple[str, str], ...]:
     """What hosts there are cannot do, as (dotted key, sentence)."""
-    for name, volume in infrastructure.shard_hosts.volumes.named():
-        if volume.type == "emulated" and inputs.no_volumes is not None:
-            yield f"infrastructure.shard_hosts.volumes.{name}", inputs.no_volumes
-    yield from unbindable(infrastructure, places(infrastructure, inputs.all_hosts))
+    volumes = [
+        (f"infrastructure.shard_hosts.volumes.{name}", inputs.no_volumes)
+        for name, volume in infrastructure.shard_hosts.volumes.named()
+        if volume.type == "emulated" and inputs.no_volumes is not None
+    ]
+    return (*volumes, *unbindable(infrastructure, places(infrastructure, inputs.all_hosts)))
 
 
 def too_much(needs: Mapping[str, HostNeeds], inputs: Inputs) -> bool:

@@ -71,17 +71,18 @@ def places(infrastructure: Infrastructure, hosts: Sequence[Host]) -> Places:
     )
 
 
-def shortages(infrastructure: Infrastructure, hosts: Sequence[Host], where: str) -> Iterator[tuple[str, str]]:
+@once
+def shortages(infrastructure: Infrastructure, hosts: Sequence[Host], where: str) -> tuple[tuple[str, str], ...]:
     """Groups that want more hosts than there are, as (dotted key, sentence)."""
+    found = []
     for group in GROUPS:
         wanted = getattr(infrastructure, group)
         there = [host.name for host in hosts if group in host.groups]
         if wanted is not None and wanted.count > len(there):
             named = f": {', '.join(there)}" if there else ""
-            yield (
-                f"infrastructure.{group}.count",
-                f"{wanted.count} asked for, {where} has {len(there)} in the group {group}{named}",
-            )
+            sentence = f"{wanted.count} asked for, {where} has {len(there)} in the group {group}{named}"
+            found.append((f"infrastructure.{group}.count", sentence))
+    return tuple(found)
 
 
 def host_of(slot: Slot, there: Places) -> Host:

@@ -108,7 +108,7 @@ def refuse_shortages(loaded: Loaded, points: Sequence[PointDefinition], inputs: 
             *unsupported(point.experiment, inputs.backend),
         )
     )
-    if any(list(shortages(point.experiment.infrastructure, inputs.hosts, inputs.where)) for point in points):
+    if any(shortages(point.experiment.infrastructure, inputs.hosts, inputs.where) for point in points):
         raise _told(loaded, list(short))
 
 
