@@ -11,6 +11,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -85,9 +86,10 @@ def insert(target: Target, dataset: Dataset, streams: list[Stream], seed: int, s
 
     The documents go out as one `insert` command a batch, encoded already (RawBSONDocument): half a microsecond of
     the client's time a document instead of six with insert_many, which looks at each of them. Database.command
-    sends once and never again, so nothing can be in twice.
+    sends once and never again, so nothing can be in twice. One command is under way at a time, so a stream keeps its
+    order; the next batch is generated meanwhile, or the server would wait for it.
     """
-    with connect(target.uri, maxPoolSize=1) as client:
+    with connect(target.uri, maxPoolSize=1) as client, ThreadPoolExecutor(1, "command") as sender:
         client.admin.command("ping")
         database = client[target.database]
         say(ready=True)
@@ -95,18 +97,24 @@ def insert(target: Target, dataset: Dataset, streams: list[Stream], seed: int, s
             return
         began, reported = time.process_time(), time.monotonic()
         documents = size_bytes = 0
-        for batch in in_turn(dataset, streams, seed, size):
-            reply = database.command(
+        waiting = in_turn(dataset, streams, seed, size)
+        batch = next(waiting, None)
+        while batch is not None:
+            sent = len(batch)
+            reply = sender.submit(
+                database.command,
                 {
                     "insert": target.collection,
                     "documents": batch,
                     "ordered": target.ordered,
                     "writeConcern": target.write_concern,
-                }
+                },
             )
-            check(reply, len(batch))
-            documents += len(batch)
-            size_bytes += sum(len(document.raw) for document in batch)
+            sent_bytes = sum(len(document.raw) for document in batch)
+            batch = next(waiting, None)
+            check(reply.result(), sent)
+            documents += sent
+            size_bytes += sent_bytes
             now = time.monotonic()
             if now - reported >= REPORT_SECONDS:
                 say(documents=documents, bytes=size_bytes)
