@@ -37,14 +37,19 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible has no types
         name = self._task.action.rpartition(".")[2]
         if not self._is_here(variables):
             return dict(self._execute_module(module_name=name, module_args=arguments, task_vars=variables))
-        if _MODULE_UTILS not in ansible.module_utils.__path__:
-            ansible.module_utils.__path__.append(_MODULE_UTILS)
-        act = importlib.import_module(f"{_PACKAGE}.acts.{name}")
+        act = self.act_of(name)
         validated = ArgumentSpecValidator(act.ARGUMENTS).validate(arguments)
         if validated.error_messages:
             raise AnsibleActionFail("; ".join(validated.error_messages))
         perform = importlib.import_module(f"{_PACKAGE}.act").perform
         return dict(perform(act, validated.validated_parameters, check=self._task.check_mode))
+
+    @staticmethod
+    def act_of(name: str) -> Any:
+        """The act of a module, imported."""
+        if _MODULE_UTILS not in ansible.module_utils.__path__:
+            ansible.module_utils.__path__.append(_MODULE_UTILS)
+        return importlib.import_module(f"{_PACKAGE}.acts.{name}")
 
     def keep(self, path: Any, content: Any) -> None:
         """Write what a host said of itself into a file of the controller, as JSON; nothing where nothing was said."""

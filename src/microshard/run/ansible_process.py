@@ -8,6 +8,7 @@ server process (`main`, below) imports it, then waits on a socket; for each play
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import select
@@ -16,12 +17,15 @@ import socket
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from microshard.run.folder import DiskError
 
 _LONGEST = 1 << 16  # bytes of a message
+# The modules that are executed before and after each measurement.
+_ACTS = ("background_processes", "collected_files", "mongo_processes", "mongo_topology", "workload_phases")
 _PATIENCE = 5.0  # s a playbook has to go after SIGTERM, and again after SIGKILL
 
 
@@ -127,8 +131,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # it has nothing to tidy, and the log is read by people
     link = socket.socket(fileno=int(sys.argv[1]))
     link.set_inheritable(False)
-    from ansible.cli.playbook import main as playbook  # noqa: PLC0415 - what takes the time, and no client needs it
-
+    playbook = _load()
     while True:
         request, descriptors, _, _ = socket.recv_fds(link, _LONGEST, 1)
         if not request:
@@ -142,6 +145,34 @@ def main() -> int:
         _, status = os.waitpid(pid, 0)
         with contextlib.suppress(OSError):  # the client is gone, which the next look tells
             link.send(f"code {os.waitstatus_to_exitcode(status)}".encode())
+
+
+def _load() -> Callable[[], object]:
+    """The main function of `ansible-playbook`, with what nearly every play and every task of it would load again.
+
+    A play takes 0.3 s without the latter before its first task, a task that templates anything 0.03 s.
+    """
+    from ansible.cli.playbook import main as playbook  # noqa: PLC0415 - what takes the time, and no client needs it
+    from ansible.plugins import loader  # noqa: PLC0415 - as above
+
+    # Each fork configures the collections once more, which they take for a mistake.
+    warnings.filterwarnings("ignore", "AnsibleCollectionFinder has already been configured")
+    loader.init_plugin_loader()
+    # Where the plugins of ansible.builtin are today: the longest YAML of all.
+    importlib.import_module("ansible_collections.ansible.builtin")
+    for plugins, names in (
+        (loader.inventory_loader, ("host_list", "script", "auto", "yaml", "ini", "toml")),
+        (loader.strategy_loader, ("linear",)),
+        (loader.connection_loader, ("local", "ssh")),
+        (loader.filter_loader, ("default",)),  # with one of them come all
+        (loader.test_loader, ("defined",)),
+        (loader.action_loader, ("include_role", "set_fact", "validate_argument_spec", *_ACTS)),
+    ):
+        for name in names:
+            plugins.get(name, class_only=True)
+    for name in _ACTS:
+        loader.action_loader.get("microshard_act", class_only=True).act_of(name)
+    return playbook
 
 
 def _be_playbook(
