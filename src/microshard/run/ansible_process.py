@@ -131,7 +131,9 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # it has nothing to tidy, and the log is read by people
     link = socket.socket(fileno=int(sys.argv[1]))
     link.set_inheritable(False)
-    playbook = _load()
+    from ansible.cli.playbook import main as playbook  # noqa: PLC0415 - what takes the time, and no client needs it
+
+    ahead = False
     while True:
         request, descriptors, _, _ = socket.recv_fds(link, _LONGEST, 1)
         if not request:
@@ -142,18 +144,20 @@ def main() -> int:
             _be_playbook(playbook, link, asked["name"], asked["arguments"], descriptors[0])
         for descriptor in descriptors:
             os.close(descriptor)
+        if not ahead:  # beside the first playbook, which need not wait for it
+            _load_ahead()
+            ahead = True
         _, status = os.waitpid(pid, 0)
         with contextlib.suppress(OSError):  # the client is gone, which the next look tells
             link.send(f"code {os.waitstatus_to_exitcode(status)}".encode())
 
 
-def _load() -> Callable[[], object]:
-    """The main function of `ansible-playbook`, with what nearly every play and every task of it would load again.
+def _load_ahead() -> None:
+    """Load what nearly every play and every task of it would load again.
 
-    A play takes 0.3 s without the latter before its first task, a task that templates anything 0.03 s.
+    Without it a play takes 0.3 s before its first task, and a task that templates anything 0.03 s more.
     """
-    from ansible.cli.playbook import main as playbook  # noqa: PLC0415 - what takes the time, and no client needs it
-    from ansible.plugins import loader  # noqa: PLC0415 - as above
+    from ansible.plugins import loader  # noqa: PLC0415 - no client needs it
 
     # Each fork configures the collections once more, which they take for a mistake.
     warnings.filterwarnings("ignore", "AnsibleCollectionFinder has already been configured")
@@ -172,7 +176,6 @@ def _load() -> Callable[[], object]:
             plugins.get(name, class_only=True)
     for name in _ACTS:
         loader.action_loader.get("microshard_act", class_only=True).act_of(name)
-    return playbook
 
 
 def _be_playbook(
