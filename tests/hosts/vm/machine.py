@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,6 +56,7 @@ class Machine:
         self.disks = disks
         self.files = dict(files or {})  # executables of its root folder: name → source
         self.port = _free_port()
+        self.sockets = tempfile.mkdtemp(prefix="vm-")  # of ssh: their paths must be short
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -125,6 +127,7 @@ class Machine:
 
     def stop(self) -> None:
         """It runs no more; nothing of it is asked, its disks are thrown away."""
+        self._let_go()
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait(timeout=20)
@@ -144,7 +147,7 @@ class Machine:
 
     def ssh(self, script: str, patience: float = 120) -> str:
         """What a shell script printed there. BedError with its own words when it fails."""
-        words = ["ssh", *self.options, "-p", str(self.port), "root@127.0.0.1", script]
+        words = ["ssh", *self.options, *self._kept, "-p", str(self.port), "root@127.0.0.1", script]
         try:
             done = subprocess.run(
                 words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=patience, check=False
@@ -167,11 +170,24 @@ class Machine:
         }
         return ["-i", str(self.folder / "key"), *(w for k, v in given.items() for w in ("-o", f"{k}={v}"))]
 
+    @property
+    def _kept(self) -> list[str]:
+        """Of ssh, that connections are kept for the next command: an emulated processor takes 2 s to agree on keys."""
+        given = {"ControlMaster": "auto", "ControlPath": f"{self.sockets}/%C", "ControlPersist": "30"}
+        given |= {"ServerAliveInterval": "5", "ServerAliveCountMax": "3"}  # one that outlived a reboot
+        return [word for key, value in given.items() for word in ("-o", f"{key}={value}")]
+
+    def _let_go(self) -> None:
+        """End the kept connection, if there is one."""
+        words = ["ssh", *self._kept, "-O", "exit", "-p", str(self.port), "root@127.0.0.1"]
+        subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+
     def reboot(self) -> None:
         """Shut down, boot again, and answer; by its own boot id, so that the old system is not taken for the new."""
         before = self.ssh("cat /proc/sys/kernel/random/boot_id")
         with contextlib.suppress(BedError):
             self.ssh("systemctl reboot", patience=20)
+        self._let_go()
         deadline = time.monotonic() + _BOOT
         while time.monotonic() < deadline:
             with contextlib.suppress(BedError):
@@ -238,6 +254,7 @@ def machine(folder: Path, disks: Sequence[Disk], files: Mapping[str, Path] | Non
         yield made
     finally:
         made.stop()
+        shutil.rmtree(made.sockets)
 
 
 def _free_port() -> int:
