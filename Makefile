@@ -6,7 +6,7 @@ BIN    := .venv/bin
 .DELETE_ON_ERROR:
 # Targets share .venv, and a sweep measures: nothing may run beside it.
 .NOTPARALLEL:
-.PHONY: help setup dev data sweep test test-long test-hosts-vm faults deploys clients lint audit generate check-generated lock bench clean
+.PHONY: help setup dev data sweep test test-long test-hosts faults deploys clients lint audit generate check-generated lock bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,8 +37,8 @@ test-long: dev ## the tests that take longer: whole experiments at laptop scale,
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "long and not alone" --timeout 900
 	@$(BIN)/python -m pytest --quiet -m "long and alone" --timeout 900
 
-test-hosts-vm: dev ## a virtual machine with two NUMA nodes: volumes and kernel before and after a reboot (in test-long too)
-	@$(BIN)/python -m pytest -m long --timeout 900 tests/hosts/vm
+test-hosts: dev ## clusters on three container hosts over SSH, and a virtual machine with two NUMA nodes (in test-long too)
+	@$(BIN)/python -m pytest --quiet --numprocesses 2 --dist loadfile --timeout 900 tests/hosts/test_run.py tests/hosts/vm
 
 faults: dev ## the whole campaign of faults: kills, disks, wrong files, hostile clients (30 min; SECONDS=300 of kills)
 	@$(BIN)/python -m tests.faults $(if $(SECONDS),--seconds $(SECONDS))
