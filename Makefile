@@ -38,7 +38,7 @@ test-long: dev ## the tests that take longer: whole experiments at laptop scale,
 	@$(BIN)/python -m pytest --quiet -m "long and alone" --timeout 900
 
 test-hosts: dev ## clusters on three container hosts over SSH, and a virtual machine with two NUMA nodes (in test-long too)
-	@$(BIN)/python -m pytest --quiet --numprocesses 2 --dist loadfile --timeout 900 tests/hosts/test_run.py tests/hosts/vm
+	@$(BIN)/python -m pytest --quiet --numprocesses 2 --dist loadfile --timeout 900 -m "" tests/hosts/test_run.py tests/hosts/vm
 
 faults: dev ## the whole campaign of faults: kills, disks, wrong files, hostile clients (30 min; SECONDS=300 of kills)
 	@$(BIN)/python -m tests.faults $(if $(SECONDS),--seconds $(SECONDS))
