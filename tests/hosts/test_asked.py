@@ -8,25 +8,17 @@ import json
 import signal
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from microshard.run.folder import RunFolder, find_runs
 from tests.hosts.bed import Bed, Machine
-from tests.hosts.test_run import Controller, small
+from tests.hosts.controller import Controller, small
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 READ_ONLY = "not dropped (Read-only file system)"
-
-
-@pytest.fixture
-def controller(lab: Bed, tmp_path: Path) -> Iterator[Controller]:
-    made = Controller(lab, tmp_path)
-    yield made
-    made.run("down")
 
 
 def cold(iterations: int, **changes: Any) -> dict[str, Any]:

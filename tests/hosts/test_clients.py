@@ -13,7 +13,7 @@ import pytest
 from microshard.engines.ycsb.java import BUILT
 from microshard.run.folder import find_runs
 from tests.hosts.bed import Bed
-from tests.hosts.test_run import Controller, gone, one_point_lost
+from tests.hosts.controller import Controller, gone, one_point_lost
 
 pytestmark = [
     pytest.mark.long,

@@ -14,7 +14,7 @@ from microshard.run import secrets
 from microshard.run.folder import find_runs
 from tests.cluster import mongosh
 from tests.hosts.bed import Bed, Machine
-from tests.hosts.test_run import MICROSHARD, Controller, small
+from tests.hosts.controller import MICROSHARD, Controller, small
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 

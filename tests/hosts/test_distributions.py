@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.hosts.bed import Bed, Machine
+from tests.hosts.controller import MICROSHARD
 from tests.hosts.mirror import KEY, Mirror, served
 from tests.hosts.mirror_rpm import RpmMirror
 from tests.hosts.needs import need
-from tests.hosts.test_run import MICROSHARD
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 

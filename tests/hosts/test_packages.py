@@ -12,9 +12,9 @@ import pytest
 from microshard.embedded import binary
 from microshard.run.folder import find_runs
 from tests.hosts.bed import Bed
+from tests.hosts.controller import MICROSHARD, Controller, small
 from tests.hosts.mirror import KEY, Mirror, served
 from tests.hosts.needs import need
-from tests.hosts.test_run import MICROSHARD, Controller, small
 
 SUITE = "bookworm/mongodb-org/{}"
 _CLEAN = """

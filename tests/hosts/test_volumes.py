@@ -12,7 +12,7 @@ import pytest
 
 from microshard.run.folder import find_runs
 from tests.hosts.bed import Bed
-from tests.hosts.test_run import Controller, small
+from tests.hosts.controller import Controller, small
 
 SEARCH = """
 import json, os
