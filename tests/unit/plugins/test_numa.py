@@ -1,12 +1,14 @@
 """Which cores and memory the processes of a host are given."""
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 from ansible.module_utils.microshard import numa, observed, systemd
 
+from tests.hosts.needs import need
 from tests.unit.plugins import conftest  # noqa: F401 - makes ansible.module_utils.microshard importable
 
 TWO_NODES = numa.Cores({0: [0, 1, 2, 3], 1: [4, 5, 6, 7]})
@@ -14,21 +16,30 @@ NAMES = ["mongos1", "config1", "shard01", "shard02", "shard03"]
 DATA = {"shard01", "shard02", "shard03"}
 
 
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is planned is asked about, which takes no numactl but the word that there is one."""
+    monkeypatch.setattr(shutil, "which", lambda name, **_: f"/usr/bin/{name}")
+
+
 def prefixes(policy: str, there: numa.Cores = TWO_NODES, **more: object) -> list[str]:
     bound = numa.bindings({"policy": policy, **more}, NAMES, DATA, there)
     return [" ".join(bound[name].prefix[1:]) for name in NAMES]
 
 
+@pytest.mark.usefixtures("installed")
 def test_interleave_takes_memory_from_all_nodes_for_every_process() -> None:
     assert prefixes("interleave") == ["--interleave=0-1"] * 5
     assert prefixes("interleave", nodes=[1]) == ["--interleave=1"] * 5
 
 
+@pytest.mark.usefixtures("installed")
 def test_node_round_robin_goes_round_with_the_shards() -> None:
     zero, one = "--cpunodebind=0 --membind=0", "--cpunodebind=1 --membind=1"
     assert prefixes("node_round_robin") == ["--interleave=0-1", "--interleave=0-1", zero, one, zero]
 
 
+@pytest.mark.usefixtures("installed")
 def test_every_shard_has_as_many_cores_and_the_others_have_the_reserved_ones() -> None:
     kept, shards = "--physcpubind=0-1 --localalloc", [f"--physcpubind={c} --localalloc" for c in ("2-3", "4-5", "6-7")]
     assert prefixes("cores_per_shard", reserved_cores=2) == [kept, kept, *shards]
@@ -36,6 +47,7 @@ def test_every_shard_has_as_many_cores_and_the_others_have_the_reserved_ones() -
     assert bound["shard01"].cores == list(range(8))  # nobody is there for whom cores could be kept
 
 
+@pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize(
     ("policy", "more", "there", "problem"),
     [
@@ -63,6 +75,7 @@ def test_what_the_host_has_not_is_refused(
 
 
 def test_what_is_seen_of_a_process_is_held_against_its_binding() -> None:
+    need("" if shutil.which("numactl") else "not installed: numactl")
     core = min(os.sched_getaffinity(0))
     node = min(numa.host_cores().by_node)
     bound = numa.Binding("cores_per_shard", [], [core], "local")
