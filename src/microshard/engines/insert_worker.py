@@ -11,7 +11,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -28,7 +28,6 @@ from microshard.engines.streams import Stream
 BLOCK_DOCUMENTS = 4096  # generated at a time: large enough for numpy, 1 MB of inspections …
 BLOCK_BYTES = 4 << 20  # … and no more than this of large documents, unless a batch is more
 BUFFERED_BYTES = 60_000_000  # over all streams of a process
-UNDER_WAY = 2  # commands of a process at the same time, of different streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +53,18 @@ def batches(dataset: Dataset, stream: Stream, seed: int, size: int, block: int) 
             yield [RawBSONDocument(encoded[a:b]) for a, b in pairwise(ends)]
 
 
-def in_turn(
-    dataset: Dataset, streams: list[Stream], seed: int, size: int
-) -> Iterator[tuple[int, list[RawBSONDocument]]]:
-    """A batch of each stream in turn until all are empty, with the number of its stream."""
+def in_turn(dataset: Dataset, streams: list[Stream], seed: int, size: int) -> Iterator[list[RawBSONDocument]]:
+    """A batch of each stream in turn until all are empty."""
     buffered = min(BLOCK_BYTES, BUFFERED_BYTES // max(len(streams), 1))
     share = min(BLOCK_DOCUMENTS, int(buffered / dataset.average_bytes))
     block = size * max(1, share // size)
-    waiting = deque(enumerate(batches(dataset, stream, seed, size, block) for stream in streams))
+    waiting = deque(batches(dataset, stream, seed, size, block) for stream in streams)
     while waiting:
-        number, source = waiting.popleft()
+        source = waiting.popleft()
         batch = next(source, None)
         if batch is not None:
-            yield number, batch
-            waiting.append((number, source))
+            yield batch
+            waiting.append(source)
 
 
 def check(reply: dict[str, Any], sent: int) -> None:
@@ -84,36 +81,27 @@ def check(reply: dict[str, Any], sent: int) -> None:
         raise PhaseError("WriteError", f"{sent} documents were sent, the reply says {reply.get('n')}")
 
 
-@dataclass(slots=True)
-class Sent:
-    """A command that is under way."""
-
-    reply: Future[dict[str, Any]]
-    documents: int
-    size_bytes: int
-
-
 def insert(target: Target, dataset: Dataset, streams: list[Stream], seed: int, size: int) -> None:
     """Insert everything, reporting to the parent. Raises PhaseError and PyMongoError at the first error.
 
     The documents go out as one `insert` command a batch, encoded already (RawBSONDocument): half a microsecond of
     the client's time a document instead of six with insert_many, which looks at each of them. Database.command
-    sends once and never again, so nothing can be in twice. While commands are under way the next batch is generated,
-    or the servers would wait for it; of a stream one is under way at a time, so it keeps its order.
+    sends once and never again, so nothing can be in twice. One command is under way at a time, so a stream keeps its
+    order; the next batch is generated meanwhile, or the server would wait for it.
     """
-    with connect(target.uri, maxPoolSize=UNDER_WAY) as client, ThreadPoolExecutor(UNDER_WAY, "command") as senders:
+    with connect(target.uri, maxPoolSize=1) as client, ThreadPoolExecutor(1, "command") as sender:
         client.admin.command("ping")
         database = client[target.database]
         say(ready=True)
         if not told_to_go():
             return
-        began = time.process_time()
-        tally = Tally()
-        under_way: dict[int, Sent] = {}  # by stream, the oldest first
-        for number, batch in in_turn(dataset, streams, seed, size):
-            while number in under_way or len(under_way) == UNDER_WAY:
-                tally.settle(under_way.pop(number if number in under_way else next(iter(under_way))))
-            reply = senders.submit(
+        began, reported = time.process_time(), time.monotonic()
+        documents = size_bytes = 0
+        waiting = in_turn(dataset, streams, seed, size)
+        batch = next(waiting, None)
+        while batch is not None:
+            sent = len(batch)
+            reply = sender.submit(
                 database.command,
                 {
                     "insert": target.collection,
@@ -122,33 +110,18 @@ def insert(target: Target, dataset: Dataset, streams: list[Stream], seed: int, s
                     "writeConcern": target.write_concern,
                 },
             )
-            under_way[number] = Sent(reply, len(batch), sum(len(document.raw) for document in batch))
-        for sent in under_way.values():
-            tally.settle(sent)
-        tally.report()
+            sent_bytes = sum(len(document.raw) for document in batch)
+            batch = next(waiting, None)
+            check(reply.result(), sent)
+            documents += sent
+            size_bytes += sent_bytes
+            now = time.monotonic()
+            if now - reported >= REPORT_SECONDS:
+                say(documents=documents, bytes=size_bytes)
+                documents = size_bytes = 0
+                reported = now
+        say(documents=documents, bytes=size_bytes)
         say(finished=True, cpu_seconds=time.process_time() - began)
-
-
-class Tally:
-    """What is in, told to the parent now and then."""
-
-    def __init__(self) -> None:
-        self.documents = self.size_bytes = 0
-        self.reported = time.monotonic()
-
-    def settle(self, sent: Sent) -> None:
-        """Wait for a reply and count what is in. Raises as `check` does, and PyMongoError."""
-        check(sent.reply.result(), sent.documents)
-        self.documents += sent.documents
-        self.size_bytes += sent.size_bytes
-        if time.monotonic() - self.reported >= REPORT_SECONDS:
-            self.report()
-
-    def report(self) -> None:
-        """Tell the parent."""
-        say(documents=self.documents, bytes=self.size_bytes)
-        self.documents = self.size_bytes = 0
-        self.reported = time.monotonic()
 
 
 def work_on(work: dict[str, Any]) -> None:
