@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
@@ -19,7 +18,7 @@ from microshard.cli.options import runs_option
 @runs_option
 def command(name: str, follow: bool, lines: int, run: str | None, point: str | None, runs: Path) -> None:
     """Show the log of a process of a run, wherever it runs."""
-    from microshard.run.reachable import found, log
+    from microshard.run.reachable import found, hand_over, log
 
-    line = log(found(runs, run, point), name, follow=follow, lines=lines)
-    os.execvp(line[0], line)  # noqa: S606 - the terminal is handed over
+    up = found(runs, run, point)
+    hand_over(up, log(up, name, follow=follow, lines=lines))

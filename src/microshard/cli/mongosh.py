@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
@@ -18,10 +17,10 @@ from microshard.cli.options import runs_option
 @runs_option
 def command(name: str | None, words: tuple[str, ...], run: str | None, point: str | None, runs: Path) -> None:
     """Open mongosh on a run's cluster, or on one process; OPTIONs are mongosh's own."""
-    from microshard.run.reachable import found, mongosh
+    from microshard.run.reachable import found, hand_over, mongosh
 
     if name is not None and name.startswith("-"):
         words = (name, *words)
         name = None
-    line = mongosh(found(runs, run, point), name, words)
-    os.execvp(line[0], line)  # noqa: S606 - the terminal is handed over
+    up = found(runs, run, point)
+    hand_over(up, mongosh(up, name, words))

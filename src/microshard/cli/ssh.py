@@ -18,11 +18,11 @@ from microshard.cli.options import runs_option
 @runs_option
 def command(name: str, words: tuple[str, ...], run: str | None, point: str | None, runs: Path) -> None:
     """Log in on a host of a run, by its name or that of a process on it; on this machine a shell where it lies."""
-    from microshard.run.reachable import found, shell
+    from microshard.run.reachable import found, hand_over, shell
 
     up = found(runs, run, point)
     line, folder = shell(up, name)
     if folder is not None:
         os.chdir(folder)
     line = up.on(up.host_of(name), *words) if words else line
-    os.execvp(line[0], line)  # noqa: S606 - the terminal is handed over
+    hand_over(up, line)

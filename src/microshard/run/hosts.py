@@ -29,15 +29,25 @@ from microshard.run.place import project_root
 
 DEFAULT_FOLDER = "/var/lib/microshard"
 _LAST_PORT = 32000  # from 32768 on the kernel hands out ports for outgoing connections
+_SOCKETS = "microshard-ssh-"  # and the pid of its process
 _CLOCK_WARNING, _CLOCK_REFUSAL = 0.5, 60.0  # s a host's clock may differ from the controller's
 
 
 class _Sockets:
-    """A folder for ssh's control sockets; the connections behind them end with it."""
+    """A folder for ssh's control sockets; the connections behind them end with it.
+
+    It lies beside other temporary files, since the path of a socket must be short. A process that was killed could not
+    remove its own: the next one does.
+    """
 
     def __init__(self) -> None:
-        self.folder = tempfile.mkdtemp(prefix="ms-")
-        self._end = weakref.finalize(self, _hang_up, self.folder)
+        for left in Path(tempfile.gettempdir()).glob(f"{_SOCKETS}*-*"):
+            owner = left.name.removeprefix(_SOCKETS).partition("-")[0]
+            with contextlib.suppress(FileNotFoundError):  # another one was quicker
+                if owner.isdigit() and left.stat().st_uid == os.getuid() and not Path("/proc", owner).exists():
+                    _hang_up(str(left))
+        self.folder = tempfile.mkdtemp(prefix=f"{_SOCKETS}{os.getpid()}-")
+        self.end = weakref.finalize(self, _hang_up, self.folder)
 
 
 def _hang_up(folder: str) -> None:
@@ -214,6 +224,12 @@ class Hosts(Backend):
             sockets=self.sockets.folder,
             limit=limit,
         )
+
+    def hang_up(self) -> None:
+        """End the connections that are kept."""
+        if self.sockets is not None:
+            self.sockets.end()
+            self.sockets = None
 
     def inventory(self, folder: RunFolder) -> Path:  # noqa: ARG002 - the user's own, the same for every run
         """The user's own."""

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from microshard.engines.access import with_access
 from microshard.errors import EXIT_DEFINITION, MicroshardError, PlaceError
@@ -65,6 +65,13 @@ class Run:
             shell = os.environ.get("SHELL", "/bin/sh")
             return list(words) or [shell]
         return [*self.hosts.ssh(host, terminal=terminal), *([shlex.join(words)] if words else [])]
+
+
+def hand_over(run: Run, line: list[str]) -> NoReturn:
+    """Become this command, whose the terminal is from now on; nothing of ours will run that could tidy up."""
+    if run.hosts is not None:
+        run.hosts.hang_up()
+    os.execvp(line[0], line)  # noqa: S606 - a list, no shell
 
 
 def found(runs: Path, run: str | None, point: str | None) -> Run:

@@ -1,10 +1,11 @@
-"""Clocks of hosts, and how a shell comes to a process."""
+"""Clocks of hosts, connections to them, and how a shell comes to a process."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,7 +15,7 @@ import pytest
 from microshard.errors import PlaceError
 from microshard.run import reachable
 from microshard.run.folder import RunFolder
-from microshard.run.hosts import clock_remarks, shifts
+from microshard.run.hosts import Hosts, clock_remarks, shifts
 
 CLOCKS = {
     "client": {"clock_offset": 0.0100, "clock_doubt": 0.0020},
@@ -119,3 +120,32 @@ def test_where_servers_want_logins_mongosh_logs_in_and_no_password_is_on_its_com
     secured.point["security"] = {"authorization": False, "tls": True}
     (_, address) = reachable.mongosh(secured, "shard01")
     assert address.startswith("mongodb://192.0.2.7:27100/?directConnection=true&tls=true&tlsCAFile=")
+
+
+@pytest.fixture
+def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hosts:
+    """Hosts of an inventory nobody connects to; temporary files lie in the test's folder."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return Hosts(tmp_path / "hosts.yml", {})
+
+
+def test_sockets_of_killed_processes_are_removed_by_the_next_and_no_others(hosts: Hosts, tmp_path: Path) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    names = [f"microshard-ssh-{ended.pid}-a", f"microshard-ssh-{os.getpid()}-b", "microshard-ssh-mine-c", "other"]
+    for name in names:
+        (tmp_path / name).mkdir()
+    hosts.playbooks(RunFolder(tmp_path), lambda _: None)
+    assert not (tmp_path / names[0]).exists()
+    assert all((tmp_path / name).is_dir() for name in names[1:])
+
+
+def test_a_command_that_becomes_ssh_leaves_no_sockets(
+    hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    monkeypatch.setattr(os, "execvp", lambda *words: seen.append((words, list(tmp_path.glob("microshard-ssh-*")))))
+    hosts.playbooks(RunFolder(tmp_path), lambda _: None)
+    assert len(list(tmp_path.glob("microshard-ssh-*"))) == 1
+    reachable.hand_over(reachable.Run(RunFolder(tmp_path), {}, hosts), ["ssh", "there"])
+    assert seen == [(("ssh", ["ssh", "there"]), [])]
