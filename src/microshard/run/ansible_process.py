@@ -157,7 +157,8 @@ def _load_ahead() -> None:
 
     Without it a play takes 0.3 s before its first task, and a task that templates anything 0.03 s more.
     """
-    from ansible.plugins import loader  # noqa: PLC0415 - no client needs it
+    from ansible import constants  # noqa: PLC0415 - no client needs it
+    from ansible.plugins import loader  # noqa: PLC0415 - as above
 
     # Each fork configures the collections once more, which they take for a mistake.
     warnings.filterwarnings("ignore", "AnsibleCollectionFinder has already been configured")
@@ -165,7 +166,7 @@ def _load_ahead() -> None:
     # Where the plugins of ansible.builtin are today: the longest YAML of all.
     importlib.import_module("ansible_collections.ansible.builtin")
     for plugins, names in (
-        (loader.inventory_loader, ("host_list", "script", "auto", "yaml", "ini", "toml")),
+        (loader.inventory_loader, constants.INVENTORY_ENABLED),
         (loader.strategy_loader, ("linear",)),
         (loader.connection_loader, ("local", "ssh")),
         (loader.filter_loader, ("default",)),  # with one of them come all

@@ -37,6 +37,7 @@ def process(tmp_path: Path) -> Iterator[AnsibleProcess]:
     """A server with its temporary files in the test's folder."""
     environment = {**os.environ, "ANSIBLE_HOME": str(tmp_path), "ANSIBLE_LOCAL_TEMP": str(tmp_path / "tmp")}
     environment |= {"ANSIBLE_CONFIG": str(project_root() / "ansible.cfg"), "PYTHONUNBUFFERED": "1"}
+    environment |= {"TMPDIR": str(tmp_path)}  # a module that is killed leaves its archive
     made = AnsibleProcess(project_root(), environment, tmp_path / "log", "mark")
     yield made
     made.close()
