@@ -79,7 +79,7 @@ def signals(*, last: bool = False) -> Iterator[Arrived]:
 def heed() -> None:
     """Raise Stopped where something new would begin although a signal has come.
 
-    Some C code drops whatever is raised below it without a word (PyObject_HasAttr, PyDict_GetItem).
+    Some C code drops whatever is raised below it without a word (PyObject_HasAttr, PyDict_GetItem; the compiler).
     """
     for arrived in _contexts:
         if arrived.number is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from microshard.stopping import Stopped, signals
+from microshard.stopping import Stopped, heed, signals
 
 
 def main() -> None:
@@ -18,6 +18,7 @@ def main() -> None:
             from microshard.cli.group import execute
 
             code = execute()
+            heed()
     except Stopped as stopped:
         code = stopped.exit_code
     except Exception:

@@ -8,6 +8,7 @@ import keyword
 import click
 
 from microshard.errors import EXIT_BUG, EXIT_DEFINITION, EXIT_INTERRUPTED, MicroshardError
+from microshard.stopping import heed
 
 # Command → its one line of help. Its code is imported only when it is called: a start stays quick.
 _COMMANDS = {
@@ -46,6 +47,7 @@ class _Lazy(click.Group):
             return None
         module = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name.replace("-", "_")
         command = importlib.import_module(f"microshard.cli.{module}").command
+        heed()  # the compiler of imports may have dropped a Ctrl-C
         assert isinstance(command, click.Command)  # noqa: S101 - every file of this package has one
         return command
 

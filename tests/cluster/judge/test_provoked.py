@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import shutil
 import subprocess
@@ -300,11 +299,16 @@ def _server(mongod: Mongod, **changes: Any) -> dict[str, Any]:
 
 @pytest.mark.long
 def test_other_programs_are_told_from_the_run(lab: Lab, start: Start) -> None:
-    """What the samplers and this test use is theirs, not the servers'."""
+    """A program beside the run keeps a core busy; the run's own processes have next to nothing to do."""
     mongod = start("shard01")
     fill(mongod, 100)
-    seen = lab.run([_server(mongod)], "idle", uri=uri(mongod), seconds=3)
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as beside:
+        try:
+            seen = lab.run([_server(mongod)], "idle", uri=uri(mongod), seconds=3)
+        finally:
+            beside.kill()
     (machine,) = seen.hosts
     ours = sum(used for role, used in machine.roles.items() if role != "others")
-    assert machine.roles["others"] == pytest.approx(machine.busy * machine.cores - ours, abs=1e-6)
-    assert dataclasses.replace(machine, roles={}).busy >= ours / machine.cores
+    assert ours < 0.3
+    assert machine.roles["others"] > 0.5
+    assert machine.roles["others"] == pytest.approx(machine.busy * machine.cores - ours)
