@@ -35,7 +35,6 @@ class Model(BaseModel):
         extra="forbid",
         frozen=True,
         strict=True,
-        use_attribute_docstrings=True,
         validate_default=False,
         hide_input_in_errors=False,
     )

@@ -15,6 +15,7 @@ from pydantic_core import PydanticUndefined
 
 from microshard.definition import source
 from microshard.definition.check import EXPERIMENT
+from microshard.definition.descriptions import descriptions
 from microshard.definition.grid import MAX_POINTS
 from microshard.definition.scalars import written
 from microshard.definition.shape import Shape, limits, model_keys
@@ -122,6 +123,7 @@ def _models(shape: Shape, path: str) -> Iterator[tuple[type[BaseModel], str]]:
 def _table(section: _Section, sections: dict[type[BaseModel], _Section]) -> Iterator[str]:
     yield "| key | type | unit | allowed | default | meaning |"
     yield "|---|---|---|---|---|---|"
+    meanings = descriptions(section.model)
     for name, shape in model_keys(section.model).items():
         info = section.model.model_fields[name]
         cells = (
@@ -130,7 +132,7 @@ def _table(section: _Section, sections: dict[type[BaseModel], _Section]) -> Iter
             shape.unit or _NOTHING,
             _allowed(shape),
             _default(info, shape),
-            _meaning(info),
+            meanings.get(name, ""),
         )
         yield f"| {' | '.join(c.replace('|', chr(92) + '|') for c in cells)} |"
 
@@ -181,10 +183,6 @@ def _default(info: FieldInfo, shape: Shape) -> str:
     if isinstance(value, str) and any(value in s.words for s in (shape, *shape.options)):
         return f"`{value}`"
     return f"`{json.dumps(value, ensure_ascii=False)}`"
-
-
-def _meaning(info: FieldInfo) -> str:
-    return " ".join((info.description or "").split())
 
 
 def _words(name: str) -> str:

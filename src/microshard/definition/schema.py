@@ -13,6 +13,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
 from microshard.definition.check import EXPERIMENT
+from microshard.definition.descriptions import descriptions
 from microshard.definition.experiment import Experiment
 from microshard.definition.grid import SECTIONS
 from microshard.definition.shape import Shape
@@ -49,6 +50,12 @@ class _Generator(GenerateJsonSchema):
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - the parent's signature
         return False
 
+    def model_schema(self, schema: core_schema.ModelSchema) -> dict[str, Any]:
+        made = super().model_schema(schema)
+        for key, text in descriptions(schema["cls"]).items():
+            made["properties"][key]["description"] = text
+        return made
+
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> dict[str, Any]:
         made = super().default_schema(schema)
         # A mapping's default is that of its keys, which say so themselves.
@@ -79,7 +86,7 @@ def _tidy(node: Any) -> None:
 def _describe(node: dict[str, Any]) -> None:
     """A key's description on one line, with its unit."""
     units = [option.pop("unit", "") for option in (node, *node.get("anyOf", ()))]
-    text = " ".join(node.get("description", "").split())
+    text = node.get("description", "")
     unit = next(filter(None, units), "")
     if unit:
         text = f"{text.rstrip('.')}. Unit: {unit}."

@@ -4,6 +4,7 @@ import re
 
 from pydantic import BaseModel
 
+from microshard.definition.descriptions import descriptions
 from microshard.definition.experiment import Experiment
 from microshard.definition.reference import _braced, reference_text
 from microshard.definition.shape import Shape, shape_of
@@ -18,8 +19,9 @@ def models(shape: Shape) -> set[type[BaseModel]]:
 
 def test_every_key_of_every_model_has_a_row_with_its_meaning() -> None:
     for model in models(shape_of(Experiment)):
-        for key, info in model.model_fields.items():
-            meaning = " ".join((info.description or "").split())
+        meanings = descriptions(model)
+        for key in model.model_fields:
+            meaning = meanings.get(key)
             assert meaning, f"{model.__name__}.{key} says nothing"
             assert re.search(rf"^\| `{key}` \|.*\| {re.escape(meaning)} \|$", TEXT, re.MULTILINE), key
 
