@@ -9,7 +9,7 @@ from microshard.cloud import instances, prices
 from microshard.cloud.outlook import GRACE_SECONDS, FleetOutlook, Outlook
 from microshard.cloud.plan import iops, mibps
 from microshard.cloud.spec import GroupSpec, VolumeSpec
-from microshard.run.progress import duration
+from microshard.plan.words import duration
 
 _UNKNOWN = "unknown"
 

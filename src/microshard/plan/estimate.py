@@ -10,9 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from microshard.definition.phase import Expected
+from microshard.definition.topology import Storage
 from microshard.definition.workload import WorkloadStep
-from microshard.plan.model import HostNeeds, Process
+from microshard.plan.model import HostNeeds
 from microshard.plan.once import once
+from microshard.plan.placement import Places
+from microshard.plan.topology import Laid
 
 MIB = 1024 * 1024
 INDEX_BYTES_PER_DOCUMENT = 14  # _id index with prefix compression
@@ -36,37 +39,39 @@ class Needs:
     by_host: dict[str, HostNeeds]
 
 
+@once
 def needs(
-    processes: Sequence[Process],
+    processes: Sequence[Laid],
     workload: Sequence[WorkloadStep],
-    *,
-    compressor: str,
-    oplog_mb: int,
+    storage: Storage,
+    there: Places,
     copies: int,
-    cores: int,
-    client_cores: int,
     shards: int,
 ) -> Needs:
     """Estimate a point.
 
-    `copies` is how many members hold each document; `cores` are those of the hosts that bear data, `client_cores` those
-    of the client hosts; `shards` is 0 where nothing is sharded.
+    `copies` is how many members hold each document; `shards` is 0 where nothing is sharded.
     """
+    cores, client_cores = there.cores, sum(host.cores for host in there.client)
     documents, loaded, raw = _added(workload)
     mongods = [p for p in processes if p.role != "mongos"]
     data_bearing = [p for p in mongods if p.role != "config"]
     oplog = 0
     if any(p.replica_set for p in data_bearing):
         # The oplog holds each insert once more, compressed by snappy, up to its size.
-        oplog = min(int(raw * COMPRESSION["snappy"] * copies), oplog_mb * MIB * len(data_bearing))
-    data = int(raw * COMPRESSION[compressor] * copies) + documents * INDEX_BYTES_PER_DOCUMENT * copies + oplog
+        oplog = min(int(raw * COMPRESSION["snappy"] * copies), storage.oplog_size_mb * MIB * len(data_bearing))
+    data = (
+        int(raw * COMPRESSION[storage.block_compressor] * copies)
+        + documents * INDEX_BYTES_PER_DOCUMENT * copies
+        + oplog
+    )
     by_host = {
         host: _host_needs(
-            [p for p in processes if p.host == host],
+            [p for p in processes if p.host.name == host],
             data_bytes=data / len(data_bearing),
             cached_mib=raw * copies / MIB / len(data_bearing),
         )
-        for host in dict.fromkeys(p.host for p in processes)
+        for host in dict.fromkeys(p.host.name for p in processes)
     }
     workers = min(max(len(data_bearing) // copies, 1), cores)
     expected = Expected(documents=loaded, workers=workers, cores=cores, copies=copies, client_cores=client_cores)
@@ -83,7 +88,6 @@ def needs(
     )
 
 
-@once
 def _added(workload: Sequence[WorkloadStep]) -> tuple[int, int, int]:
     """Documents a workload adds, those of them that loads do, and the BSON bytes of all."""
     return (
@@ -93,7 +97,7 @@ def _added(workload: Sequence[WorkloadStep]) -> tuple[int, int, int]:
     )
 
 
-def _host_needs(processes: Sequence[Process], *, data_bytes: float, cached_mib: float) -> HostNeeds:
+def _host_needs(processes: Sequence[Laid], *, data_bytes: float, cached_mib: float) -> HostNeeds:
     """What the processes of one host need; `data_bytes` and `cached_mib` of each data-bearing one."""
     disk = memory = 0.0
     for process in processes:

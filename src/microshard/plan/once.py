@@ -15,14 +15,14 @@ KEPT = 4096
 def once(function: F) -> F:
     """A pure function's answer for the same arguments, by identity, kept with its arguments; the last ones at least.
 
-    Sections are frozen but not hashable, and comparing them would cost what is saved. The answer is shared: nobody may
-    change it.
+    Sections are frozen but not hashable, and comparing them would cost what is saved. A list is the same when its items
+    are: every point has lists of its own. The answer is shared: nobody may change it.
     """
-    kept: dict[tuple[int, ...], tuple[tuple[Any, ...], Any]] = {}
+    kept: dict[tuple[Any, ...], tuple[tuple[Any, ...], Any]] = {}
 
     @functools.wraps(function)
     def asked(*arguments: Any) -> Any:
-        key = tuple(map(id, arguments))
+        key = tuple([tuple(map(id, one)) if type(one) is list else id(one) for one in arguments])
         if known := kept.get(key):
             return known[1]
         if len(kept) >= KEPT:

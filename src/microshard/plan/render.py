@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from microshard.plan.model import Plan, Point
-from microshard.run.progress import duration
+from microshard.plan.words import duration
 
 _MOST_ROWS = 40
 

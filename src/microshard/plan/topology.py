@@ -66,9 +66,32 @@ class _Slot:
 
 
 @dataclass(frozen=True, slots=True)
+class Laid:
+    """A process on its host, without what is a point's own: port and folder."""
+
+    slot: _Slot
+    host: Host
+    address: str
+    cache_mib: float | None
+    cpu_share: float
+    options: dict[str, Any]
+
+    @property
+    def role(self) -> Role:
+        """What it is for."""
+        return self.slot.role
+
+    @property
+    def replica_set(self) -> str | None:
+        """The one it is a member of."""
+        return self.slot.replica_set
+
+
+@dataclass(frozen=True, slots=True)
 class Deployment:
     """The processes of a point, and how they hang together."""
 
+    laid: tuple[Laid, ...]
     processes: tuple[Process, ...]
     replica_sets: tuple[ReplicaSet, ...]
     collections: tuple[Collection, ...]
@@ -81,28 +104,27 @@ def deploy(topology: Topology, *, point: str, there: Places, first_port: int) ->
 
     Raises ValueError when the cache is a share of a RAM that is not known.
     """
-    slots = _slots(topology)
-    placed = _placed(slots, there)
-    bearing = _bearing(placed)
+    placed = _placed(_slots(topology), there)
     caches = _caches(topology.storage.cache, placed)
+    laid = _laid(
+        placed,
+        caches,
+        topology.config_servers,
+        topology.mongodb,
+        topology.network,
+        topology.storage,
+        topology.mongod or None,
+    )
     used: Counter[str] = Counter()
     processes = []
-    for slot, host in placed:
-        processes.append(
-            _process(
-                slot,
-                topology,
-                folder=f"deployments/{point}/{slot.name}",
-                host=host,
-                port=first_port + used[host.name],
-                cache_mib=caches[host.name].per_process_mib if slot.bears_data else None,
-                cpu_share=host.cores / bearing[host.name] if slot.bears_data else 0.0,
-            )
-        )
-        used[host.name] += 1
+    for process in laid:
+        name = process.host.name
+        processes.append(_process(process, f"deployments/{point}/{process.slot.name}", first_port + used[name]))
+        used[name] += 1
     return Deployment(
+        laid=laid,
         processes=tuple(processes),
-        replica_sets=_replica_sets(slots, processes),
+        replica_sets=_replica_sets(laid, processes),
         collections=tuple(
             _collection(c, topology.shards.initial or topology.shards.count) for c in topology.collections
         ),
@@ -192,35 +214,60 @@ def shard_name(number: int) -> str:
     return f"shard{number:02d}"
 
 
-def _process(
-    slot: _Slot, topology: Topology, *, folder: str, host: Host, port: int, cache_mib: float | None, cpu_share: float
-) -> Process:
-    is_mongos = slot.role == "mongos"
-    # The embedded mongos listens on loopback only, so it is on the client host and the client reaches it there.
-    alone = is_mongos and topology.mongodb.source == "embedded"
-    if is_mongos:
-        cache: float | None = None
-    elif slot.role == "config":
-        cache = topology.config_servers.cache_mb
-    else:
-        cache = cache_mib if slot.own_cache_mib is None else slot.own_cache_mib
+@once
+def _laid(
+    placed: Placed,
+    caches: Mapping[str, CacheBudget],
+    config_servers: ConfigServers,
+    mongodb: MongoDB,
+    network: Network,
+    storage: Storage,
+    mongod: Mapping[str, Any] | None,
+) -> tuple[Laid, ...]:
+    bearing = _bearing(placed)
+    laid = []
+    for slot, host in placed:
+        # The embedded mongos listens on loopback only, so it is on the client host and the client reaches it there.
+        alone = slot.role == "mongos" and mongodb.source == "embedded"
+        if slot.role == "mongos":
+            cache: float | None = None
+        elif slot.role == "config":
+            cache = config_servers.cache_mb
+        elif slot.own_cache_mib is not None:
+            cache = slot.own_cache_mib
+        else:
+            cache = caches[host.name].per_process_mib
+        laid.append(
+            Laid(
+                slot,
+                host,
+                address="127.0.0.1" if alone else host.address,
+                cache_mib=cache,
+                cpu_share=host.cores / bearing[host.name] if slot.bears_data else 0.0,
+                options=_options(slot.role, slot.member, mongodb, network, storage, mongod),
+            )
+        )
+    return tuple(laid)
+
+
+def _process(laid: Laid, folder: str, port: int) -> Process:
+    slot = laid.slot
+    program = "mongos" if slot.role == "mongos" else "mongod"
     return Process(
         name=slot.name,
         role=slot.role,
-        host=host.name,
-        address="127.0.0.1" if alone else host.address,
+        host=laid.host.name,
+        address=laid.address,
         port=port,
         folder=folder,
-        db_path=None if is_mongos else f"{folder}/data",
-        log_path=f"{folder}/{'mongos' if is_mongos else 'mongod'}.log",
-        config_path=f"{folder}/{'mongos' if is_mongos else 'mongod'}.conf",
+        db_path=None if program == "mongos" else f"{folder}/data",
+        log_path=f"{folder}/{program}.log",
+        config_path=f"{folder}/{program}.conf",
         pid_path=f"{folder}/pid",
         replica_set=slot.replica_set,
-        cache_mib=cache,
-        cpu_share=cpu_share,
-        options=_options(
-            slot.role, slot.member, topology.mongodb, topology.network, topology.storage, topology.mongod or None
-        ),
+        cache_mib=laid.cache_mib,
+        cpu_share=laid.cpu_share,
+        options=laid.options,
     )
 
 
@@ -281,11 +328,11 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _replica_sets(slots: Sequence[_Slot], processes: Sequence[Process]) -> tuple[ReplicaSet, ...]:
+def _replica_sets(laid: Sequence[Laid], processes: Sequence[Process]) -> tuple[ReplicaSet, ...]:
     sets: dict[str, list[tuple[_Slot, Process]]] = {}
-    for slot, process in zip(slots, processes, strict=True):
-        if slot.replica_set:
-            sets.setdefault(slot.replica_set, []).append((slot, process))
+    for one, process in zip(laid, processes, strict=True):
+        if one.replica_set:
+            sets.setdefault(one.replica_set, []).append((one.slot, process))
     return tuple(
         ReplicaSet(
             name=name,

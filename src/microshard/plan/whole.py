@@ -153,22 +153,16 @@ def _point(name: str, definition: PointDefinition, there: Places, first_port: in
     topology = experiment.topology
     deployment = deploy(topology, point=name, there=there, first_port=first_port)
     phases = tuple(_phases(experiment, deployment.collections, inputs))
+    shards = topology.shards.count if topology.kind == "sharded" else 0
     needs = estimate.needs(
-        deployment.processes,
-        experiment.workload,
-        compressor=topology.storage.block_compressor,
-        oplog_mb=topology.storage.oplog_size_mb,
-        copies=data_members(topology),
-        cores=there.cores,
-        client_cores=sum(host.cores for host in there.client),
-        shards=topology.shards.count if topology.kind == "sharded" else 0,
+        deployment.laid, experiment.workload, topology.storage, there, data_members(topology), shards
     )
     return Point(
         id=name,
         axes=definition.axes,
         label=_label(definition.axes, experiment),
         topology=topology.kind,
-        shards=topology.shards.count if topology.kind == "sharded" else 0,
+        shards=shards,
         hosts=there.hosts,
         client_hosts=tuple(host.name for host in there.client),
         processes=deployment.processes,

@@ -1,4 +1,4 @@
-"""Values of a definition as they stand in labels."""
+"""Values of a definition as they stand in labels, and durations."""
 
 from __future__ import annotations
 
@@ -18,3 +18,13 @@ def in_words(value: object) -> str:
     else:
         return str(value)
     return text if len(text) <= MOST else f"{text[: MOST - 2].rstrip(' ,')} …"
+
+
+def duration(seconds: float) -> str:
+    """`3 min 05 s`, `42 s`, `2 h 10 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

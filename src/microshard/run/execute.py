@@ -11,13 +11,14 @@ from rich.console import Console
 from microshard.definition.errors import Problem
 from microshard.errors import EXIT_FAILED, EXIT_OK
 from microshard.plan.model import Plan
+from microshard.plan.words import duration
 from microshard.report import NotWrittenError, build, write
 from microshard.report.table import final
 from microshard.run.budget import Meter
 from microshard.run.folder import RunFolder, read_object
 from microshard.run.outcome import Outcome
 from microshard.run.prepare import Prepared, write_run
-from microshard.run.progress import Progress, duration
+from microshard.run.progress import Progress
 from microshard.run.runner import Runner
 
 

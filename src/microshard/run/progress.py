@@ -19,6 +19,7 @@ from rich.text import Text
 
 from microshard.judge.verdict import main_name, most_frequent
 from microshard.plan.model import Plan, Point, Step
+from microshard.plan.words import duration
 from microshard.report.table import LivePoint, LiveState, live
 from microshard.run.folder import RunFolder
 
@@ -235,13 +236,3 @@ def figures(result: dict[str, Any]) -> str:
             text = f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
             parts.append(f"{phase['name']} {text} {metric['unit']}")
     return ", ".join(parts) or "no figure"
-
-
-def duration(seconds: float) -> str:
-    """`3 min 05 s`, `42 s`, `2 h 10 min`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

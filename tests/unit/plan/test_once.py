@@ -10,13 +10,31 @@ def test_the_same_objects_are_asked_about_once_and_others_for_themselves() -> No
     asked = []
 
     @once
-    def length(words: list[str], added: int) -> int:
+    def length(words: dict[str, str], added: int) -> int:
         asked.append(words)
         return len(words) + added
 
-    one, equal = ["a"], ["a"]
+    one, equal = {"a": "b"}, {"a": "b"}
     assert [length(one, 1), length(one, 1), length(equal, 1), length(one, 2)] == [2, 2, 2, 3]
     assert [id(words) for words in asked] == [id(one), id(equal), id(one)]
+
+
+def test_a_list_is_the_same_when_its_items_are() -> None:
+    asked = []
+
+    @once
+    def first(sections: list[dict[str, int]]) -> int:
+        asked.append(sections)
+        return sections[0]["a"]
+
+    one, equal = {"a": 1}, {"a": 1}
+    assert [first([one]), first([one]), first([equal]), first([one, equal]), first([equal, one])] == [1] * 5
+    assert [list(map(id, sections)) for sections in asked] == [
+        [id(one)],
+        [id(equal)],
+        [id(one), id(equal)],
+        [id(equal), id(one)],
+    ]
 
 
 def test_nothing_is_also_an_answer() -> None:

@@ -6,8 +6,9 @@ import pytest
 from rich.console import Console
 
 from microshard.plan import Inputs, build
+from microshard.plan.words import duration
 from microshard.run.folder import RunFolder
-from microshard.run.progress import Progress, duration
+from microshard.run.progress import Progress
 from tests.unit.plan.conftest import experiment, points
 
 
