@@ -24,7 +24,7 @@ BENCHES = (
     Bench("load_rate", (5,), 420, 120),
     Bench("speed_up", (7,), 240, 90),
     Bench("telemetry", (10,), 240, 120),
-    Bench("quickstart", (6,), 600, 200),
+    Bench("quickstart", (6,), 930, 200),
     Bench("hosts", (9,), 600, 240),
     Bench("install", (11,), 240, 200),
     Bench("ec2_fleet", (0,), 120, 60),
