@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from microshard.engines.lifetime import Terminated, orderly_end
+from microshard.engines.lifetime import Terminated, leave, orderly_end
 
 
 def run() -> int:
@@ -24,4 +24,4 @@ def run() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run())
+    leave(run())

@@ -7,7 +7,6 @@ It dies with the process that started it.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from microshard.engines import datasets
 from microshard.engines.base import PhaseError, connect
 from microshard.engines.child import REPORT_SECONDS, say, serve, told_to_go
 from microshard.engines.datasets.base import Dataset
+from microshard.engines.lifetime import leave
 from microshard.engines.streams import Stream
 
 BLOCK_DOCUMENTS = 4096  # generated at a time: large enough for numpy, 1 MB of inspections …
@@ -132,4 +132,4 @@ def work_on(work: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(serve(work_on))
+    leave(serve(work_on))

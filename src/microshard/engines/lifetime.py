@@ -1,13 +1,15 @@
-"""How a process of ours ends: with its parent, or orderly on SIGTERM."""
+"""How a process of ours ends: with its parent, orderly on SIGTERM, and at once when its work is done."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import signal
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import NoReturn
 
 PR_SET_PDEATHSIG = 1  # prctl(2)
 
@@ -49,3 +51,11 @@ def die_with_parent(parent: int) -> None:
         raise OSError(number, os.strerror(number))
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leave(code: int) -> NoReturn:
+    """End this process with an exit code. At an exit of Python's, PyMongo waits half a second for its idle threads."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # nobody reads any more
+            stream.flush()
+    os._exit(code)

@@ -12,7 +12,6 @@ import mmap
 import os
 import random
 import struct
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from pymongo.errors import PyMongoError
 from microshard.engines.base import connect, cpu_seconds
 from microshard.engines.child import REPORT_SECONDS, fail, say, serve, told_to_go
 from microshard.engines.histograms import histogram, merged
-from microshard.engines.lifetime import die_with_parent
+from microshard.engines.lifetime import die_with_parent, leave
 
 PREFERENCES = {
     "primary": ReadPreference.PRIMARY,
@@ -205,4 +204,4 @@ def tell(role: str, tallies: list[Tally], told: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(serve(run))
+    leave(serve(run))

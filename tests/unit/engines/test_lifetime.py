@@ -62,3 +62,29 @@ def test_only_the_first_signal_interrupts_and_handlers_are_put_back() -> None:
         os.kill(os.getpid(), signal.SIGINT)
     assert caught.value.exit_code == 143
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_process_leaves_with_all_it_said_and_waits_for_nothing() -> None:
+    leaving = (
+        "import atexit, sys\n"
+        "from microshard.engines.lifetime import leave\n"
+        "atexit.register(print, 'waited')\n"
+        "print('said', end='')\n"
+        "print('complained', end='', file=sys.stderr)\n"
+        "leave(3)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", leaving], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "said", "complained")
+
+
+def test_a_process_whose_reader_is_gone_leaves_with_its_own_code() -> None:
+    leaving = (
+        "import sys\nfrom microshard.engines.lifetime import leave\nprint('said')\nsys.stdin.readline()\nleave(3)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", leaving], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.close()
+        process.stdin.write(b"\n")
+        process.stdin.close()
+        assert process.wait() == 3

@@ -22,6 +22,7 @@ from microshard.engines.base import PhaseError, connect
 from microshard.engines.beside.documents import Maker, key
 from microshard.engines.child import REPORT_SECONDS, say, serve, told_to_go
 from microshard.engines.insert_worker import check
+from microshard.engines.lifetime import leave
 
 
 @dataclass
@@ -174,4 +175,4 @@ def run(work: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(serve(run))
+    leave(serve(run))
