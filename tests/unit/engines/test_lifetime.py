@@ -81,7 +81,10 @@ def test_a_process_whose_reader_is_gone_leaves_with_its_own_code() -> None:
     leaving = (
         "import sys\nfrom microshard.engines.lifetime import leave\nprint('said')\nsys.stdin.readline()\nleave(3)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", leaving], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with subprocess.Popen(
+        [sys.executable, "-c", leaving], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+    ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdout.close()
