@@ -18,7 +18,7 @@ def main() -> None:
             from microshard.cli.group import execute
 
             code = execute()
-            heed()
+            heed()  # a Ctrl-C that was dropped on the way
     except Stopped as stopped:
         code = stopped.exit_code
     except Exception:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 
+from microshard.plan import words as plan_words
 from microshard.stats import Estimate
 
 MIB = 2**20
@@ -74,17 +75,12 @@ def size(value: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds as `42 s`, `3 min 05 s` or `2 h 07 min`."""
+    """Seconds as `4.2 s`, `42 s`, `3 min 05 s` or `2 h 07 min`; none as a dash."""
     if seconds is None:
         return NONE
     if seconds < 10:
         return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return plan_words.duration(seconds)
 
 
 def moment(epoch: float | None) -> str:

@@ -27,6 +27,7 @@ from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
 from microshard.engines.access import SYSTEM, with_access
+from microshard.engines.lifetime import leave
 
 TIMEOUT_MS = 1500  # for connecting, selecting and answering alike
 ROUND_TRIP_EVERY = 10  # samples
@@ -245,9 +246,8 @@ def main(arguments: list[str] | None = None) -> int:
         target = Watch(name, endpoint, door=door, uri=uris[endpoint])
         threading.Thread(target=watch, args=(target, out, given.interval), daemon=True).start()
     signal.sigwait(ends)
-    sys.stdout.flush()
-    os._exit(0)  # threads may be in the middle of a time-out, nothing else is to be finished
+    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())  # threads may be in the middle of a time-out, nothing else is to be finished

@@ -103,7 +103,7 @@ def test_a_signal_to_a_process_that_only_ends_does_not_change_how_the_work_ended
 
 @pytest.mark.usefixtures("handlers")
 def test_an_interruption_that_was_dropped_without_a_word_is_one_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it happens to about one in ten while Python compiles what has no .pyc yet."""
+    """As it happens to one in twenty while Python compiles what has no .pyc yet, on a busy machine."""
 
     def deaf() -> int:
         with contextlib.suppress(Stopped):
