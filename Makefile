@@ -1,6 +1,8 @@
 # `make help` lists the targets. Everything runs from .venv, which `make setup` prepares from requirements/*.lock.
 PYTHON ?= python3
 BIN    := .venv/bin
+# With it, every command and engine would compile its modules again: a quarter of a second each.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
