@@ -18,9 +18,9 @@ Rule = tuple[tuple[str | int, ...], str, Literal["error", "warning"]]  # path be
 class Surroundings:
     """What a phase may know when it is planned. Nothing of it is found out by the phase itself: planning is pure."""
 
-    topology: Topology
     cores: int  # of the client host
     client_hosts: int = 1
+    mongos: int = 0
     key_ranges: Mapping[str, int] = field(default_factory=dict)  # namespace → chunks the plan places before the load
     pipelines: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)  # by name
     folder: Path | None = None  # of the experiment file, for files it names

@@ -17,6 +17,7 @@ from microshard.engines.job import JobError, Phase
 from microshard.engines.streams import assign
 from microshard.engines.windows import Windows
 from microshard.engines.workers import Workers
+from microshard.once import once
 
 if TYPE_CHECKING:
     from microshard.engines.datasets.base import Dataset, Index
@@ -110,30 +111,7 @@ class InsertPhase(PhaseKeys):
         reason = unfulfillable(self.write_concern, topology)
         if reason:
             yield ("write_concern", "w"), reason, "error"
-        own = datasets.find(self.dataset).options
-        for option in ("padding", "file"):
-            if option in self.model_fields_set and option not in own:
-                yield (option,), f"has no effect: the data set {self.dataset} has no {option}", "warning"
-        if "file" in own:
-            if self.file is None:
-                yield ("dataset",), "dump needs the key `file`", "error"
-            return
-        try:
-            yield from self._too_many()
-        except datasets.DataError as error:
-            yield ("documents" if "documents" in self.model_fields_set else "engine",), str(error), "error"
-
-    def _too_many(self) -> Iterator[Rule]:
-        """More documents than there are, or than a message takes."""
-        total = self.source().total
-        if total is None and self.documents is None:
-            yield ("engine",), f"documents is missing: the data set {self.dataset} has no end", "error"
-        if total is not None and self.documents is not None and self.documents > total:
-            yield ("documents",), f"the data set {self.dataset} has {total:,} documents", "error"
-        most = int(MESSAGE_BYTES // self.source().average_bytes)
-        if self.batch_size > most:
-            message = f"{self.batch_size} documents of this data set do not fit a message of 48 MB; at most {most}"
-            yield ("batch_size" if "batch_size" in self.model_fields_set else "engine",), message, "error"
+        yield from _of_data(self)
 
     def raw_bytes(self) -> int:
         """BSON bytes of the data set, and what its secondary indexes take."""
@@ -159,6 +137,38 @@ class InsertPhase(PhaseKeys):
         """The data set's name, options, seed and size."""
         keys = ("dataset", "namespace", "documents", "seed", *datasets.find(self.dataset).options)
         return {k: getattr(self, k) for k in keys}
+
+
+@once
+def _of_data(phase: InsertPhase) -> tuple[Rule, ...]:
+    """Options of another data set; more documents than there are, or than a message takes."""
+    own = datasets.find(phase.dataset).options
+    found: list[Rule] = [
+        ((option,), f"has no effect: the data set {phase.dataset} has no {option}", "warning")
+        for option in ("padding", "file")
+        if option in phase.model_fields_set and option not in own
+    ]
+    if "file" in own:
+        needed: list[Rule] = [(("dataset",), "dump needs the key `file`", "error")] if phase.file is None else []
+        return (*found, *needed)
+    try:
+        return (*found, *_too_many(phase))
+    except datasets.DataError as error:
+        key = "documents" if "documents" in phase.model_fields_set else "engine"
+        return (*found, ((key,), str(error), "error"))
+
+
+def _too_many(phase: InsertPhase) -> Iterator[Rule]:
+    source = phase.source()
+    total = source.total
+    if total is None and phase.documents is None:
+        yield ("engine",), f"documents is missing: the data set {phase.dataset} has no end", "error"
+    if total is not None and phase.documents is not None and phase.documents > total:
+        yield ("documents",), f"the data set {phase.dataset} has {total:,} documents", "error"
+    most = int(MESSAGE_BYTES // source.average_bytes)
+    if phase.batch_size > most:
+        message = f"{phase.batch_size} documents of this data set do not fit a message of 48 MB; at most {most}"
+        yield ("batch_size" if "batch_size" in phase.model_fields_set else "engine",), message, "error"
 
 
 class Given(InsertPhase):

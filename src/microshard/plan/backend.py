@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from microshard.definition.experiment import Experiment
 from microshard.definition.infrastructure import HostGroup, Infrastructure, Kernel
 from microshard.definition.versions import parsed
-from microshard.plan.once import once
+from microshard.once import once
 
 BACKENDS = ("local", "hosts", "ec2")
 

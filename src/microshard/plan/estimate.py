@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from microshard.definition.phase import Expected
 from microshard.definition.topology import Storage
 from microshard.definition.workload import WorkloadStep
+from microshard.once import once
 from microshard.plan.model import HostNeeds
-from microshard.plan.once import once
 from microshard.plan.placement import Places
 from microshard.plan.topology import Laid
 

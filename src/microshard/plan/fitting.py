@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from microshard.definition.infrastructure import Infrastructure
 from microshard.definition.matrix import PointDefinition
+from microshard.definition.phase import Surroundings
+from microshard.definition.workload import WorkloadStep
+from microshard.once import once
 from microshard.plan.backend import unsupported
 from microshard.plan.inputs import Inputs, PlanError
 from microshard.plan.model import CacheBudget, HostNeeds, Plan, Point
 from microshard.plan.numa import refusals as unbindable
-from microshard.plan.once import once
 from microshard.plan.placement import places, shortages
 from microshard.plan.volumes import data_room, too_small, varied
 
@@ -31,12 +33,19 @@ def refuse_impossible(points: Sequence[PointDefinition], inputs: Inputs) -> None
             problems |= dict.fromkeys(varied(point.experiment, points[0].experiment))
         if lacking:
             continue
-        around = inputs.surroundings(point.experiment)
-        for number, step in enumerate(point.experiment.workload):
-            here = f"workload.{number}.{step.kind}"
-            problems |= dict.fromkeys((f"{here}.{key}", reason) for key, reason in step.phase.problems(around))
+        problems |= dict.fromkeys(_of_phases(point.experiment.workload, inputs.surroundings(point.experiment)))
     if problems:
         raise PlanError(list(problems))
+
+
+@once
+def _of_phases(workload: Sequence[WorkloadStep], around: Surroundings) -> tuple[tuple[str, str], ...]:
+    """What keeps phases from being planned, as (dotted key, sentence)."""
+    return tuple(
+        (f"workload.{number}.{step.kind}.{key}", reason)
+        for number, step in enumerate(workload)
+        for key, reason in step.phase.problems(around)
+    )
 
 
 @once

@@ -9,7 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from microshard.definition.experiment import Experiment
+from microshard.definition.infrastructure import Infrastructure
 from microshard.definition.phase import Surroundings
+from microshard.definition.topology import Collection as CollectionDefinition
+from microshard.definition.topology import mongos_count
+from microshard.once import once
 from microshard.plan.model import FIRST_PORT, Collection, Host
 from microshard.plan.placement import GROUPS, places
 
@@ -56,13 +60,27 @@ class Inputs:
 
     def surroundings(self, experiment: Experiment, collections: Sequence[Collection] = ()) -> Surroundings:
         """What the phases of an experiment are told of its cluster and its clients."""
-        in_ranges = {c.namespace for c in experiment.topology.collections if c.presplit.policy == "key_ranges"}
-        clients = places(experiment.infrastructure, self.all_hosts).client
-        return Surroundings(
-            topology=experiment.topology,
-            cores=clients[0].cores,
-            client_hosts=len(clients),
-            key_ranges={c.namespace: len(c.chunks) for c in collections if c.namespace in in_ranges},
-            pipelines=self.pipelines,
-            folder=self.folder,
+        topology = experiment.topology
+        return _surroundings(
+            self, experiment.infrastructure, mongos_count(topology), topology.collections, list(collections)
         )
+
+
+@once
+def _surroundings(
+    inputs: Inputs,
+    infrastructure: Infrastructure,
+    mongos: int,
+    definitions: Sequence[CollectionDefinition],
+    collections: Sequence[Collection],
+) -> Surroundings:
+    in_ranges = {c.namespace for c in definitions if c.presplit.policy == "key_ranges"}
+    clients = places(infrastructure, inputs.all_hosts).client
+    return Surroundings(
+        cores=clients[0].cores,
+        client_hosts=len(clients),
+        mongos=mongos,
+        key_ranges={c.namespace: len(c.chunks) for c in collections if c.namespace in in_ranges},
+        pipelines=inputs.pipelines,
+        folder=inputs.folder,
+    )

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from microshard.definition.infrastructure import HostGroup, Infrastructure
+from microshard.once import once
 from microshard.plan.model import Host, Point
-from microshard.plan.once import once
 from microshard.plan.placement import Places
 
 

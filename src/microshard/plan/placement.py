@@ -9,8 +9,8 @@ from typing import Protocol
 
 from microshard.definition.infrastructure import Infrastructure
 from microshard.definition.topology import Topology, data_members
+from microshard.once import once
 from microshard.plan.model import Host, Role
-from microshard.plan.once import once
 
 GROUPS = ("shard_hosts", "config_hosts", "mongos_hosts", "client_hosts")
 

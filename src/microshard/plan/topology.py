@@ -23,6 +23,7 @@ from microshard.definition.topology import (
 )
 from microshard.definition.topology import Collection as CollectionDefinition
 from microshard.definition.versions import ENGINE_SECTIONS
+from microshard.once import once
 from microshard.plan.cache import budget
 from microshard.plan.model import (
     CacheBudget,
@@ -36,7 +37,6 @@ from microshard.plan.model import (
     Zone,
     ZoneRange,
 )
-from microshard.plan.once import once
 from microshard.plan.placement import Places, host_of
 
 _ARBITER_CACHE_MIB = 64.0  # it bears no data: its share is better with the others

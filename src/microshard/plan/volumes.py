@@ -8,8 +8,8 @@ from typing import Any
 
 from microshard.definition.experiment import Experiment
 from microshard.definition.infrastructure import Infrastructure
+from microshard.once import once
 from microshard.plan.model import EmulatedVolume, Point
-from microshard.plan.once import once
 from microshard.plan.placement import GROUPS
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -11,12 +11,14 @@ from pydantic import BaseModel
 from microshard.collector import uncollected
 from microshard.definition.experiment import Experiment
 from microshard.definition.matrix import PointDefinition
+from microshard.definition.phase import Surroundings
 from microshard.definition.topology import data_members
+from microshard.definition.workload import WorkloadStep
+from microshard.once import once
 from microshard.plan import estimate
 from microshard.plan.fitting import refuse_impossible, refuse_what_does_not_fit, too_much
 from microshard.plan.inputs import Inputs, PlanError
 from microshard.plan.model import (
-    Collection,
     HostNeeds,
     Phase,
     Plan,
@@ -25,7 +27,6 @@ from microshard.plan.model import (
     ReplicaSet,
 )
 from microshard.plan.numa import by_host, crowded
-from microshard.plan.once import once
 from microshard.plan.order import steps
 from microshard.plan.placement import Places, places, remarks, uneven
 from microshard.plan.topology import deploy, ports_needed
@@ -152,7 +153,7 @@ def _point(name: str, definition: PointDefinition, there: Places, first_port: in
     experiment = definition.experiment
     topology = experiment.topology
     deployment = deploy(topology, point=name, there=there, first_port=first_port)
-    phases = tuple(_phases(experiment, deployment.collections, inputs))
+    phases = _phases(experiment.workload, inputs.surroundings(experiment, deployment.collections))
     shards = topology.shards.count if topology.kind == "sharded" else 0
     needs = estimate.needs(
         deployment.laid, experiment.workload, topology.storage, there, data_members(topology), shards
@@ -210,10 +211,10 @@ def _gates(experiment: Experiment, replica_sets: Sequence[ReplicaSet]) -> dict[s
     return gates
 
 
-def _phases(experiment: Experiment, collections: Sequence[Collection], inputs: Inputs) -> Iterator[Phase]:
-    around = inputs.surroundings(experiment, collections)
-    for step in experiment.workload:
-        yield Phase(
+@once
+def _phases(workload: Sequence[WorkloadStep], around: Surroundings) -> tuple[Phase, ...]:
+    return tuple(
+        Phase(
             name=step.name or step.kind,
             kind=step.kind,
             engine=step.phase.engine,
@@ -222,6 +223,8 @@ def _phases(experiment: Experiment, collections: Sequence[Collection], inputs: I
             data=step.phase.data(),
             restarts=step.phase.restarts(),
         )
+        for step in workload
+    )
 
 
 def _label(axes: Mapping[str, Any], experiment: Experiment) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DataError", "find", "make", "names"]
 
-_NOT_DATA = {"base", "error", "words"}
+_NOT_DATA = {"base", "encoding", "error", "words"}
 
 
 def names() -> list[str]:

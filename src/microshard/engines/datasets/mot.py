@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from microshard.engines import mot
-from microshard.engines.datasets.base import Dataset, Encoded, Ints
+from typing import TYPE_CHECKING
+
+from microshard.engines.datasets.base import Dataset
+
+if TYPE_CHECKING:
+    from microshard.engines.datasets.encoding import Encoded, Ints
 
 
 class Mot(Dataset):
@@ -14,6 +18,8 @@ class Mot(Dataset):
 
     def encode(self, first: int, ids: Ints, seed: int) -> Encoded:
         """As microshard.engines.mot writes them."""
+        from microshard.engines import mot  # noqa: PLC0415 - numpy, which a definition does not need
+
         return mot.encode(mot.columns(first, len(ids), seed), ids)
 
 

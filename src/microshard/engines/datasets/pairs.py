@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from microshard.engines.datasets.base import Dataset, Encoded, Ints, fixed
+from microshard.engines.datasets.base import Dataset
+from microshard.engines.datasets.encoding import Encoded, Ints, fixed
 from microshard.engines.splitmix import hashes, key, unit
 
 LIMIT = 1000.0  # of both fields, as published

@@ -7,7 +7,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from microshard.engines.datasets.base import Dataset, Encoded, Ints, fixed
+from microshard.engines.datasets.base import Dataset
+from microshard.engines.datasets.encoding import Encoded, Ints, fixed
 from microshard.engines.splitmix import below, hashes, key, unit
 
 # Ranges of the fields in iibench, the insert benchmark's client.

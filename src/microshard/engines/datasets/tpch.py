@@ -13,7 +13,8 @@ from typing import Any
 
 import bson
 
-from microshard.engines.datasets.base import DataError, Dataset, Encoded, Ints, joined
+from microshard.engines.datasets.base import DataError, Dataset
+from microshard.engines.datasets.encoding import Encoded, Ints, joined
 from microshard.engines.datasets.flights import INSTALL
 
 ORDERS = 1_500_000  # at scale factor 1, TPC-H 4.2.5

@@ -7,7 +7,8 @@ from typing import Any
 
 import bson
 
-from microshard.engines.datasets.base import Dataset, Encoded, Ints, joined
+from microshard.engines.datasets.base import Dataset
+from microshard.engines.datasets.encoding import Encoded, Ints, joined
 from microshard.engines.datasets.words import dice_of, words
 
 LONGEST = 140  # characters, the limit of the time

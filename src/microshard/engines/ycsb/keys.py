@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from microshard.definition.base import Model, Namespace
 from microshard.definition.phase import Expected, PhaseKeys, PhaseKind, Rule, Surroundings
-from microshard.definition.topology import Topology, data_members, mongos_count
+from microshard.definition.topology import Topology, data_members
 
 Operation = Literal["read", "update", "insert", "scan", "read_modify_write"]
 Property = str | int | float | bool
@@ -227,12 +227,12 @@ class YcsbPhase(PhaseKeys):
         """All keys; `clients` as a number."""
         given = super().parameters(around)
         if self.clients == "per_mongos":
-            given["clients"] = mongos_count(around.topology) or 1
+            given["clients"] = around.mongos or 1
         return given
 
     def problems(self, around: Surroundings) -> Iterator[tuple[str, str]]:
         """More clients by mongos than threads, or fewer clients than client hosts."""
-        count = (mongos_count(around.topology) or 1) if self.clients == "per_mongos" else self.clients
+        count = (around.mongos or 1) if self.clients == "per_mongos" else self.clients
         most = self.ladder.last if self.threads == "ladder" else self.threads
         if self.clients == "per_mongos" and count > most:
             yield "threads", f"{most} threads over {count} clients (one a mongos) leave some without any"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from microshard.plan import once as once_module
-from microshard.plan.once import once
+from microshard import once as once_module
+from microshard.once import once
 
 
 def test_the_same_objects_are_asked_about_once_and_others_for_themselves() -> None:
