@@ -29,7 +29,7 @@ sweep: ## setup, then 1 to 16 micro-shards on this machine (experiments/quicksta
 
 # Most tests wait for servers and hosts more than they compute: they run side by side, a file's tests in one process.
 # Those that judge the load of the machine follow on their own.
-SIDE_BY_SIDE := --quiet --numprocesses $(shell expr `nproc` + 1) --dist loadfile
+SIDE_BY_SIDE := --quiet --numprocesses $(shell expr `nproc` + 1) --dist loadfile --no-loadscope-reorder
 
 test: dev ## every test this machine can run; says which it could not run, and why
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not long and not alone"
@@ -40,7 +40,7 @@ test-long: dev ## the tests that take longer: whole experiments at laptop scale,
 	@$(BIN)/python -m pytest --quiet -m "long and alone" --timeout 900
 
 test-hosts: dev ## clusters on three container hosts over SSH, and a virtual machine with two NUMA nodes (in test-long too)
-	@$(BIN)/python -m pytest --quiet --numprocesses 2 --dist loadfile --timeout 900 -m "" tests/hosts/test_run.py tests/hosts/vm
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) --timeout 900 -m "" tests/hosts/test_run.py tests/hosts/vm
 
 faults: dev ## the whole campaign of faults: kills, disks, wrong files, hostile clients (30 min; SECONDS=300 of kills)
 	@$(BIN)/python -m tests.faults $(if $(SECONDS),--seconds $(SECONDS))
