@@ -7,6 +7,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from microshard.definition.check import dotted
 from microshard.definition.errors import DefinitionError
 from microshard.definition.load import build
 from microshard.definition.matrix import expand
+from microshard.definition.source import KeyPath
 from tests.faults.table import Row
 from tests.unit.definition.test_mutations import (
     OTHER_VALUES,
@@ -42,7 +44,11 @@ class Case:
     key: str = ""  # dotted, of what was changed
 
 
-def _texts(file: Path) -> Iterator[Case]:
+# Some 47,000 can be made of the shipped files, and few are tried in one run: each is made when its turn comes.
+Maker = Callable[[], Case]
+
+
+def _texts(file: Path) -> Iterator[Maker]:
     """The file with its text broken at every line in turn."""
     text = file.read_text(encoding="utf-8")
     lines = text.split("\n")
@@ -56,21 +62,37 @@ def _texts(file: Path) -> Iterator[Case]:
             ("line twice", line + "\n" + line),
         ):
             if new != line:
-                yield Case(kind, "\n".join([*lines[:number], new, *lines[number + 1 :]]))
-    yield Case("cut file", text[: len(text) // 3])
+                yield partial(_with_line, kind, lines, number, new)
+    yield partial(Case, "cut file", text[: len(text) // 3])
 
 
-def _values(file: Path) -> Iterator[Case]:
+def _with_line(kind: str, lines: list[str], number: int, new: str) -> Case:
+    return Case(kind, "\n".join([*lines[:number], new, *lines[number + 1 :]]))
+
+
+def _values(file: Path) -> Iterator[Maker]:
     """The file with every key left out, mistyped, doubled, and given other values, in turn."""
     data = source.read(file)[0]
     for path in places(data):
-        yield Case("key left out", written(without(data, path)), key=dotted(path))
+        yield partial(_left_out, data, path)
         if isinstance(path[-1], str):
-            known = is_in_types(path, data)  # else a name of the user's, of MongoDB's or of YCSB's
-            yield Case("key mistyped", written(renamed(data, path, f"{path[-1]}x")), known, dotted(path))
-            yield Case("key twice", written(replaced(data, path, Twice(at(data, path)))), True, dotted(path))
+            yield partial(_mistyped, data, path)
+            yield partial(_with_value, "key twice", data, path, Twice(at(data, path)), must_fail=True)
         for value in OTHER_VALUES:
-            yield Case("other value", written(replaced(data, path, value)), key=dotted(path))
+            yield partial(_with_value, "other value", data, path, value)
+
+
+def _left_out(data: Any, path: KeyPath) -> Case:
+    return Case("key left out", written(without(data, path)), key=dotted(path))
+
+
+def _mistyped(data: Any, path: KeyPath) -> Case:
+    known = is_in_types(path, data)  # else a name of the user's, of MongoDB's or of YCSB's
+    return Case("key mistyped", written(renamed(data, path, f"{path[-1]}x")), known, dotted(path))
+
+
+def _with_value(kind: str, data: Any, path: KeyPath, value: Any, *, must_fail: bool = False) -> Case:
+    return Case(kind, written(replaced(data, path, value)), must_fail, dotted(path))
 
 
 # Each trap of YAML has a case of its own.
@@ -144,9 +166,10 @@ def ill_told(error: DefinitionError, text: str) -> str | None:
 
 def cases(seed: int, most: int | None = None) -> Iterator[Case]:
     """Every mutation of every shipped file, or `most` of them in an order the seed decides."""
-    found = [case for file in SHIPPED for make in (_texts, _values) for case in make(file)]
+    found = [maker for file in SHIPPED for makers in (_texts, _values) for maker in makers(file)]
     random.Random(seed).shuffle(found)
-    yield from found[:most]
+    for maker in found[:most]:
+        yield maker()
 
 
 def campaign(seed: int, most: int | None, folder: Path, tell: Callable[[str], None] = lambda _: None) -> list[Row]:
