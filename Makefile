@@ -35,12 +35,16 @@ test: dev ## every test this machine can run; says which it could not run, and w
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not long and not alone"
 	@$(BIN)/python -m pytest --quiet -m "alone and not long"
 
+# An emulated processor is slow enough without others beside it than the container hosts.
+BEDS := tests/hosts/vm tests/hosts/test_run.py
+
 test-long: dev ## the tests that take longer: whole experiments at laptop scale, and every one of what `make test` samples
-	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "long and not alone" --timeout 900
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m long --timeout 900 $(BEDS)
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "long and not alone" --timeout 900 $(BEDS:%=--ignore %)
 	@$(BIN)/python -m pytest --quiet -m "long and alone" --timeout 900
 
 test-hosts: dev ## clusters on three container hosts over SSH, and a virtual machine with two NUMA nodes (in test-long too)
-	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) --timeout 900 -m "" tests/hosts/test_run.py tests/hosts/vm
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) --timeout 900 -m "" $(BEDS)
 
 faults: dev ## the whole campaign of faults: kills, disks, wrong files, hostile clients (30 min; SECONDS=300 of kills)
 	@$(BIN)/python -m tests.faults $(if $(SECONDS),--seconds $(SECONDS))

@@ -153,7 +153,7 @@ def test_volumes_and_kernel_are_as_asked_for(vm):
 
 def mongods(vm, policy, state="started"):
     """The two mongods of the point as services in a state, bound by a policy of numactl; their records."""
-    wanted = {"state": state, "numa": policy, "start_timeout": 240, "user": "mongod", "templates": f"{ROOT}/templates"}
+    wanted = {"state": state, "numa": policy, "start_timeout": 600, "user": "mongod", "templates": f"{ROOT}/templates"}
     role = {"role": "mongo_processes", "vars": {f"mongo_processes_{key}": value for key, value in wanted.items()}}
     (vm.folder / "mongods.yml").write_text(json.dumps([{"name": "mongods", "hosts": "shard_hosts", "roles": [role]}]))
     played = vm.play(str(vm.folder / "mongods"), variables(vm))
