@@ -89,7 +89,7 @@ def test_many_kills(tmp_path: Path) -> None:
 @pytest.mark.cluster
 @pytest.mark.timeout(900)
 def test_many_deploys_in_a_row(tmp_path: Path) -> None:
-    clean([endless.campaign(tmp_path, 8)])
+    clean([endless.campaign(tmp_path, 10)])
 
 
 def test_growth_is_seen(tmp_path: Path) -> None:
