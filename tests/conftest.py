@@ -3,9 +3,12 @@
 import re
 import signal
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from microshard.stopping import SIGNALS
 
 # A test is not timed: the machine may be busy with others.
 settings.register_profile("microshard", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -16,6 +19,15 @@ LONGEST = ("tests/hosts/", "tests/faults/", "tests/cluster/experiments/", "tests
 
 # A shell has its background jobs ignore Ctrl-C, and what they start inherits that: here it is to be tried.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """A command line that ends in this process ignores signals from then on, and what later tests start would too."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

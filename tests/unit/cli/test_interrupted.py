@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -83,14 +82,6 @@ def test_a_signal_whose_exception_was_dropped_without_a_word_is_heeded_before_an
     heed()
 
 
-@pytest.fixture
-def handlers() -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_to_a_process_that_only_ends_does_not_change_how_the_work_ended(number: signal.Signals) -> None:
     late = (
@@ -101,7 +92,6 @@ def test_a_signal_to_a_process_that_only_ends_does_not_change_how_the_work_ended
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.usefixtures("handlers")
 def test_an_interruption_that_was_dropped_without_a_word_is_one_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """As it happens to one in twenty while Python compiles what has no .pyc yet, on a busy machine."""
 
@@ -116,7 +106,6 @@ def test_an_interruption_that_was_dropped_without_a_word_is_one_at_the_end(monke
     assert ended.value.code == 130
 
 
-@pytest.mark.usefixtures("handlers")
 def test_what_python_makes_of_an_interruption_is_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its compiler turns whatever stops it from importing unicodedata into an error of syntax."""
 
