@@ -75,7 +75,12 @@ def test_a_quota_is_known_before_anything_is_made(run: Run, lab: Lab, tmp_path: 
     [
         (SIMPLE.replace("c5.2xlarge", "c5.9xlarg"), None, "InvalidInstanceType"),
         (SIMPLE.replace("c5.2xlarge}", "c5.2xlarge, image: ami-0123456789abcdef0}"), None, "InvalidAMIID.NotFound"),
-        (SIMPLE, Fault("RunInstances", "InsufficientInstanceCapacity", times=None), "no capacity for shard_hosts"),
+        pytest.param(
+            SIMPLE,
+            Fault("RunInstances", "InsufficientInstanceCapacity", times=None),
+            "no capacity for shard_hosts",
+            marks=pytest.mark.long,
+        ),
         (SIMPLE, Fault("RunInstances", "VcpuLimitExceeded", skip=1, times=None), "Service Quotas"),
     ],
 )
@@ -128,7 +133,7 @@ def test_what_cannot_be_removed_is_an_exit_code_and_gc_removes_it(
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_a_controller_that_is_ended_while_hosts_are_made(
     run: Run, lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path, number: signal.Signals
 ) -> None:

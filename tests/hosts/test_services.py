@@ -101,6 +101,7 @@ def services(lab: Bed, tmp_path: Path) -> Iterator[Services]:
     made.ssh("userdel", "microshard")
 
 
+@pytest.mark.long
 def test_processes_are_units_bound_limited_and_recorded_as_planned(services: Services) -> None:
     checked = services.succeed("deploy", "--check", "--diff", "--limit", "host2")
     assert checked.changed == 1

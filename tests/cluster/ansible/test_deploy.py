@@ -79,6 +79,7 @@ def test_a_changed_configuration_restarts_only_its_process(lab: MakeLab) -> None
         assert client.admin.command("getCmdLineOpts")["parsed"]["operationProfiling"]["slowOpThresholdMs"] == 50
 
 
+@pytest.mark.long
 def test_a_host_that_is_not_this_interpreters_gets_the_module_sent(lab: MakeLab) -> None:
     made = lab(Layout())
     # The same Python by another name.

@@ -119,7 +119,9 @@ def test_up_prints_a_connection_string_that_works_and_down_removes_everything(cl
     assert cli.run("status")[1].startswith("Nothing is running")
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long)]
+)
 def test_a_signal_while_loading_stops_everything(cli, number, code):
     path = cli.write(
         workload=[

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.cluster.run.conftest import Cli
 
 
+@pytest.mark.long
 def test_a_colleague_gets_the_run_and_takes_it_again(cli: Cli) -> None:
     experiment = cli.write(
         topology={"kind": "standalone", "storage": {"cache": {"policy": "host_total_mb", "value": 256}}}, matrix={}
