@@ -35,12 +35,13 @@ test: dev ## every test this machine can run; says which it could not run, and w
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not long and not alone"
 	@$(BIN)/python -m pytest --quiet -m "alone and not long"
 
-# An emulated processor is slow enough without others beside it than the container hosts.
+# An emulated processor is slow enough with no more beside it than one test on container hosts at a time.
 BEDS := tests/hosts/vm tests/hosts/test_run.py
+WITH_BEDS := $(BEDS) tests/hosts/test_asked.py tests/hosts/test_clients.py
 
 test-long: dev ## the tests that take longer: whole experiments at laptop scale, and every one of what `make test` samples
-	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m long --timeout 900 $(BEDS)
-	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "long and not alone" --timeout 900 $(BEDS:%=--ignore %)
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) --numprocesses 2 -m long --timeout 900 $(WITH_BEDS)
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "long and not alone" --timeout 900 $(WITH_BEDS:%=--ignore %)
 	@$(BIN)/python -m pytest --quiet -m "long and alone" --timeout 900
 
 test-hosts: dev ## clusters on three container hosts over SSH, and a virtual machine with two NUMA nodes (in test-long too)
