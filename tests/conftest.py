@@ -15,7 +15,14 @@ settings.register_profile("microshard", deadline=None, suppress_health_check=[He
 settings.load_profile("microshard")
 
 # What takes longest, and takes it one after the other: it begins first, so that no process is left with it at the end.
-LONGEST = ("tests/hosts/vm/", "tests/hosts/", "tests/faults/", "tests/cluster/experiments/", "tests/cluster/", "tests/cloud/")
+LONGEST = (
+    "tests/hosts/vm/",
+    "tests/hosts/",
+    "tests/faults/",
+    "tests/cluster/experiments/",
+    "tests/cluster/",
+    "tests/cloud/",
+)
 
 # A shell has its background jobs ignore Ctrl-C, and what they start inherits that: here it is to be tried.
 signal.signal(signal.SIGINT, signal.default_int_handler)
