@@ -17,7 +17,7 @@ from tests.cluster.embedded.lab import small_cluster
 from tests.faults import definitions, disk, endless, full, kills, router
 from tests.faults.table import Row, show
 
-KILL_SECONDS = 18 * 60.0  # for the kills; two cores that have nothing else to do need 3 to 5 s for one
+KILL_SECONDS = 24 * 60.0  # for the kills; two cores that have nothing else to do need 3 to 6 s for one
 KILLS = 240  # every victim, signal and stage once
 FEWEST = 200  # of a whole campaign
 FUZZ_SECONDS = 60

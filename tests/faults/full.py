@@ -148,7 +148,7 @@ def _said(code: int, said: str, fault: str, stage: str) -> Iterator[str]:
     if WORDS[fault] not in " ".join(said.split()):
         yield f"it is not said that the disk is {fault}: {said[-800:]}"
     if "Traceback" in said:
-        yield f"a traceback: {said[-800:]}"
+        yield f"a traceback: {said[max(0, said.index('Traceback') - 800) :][:3000]}"
 
 
 def _taken_up(folder: Path, watched: Watched, token: str, kept: dict[str, bytes]) -> Iterator[str]:

@@ -287,7 +287,7 @@ class Campaign:
         when = _names(hits)
         said = Path(watched.log.name).read_text(encoding="utf-8", errors="replace")
         if "Traceback" in said:
-            self.wrong.append(f"{when}: a traceback: {said[-800:]}")
+            self.wrong.append(f"{when}: a traceback: {said[max(0, said.index('Traceback') - 800) :][:3000]}")
         allowed = _allowed(hits)
         if code not in allowed:
             self.wrong.append(f"{when}: exit code {code}, not one of {sorted(allowed)}: {said[-800:]}")

@@ -46,7 +46,8 @@ def show(rows: Iterable[Row], console: Console) -> None:
     for row in found:
         for what, items in (("lost", row.lost), ("left", row.left)):
             for item in items[:20]:
-                console.print(f"[red]{what}[/red] {row.fault}, {row.where}: {item}", highlight=False, soft_wrap=True)
+                console.print(what, style="red", end=" ")
+                console.print(f"{row.fault}, {row.where}: {item}", highlight=False, markup=False, soft_wrap=True)
     console.print(f"{sum(row.times for row in found):,} faults in all")
 
 

@@ -23,6 +23,9 @@ Event = dict[str, Any]
 Listener = Callable[[Event], None]
 
 
+_INTERRUPTED = {99, 128 + signal.SIGINT}  # Ansible's own exit code (ExitCode.KEYBOARD_INTERRUPT), and ours for it
+
+
 class PlaybookError(MicroshardError):
     """A playbook failed; the message is that of the task, not Ansible's."""
 
@@ -135,6 +138,9 @@ class Playbooks:
 
 
 def _explain(name: str, code: int, failures: list[Event], log_path: Path) -> str:
+    if not failures and (code < 0 or code in _INTERRUPTED):  # its last words are about itself: what Python was at
+        by = signal.Signals(-code).name if code < 0 else "SIGINT"
+        return f"playbook {name} was ended by {by}; see {log_path}"
     if not failures:
         with contextlib.suppress(OSError):
             tail = log_path.read_text(encoding="utf-8", errors="replace").splitlines()[-12:]
