@@ -128,6 +128,7 @@ def work_on(work: dict[str, Any]) -> None:
     """Insert the streams of this process."""
     streams = [Stream(*stream) for stream in work["streams"]]
     dataset = datasets.make(work["dataset"], work["options"])
+    dataset.get_ready()
     insert(Target(**work["target"]), dataset, streams, work["seed"], work["batch_size"])
 
 

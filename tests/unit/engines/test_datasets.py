@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
 import zlib
 from collections import Counter
 from functools import cache
@@ -55,6 +57,16 @@ def documents(dataset: Dataset, first: int, count: int, seed: int = SEED) -> lis
 
 def test_the_definition_knows_every_data_set() -> None:
     assert sorted(get_args(InsertPhase.model_fields["dataset"].annotation)) == datasets.names()
+
+
+def test_a_data_set_is_named_without_numpy_and_has_it_before_a_load_is_timed() -> None:
+    script = (
+        "import sys; from microshard.engines import datasets; made = datasets.make('mot', {})\n"
+        "print('numpy' in sys.modules); made.get_ready(); before = set(sys.modules)\n"
+        "import numpy; made.encode(0, numpy.arange(3), 1); print([m for m in sys.modules if m not in before])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == ["False", "[]"]
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -52,6 +52,10 @@ class Dataset(ABC):
         """As total, but may read the data. Raises DataError when it is missing or malformed."""
         return self.total
 
+    def get_ready(self) -> None:
+        """Import what encoding needs and a definition does not; before a load is timed."""
+        return
+
     @abstractmethod
     def encode(self, first: int, ids: Ints, seed: int) -> Encoded:
         """Documents first, first + 1 … (as many as there are ids), each with its id as `_id`. Raises DataError."""

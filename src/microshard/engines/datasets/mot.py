@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 from microshard.engines.datasets.base import Dataset
@@ -15,6 +16,10 @@ class Mot(Dataset):
 
     indexes = ({"v": 1, "d": 1}, {"s": 1, "d": 1}, {"k": 1, "o": 1})
     average_bytes = 239  # the source's figure
+
+    def get_ready(self) -> None:
+        """numpy and the tables of vehicles."""
+        importlib.import_module("microshard.engines.mot")
 
     def encode(self, first: int, ids: Ints, seed: int) -> Encoded:
         """As microshard.engines.mot writes them."""
