@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 from microshard.errors import EXIT_FAILED, EXIT_LEFT, EXIT_PLACE
 from microshard.run import leftovers
 from tests.faults.kills import LONGEST, definition
-from tests.faults.table import Row
+from tests.faults.table import Row, traceback_in
 from tests.faults.watched import Watched, answers, left, whole_results
 
 SIZE_MIB = 2048  # of the disk before it is full; only what is written takes memory
@@ -147,8 +147,7 @@ def _said(code: int, said: str, fault: str, stage: str) -> Iterator[str]:
         yield f"exit code {code}, not one of {sorted(allowed)}: {said[-800:]}"
     if WORDS[fault] not in " ".join(said.split()):
         yield f"it is not said that the disk is {fault}: {said[-800:]}"
-    if "Traceback" in said:
-        yield f"a traceback: {said[max(0, said.index('Traceback') - 800) :][:3000]}"
+    yield from traceback_in(said)
 
 
 def _taken_up(folder: Path, watched: Watched, token: str, kept: dict[str, bytes]) -> Iterator[str]:

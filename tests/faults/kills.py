@@ -19,7 +19,7 @@ from ruamel.yaml import YAML
 from microshard.run import leftovers
 from microshard.run.folder import RunFolder
 from tests.faults.neighbours import Neighbours
-from tests.faults.table import Row
+from tests.faults.table import Row, traceback_in
 from tests.faults.watched import Watched, answers, below, left, listens, state, whole_results, words
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGSTOP)
@@ -286,8 +286,7 @@ class Campaign:
         run = watched.found_run()
         when = _names(hits)
         said = Path(watched.log.name).read_text(encoding="utf-8", errors="replace")
-        if "Traceback" in said:
-            self.wrong.append(f"{when}: a traceback: {said[max(0, said.index('Traceback') - 800) :][:3000]}")
+        self.wrong += [f"{when}: {wrong}" for wrong in traceback_in(said)]
         allowed = _allowed(hits)
         if code not in allowed:
             self.wrong.append(f"{when}: exit code {code}, not one of {sorted(allowed)}: {said[-800:]}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rich import box
@@ -31,6 +31,13 @@ class Row:
     def is_clean(self) -> bool:
         """Nothing lost, nothing left."""
         return not self.lost and not self.left
+
+
+def traceback_in(said: str) -> Iterator[str]:
+    """That there is a traceback in what a command said, with what stands around its beginning."""
+    at = said.find("Traceback")
+    if at >= 0:
+        yield f"a traceback: {said[max(0, at - 800) : at + 2200]}"
 
 
 def show(rows: Iterable[Row], console: Console) -> None:

@@ -138,15 +138,15 @@ class Playbooks:
 
 
 def _explain(name: str, code: int, failures: list[Event], log_path: Path) -> str:
-    if not failures and (code < 0 or code in _INTERRUPTED):  # its last words are about itself: what Python was at
+    if failures:
+        return "\n".join(dict.fromkeys(_sentence(name, event) for event in failures))
+    if code < 0 or code in _INTERRUPTED:  # the log ends with what Python was at, which explains nothing
         by = signal.Signals(-code).name if code < 0 else "SIGINT"
         return f"playbook {name} was ended by {by}; see {log_path}"
-    if not failures:
-        with contextlib.suppress(OSError):
-            tail = log_path.read_text(encoding="utf-8", errors="replace").splitlines()[-12:]
-            return "\n".join([f"playbook {name} ended with exit code {code}; the end of {log_path}:", *tail])
-        return f"playbook {name} ended with exit code {code}; see {log_path}"
-    return "\n".join(dict.fromkeys(_sentence(name, event) for event in failures))
+    with contextlib.suppress(OSError):
+        tail = log_path.read_text(encoding="utf-8", errors="replace").splitlines()[-12:]
+        return "\n".join([f"playbook {name} ended with exit code {code}; the end of {log_path}:", *tail])
+    return f"playbook {name} ended with exit code {code}; see {log_path}"
 
 
 def _sentence(name: str, event: Event) -> str:
