@@ -14,7 +14,7 @@ from microshard.stopping import SIGNALS
 settings.register_profile("microshard", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("microshard")
 
-# What takes longest, and takes it one after the other: it begins first, so that no process is left with it at the end.
+# Folders of files that take long begin first, so that no process is left alone with one of them at the end.
 LONGEST = (
     "tests/hosts/vm/",
     "tests/hosts/",
@@ -38,7 +38,8 @@ def handlers() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: next((n for n, folder in enumerate(LONGEST) if item.nodeid.startswith(folder)), 9))
+    ranks = {folder: rank for rank, folder in enumerate(LONGEST)}
+    items.sort(key=lambda item: min((r for f, r in ranks.items() if item.nodeid.startswith(f)), default=len(ranks)))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
