@@ -7,6 +7,7 @@ server process (`main`, below) imports it, then waits on a socket; for each play
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib
 import json
@@ -79,6 +80,10 @@ class AnsibleProcess:
         """End the playbook and the server."""
         self.end()
         if self._link is not None:
+            with contextlib.suppress(OSError):
+                self._link.shutdown(socket.SHUT_WR)
+                # It closes its end with itself; Popen.wait would look only every 50 ms.
+                select.select([self._link], [], [], _PATIENCE)
             self._link.close()
         if self._server is not None:
             try:
@@ -210,4 +215,7 @@ def _be_playbook(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    # Ansible's own folder goes; to take its modules apart one by one would take longer than many a play.
+    atexit._run_exitfuncs()
+    os._exit(code)
