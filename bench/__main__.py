@@ -65,6 +65,7 @@ def main() -> int:
 def _one(bench: Bench, scratch: Path, *, quick: bool, end: float) -> tuple[Findings, str]:
     """A benchmark's findings, and why it has none."""
     seconds = min(bench.quick_seconds if quick else bench.seconds, end - time.monotonic())
+    _settle()
     load = os.getloadavg()[0]
     print(f"== {bench.module} (load {load:.1f}, at most {max(seconds, 0):.0f} s)", flush=True)
     began = time.monotonic()
@@ -86,6 +87,22 @@ def _one(bench: Bench, scratch: Path, *, quick: bool, end: float) -> tuple[Findi
     findings.seconds = round(time.monotonic() - began, 1)
     print(f"   {findings.seconds:.0f} s", flush=True)
     return findings, problem
+
+
+def _settle() -> None:
+    """Wait, half a minute at most, until the last benchmark's pages are written and its hosts have ended."""
+    os.sync()
+    for _ in range(10):
+        before = _idle_seconds()
+        time.sleep(3)
+        if _idle_seconds() - before > 0.9 * 3 * (os.cpu_count() or 1):
+            return
+
+
+def _idle_seconds() -> float:
+    """Seconds in which cores had nothing to do since the machine began, all cores together."""
+    ticks = int(Path("/proc/stat").read_text(encoding="ascii").split()[4])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":

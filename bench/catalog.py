@@ -19,10 +19,10 @@ class Bench:
 BENCHES = (
     Bench("planning", (8,), 120, 80),
     Bench("up_down", (1, 2), 780, 180),
-    Bench("redeploy", (3,), 180, 120),
+    Bench("redeploy", (3,), 240, 120),
     Bench("router", (4,), 600, 120),
-    Bench("load_rate", (5,), 420, 120),
-    Bench("speed_up", (7,), 240, 90),
+    Bench("load_rate", (5,), 600, 120),
+    Bench("speed_up", (7,), 300, 90),
     Bench("telemetry", (10,), 240, 120),
     Bench("quickstart", (6,), 930, 200),
     Bench("hosts", (9,), 600, 240),

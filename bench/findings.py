@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from microshard.stats import median_estimate, ratio_estimate
+from microshard.stats import Estimate, median_estimate, ratio_estimate
 
 Span = tuple[float, float]
 _RESAMPLES = 999
@@ -130,8 +130,8 @@ def compared(
     target: Target | None = None,
     note: str = "",
 ) -> Row:
-    """A row of two series of repetitions: ratio of medians with its bootstrap interval."""
-    estimate = ratio_estimate(ours, other)
+    """A row of two series of repetitions: their ratio with its bootstrap interval."""
+    estimate = in_turns(ours, other)
     span = estimate.interval
     return Row(
         number,
@@ -145,6 +145,17 @@ def compared(
         repetitions=estimate.n,
         note=note,
     )
+
+
+def in_turns(ours: Sequence[float], other: Sequence[float]) -> Estimate:
+    """Ours over the other's, where one of each was measured after the other: the median of the rounds' ratios.
+
+    A machine whose speed drifts meets both sides of a round, so the ratios of rounds scatter less than either series.
+    Where the series are not equally long, the ratio of their medians. Raises ValueError as `ratio_estimate` does.
+    """
+    if len(ours) != len(other):
+        return ratio_estimate(ours, other)
+    return median_estimate([ratio_estimate([mine], [beside]).value for mine, beside in zip(ours, other, strict=True)])
 
 
 def absolute(

@@ -21,9 +21,10 @@ _HEAD = """# Benchmarks
 Written by `make bench`. Machine: {cpu}, {cores} cores, {ram} GB RAM, {system}; MongoDB {mongod}. What was measured when
 stands at the end.
 
-Every figure stands beside what one would take instead, measured in the same run in turns. *figure* is ours over the
-other (×), or the figure itself where nothing stands beside it; medians with 95 % bootstrap intervals, *n* repetitions.
-With three repetitions no interval covers more than 75 %. *unsure*: the interval reaches over the limit. What each
+Every figure stands beside what one would take instead, measured in the same run in turns. *ours* and *the other* are
+medians of *n* repetitions; *figure* is the median of the ratios (×) of what was measured one after the other, or the
+figure itself where nothing stands beside it, with its 95 % bootstrap interval. With three repetitions no interval
+covers more than 75 %. *unsure*: the interval reaches over the limit. What each
 benchmark does stands at the head of `bench/NAME.py`; `.venv/bin/python -m bench.NAME` runs one.
 
 ![how much of what is asked each figure uses, and how figures grow](benchmarks.svg)

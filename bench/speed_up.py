@@ -3,6 +3,10 @@
 Two clusters stand side by side, one with one shard and one with as many as there are cores, with the same documents and
 the same cache in all. Both answer the greenness query in turns; the cluster that is not asked does nothing. The full
 form adds half and twice as many shards as cores, for the growth.
+
+What the machine itself gives stands beside it: the shards of the larger cluster are asked directly, one after the other
+and all at once. They share nothing but the machine, so what is missing there to perfect scaling is its memory, caches
+and hypervisor, not the cluster.
 """
 
 from __future__ import annotations
@@ -13,15 +17,15 @@ import os
 import statistics
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.embedded.lab import SmallCluster, small_cluster
+from tests.cluster.embedded.lab import Client, SmallCluster, small_cluster
 
 from bench.alone import alone, available_mib, rounds, say, scratch
 from bench.clusters import NAMESPACE, PIPELINE, load, presplit
-from bench.findings import Findings, Row, Target, growth
-from microshard.stats import ratio_estimate
+from bench.findings import Findings, Row, Target, absolute, growth, in_turns
 
 MOST_SHARDS = 16  # of the larger cluster: RAM
 
@@ -32,6 +36,28 @@ def ask(cluster: SmallCluster, pipeline: list[dict[str, Any]]) -> tuple[float, l
     began = time.perf_counter()
     answer = list(cluster.client[database][collection].aggregate(pipeline, maxTimeMS=120_000))
     return time.perf_counter() - began, answer
+
+
+class Shards:
+    """The shards of a cluster, asked directly."""
+
+    def __init__(self, cluster: SmallCluster, pipeline: list[dict[str, Any]], stack: contextlib.ExitStack) -> None:
+        self.pipeline = pipeline
+        self.clients = [stack.enter_context(cluster.shard(name)) for name in cluster.shards]
+        self.together = stack.enter_context(ThreadPoolExecutor(len(self.clients)))
+
+    def per_core(self) -> float:
+        """Seconds of all one after the other over those of all at once, by the number of shards: 1 is perfect."""
+        began = time.perf_counter()
+        for client in self.clients:
+            self._ask(client)
+        between = time.perf_counter()
+        list(self.together.map(self._ask, self.clients))
+        return (between - began) / (time.perf_counter() - between) / len(self.clients)
+
+    def _ask(self, client: Client) -> None:
+        database, _, collection = NAMESPACE.partition(".")
+        list(client[database][collection].aggregate(self.pipeline, maxTimeMS=120_000))
 
 
 def measure(quick: bool) -> Findings:
@@ -59,11 +85,14 @@ def measure(quick: bool) -> Findings:
         answers = [ask(cluster, pipeline)[1] for cluster in clusters.values()]  # warms the caches
         if any(answer != answers[0] for answer in answers):
             raise SystemExit("the clusters answer differently")
-        for _ in rounds(3, 5 if quick else 15, 45):
+        shards = Shards(clusters[most], pipeline, stack)
+        directly = []
+        for _ in rounds(5, 5 if quick else 25, 150):
             for size, cluster in clusters.items():
                 taken[size].append(ask(cluster, pipeline)[0])
+            directly.append(shards.per_core())
         say(", ".join(f"{size} shards {statistics.median(values):.3f} s" for size, values in taken.items()))
-    estimate = ratio_estimate(taken[1], taken[most]).scaled(1 / cores)
+    estimate = in_turns(taken[1], taken[most]).scaled(1 / cores)
     span = estimate.interval
     found.rows.append(
         Row(
@@ -78,6 +107,9 @@ def measure(quick: bool) -> Findings:
             repetitions=estimate.n,
         )
     )
+    name = f"speed-up of {most} shards that are asked directly, per core"
+    note = f"what {cores} processes get of this machine that share nothing else: {statistics.median(directly):.2f}"
+    found.rows.append(absolute(7, name, directly, "×", note=note))
     found.growths.append(growth("query time", "shards", "s", taken))
     return found
 

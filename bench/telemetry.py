@@ -23,10 +23,9 @@ from tests.cluster.embedded.lab import SmallCluster, cpu_seconds, small_cluster
 
 from bench.alone import ROOT, alone, available_mib, rounds, say, scratch
 from bench.clusters import job
-from bench.findings import Findings, Row, Target, absolute
+from bench.findings import Findings, Row, Target, absolute, in_turns
 from microshard.embedded import wire
 from microshard.embedded.nodes import Pool
-from microshard.stats import ratio_estimate
 
 DOCUMENTS = 10_000
 CONNECTIONS = 8
@@ -118,7 +117,7 @@ def measure(quick: bool) -> Findings:
         records = len((folder / "server.jsonl").read_text(encoding="utf-8").splitlines())
     if records < shards * len(watched) * seconds * 0.5:
         raise SystemExit(f"telemetry wrote {records} records only: it did not run as it should")
-    estimate = ratio_estimate(watched, plain)
+    estimate = in_turns(watched, plain)
     span = estimate.interval
     found.rows.append(
         Row(

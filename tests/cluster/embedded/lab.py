@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import contextlib
-import os
 import signal
 import socket
 import subprocess
@@ -179,6 +178,8 @@ def children(pid: int) -> list[int]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time a process has used, from its own counters."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Time of CPU a process has used with all its threads, those that have ended too; resolution 1 ns.
+
+    /proc/PID/stat counts in ticks of 10 ms. The clock's number is made as clock_getcpuclockid(3) makes it in glibc.
+    """
+    return time.clock_gettime((~pid << 3) | 2)
