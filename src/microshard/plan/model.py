@@ -33,6 +33,11 @@ class Host:
     numactl: bool = True
 
 
+def endpoint(address: str, port: int) -> str:
+    """`address:port`, as MongoDB writes it."""
+    return f"{address}:{port}"
+
+
 @dataclass(frozen=True, slots=True)
 class Process:
     """One mongod or mongos: what it is called, where it lives and how it is configured."""
@@ -55,7 +60,7 @@ class Process:
     @property
     def endpoint(self) -> str:
         """`address:port`, as the other processes reach it."""
-        return f"{self.address}:{self.port}"
+        return endpoint(self.address, self.port)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -36,6 +36,7 @@ from microshard.plan.model import (
     Role,
     Zone,
     ZoneRange,
+    endpoint,
 )
 from microshard.plan.placement import Places, host_of
 
@@ -115,16 +116,13 @@ def deploy(topology: Topology, *, point: str, there: Places, first_port: int) ->
         topology.storage,
         topology.mongod or None,
     )
-    used: Counter[str] = Counter()
-    processes = []
-    for process in laid:
-        name = process.host.name
-        processes.append(_process(process, f"deployments/{point}/{process.slot.name}", first_port + used[name]))
-        used[name] += 1
+    ports = _ports(laid, first_port)
     return Deployment(
         laid=laid,
-        processes=tuple(processes),
-        replica_sets=_replica_sets(laid, processes),
+        processes=tuple(
+            [_process(one, f"deployments/{point}/{one.slot.name}", port) for one, port in zip(laid, ports, strict=True)]
+        ),
+        replica_sets=_replica_sets(laid, ports),
         collections=tuple(
             _collection(c, topology.shards.initial or topology.shards.count) for c in topology.collections
         ),
@@ -250,6 +248,17 @@ def _laid(
     return tuple(laid)
 
 
+@once
+def _ports(laid: tuple[Laid, ...], first: int) -> tuple[int, ...]:
+    """Of each process: on each host from the first one on."""
+    used: Counter[str] = Counter()
+    ports = []
+    for process in laid:
+        ports.append(first + used[process.host.name])
+        used[process.host.name] += 1
+    return tuple(ports)
+
+
 def _process(laid: Laid, folder: str, port: int) -> Process:
     slot = laid.slot
     program = "mongos" if slot.role == "mongos" else "mongod"
@@ -328,26 +337,28 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _replica_sets(laid: Sequence[Laid], processes: Sequence[Process]) -> tuple[ReplicaSet, ...]:
-    sets: dict[str, list[tuple[_Slot, Process]]] = {}
-    for one, process in zip(laid, processes, strict=True):
+@once
+def _replica_sets(laid: tuple[Laid, ...], ports: tuple[int, ...]) -> tuple[ReplicaSet, ...]:
+    sets: dict[str, list[tuple[Laid, int]]] = {}
+    for one, port in zip(laid, ports, strict=True):
         if one.replica_set:
-            sets.setdefault(one.replica_set, []).append((one.slot, process))
+            sets.setdefault(one.replica_set, []).append((one, port))
     return tuple(
         ReplicaSet(
             name=name,
             role=members[0][0].role,
-            members=tuple(_member(slot.member, process) for slot, process in members),
-            initial=members[0][0].added,
+            members=tuple(_member(one, port) for one, port in members),
+            initial=members[0][0].slot.added,
         )
         for name, members in sets.items()
     )
 
 
-def _member(definition: MemberDefinition, process: Process) -> Member:
+def _member(laid: Laid, port: int) -> Member:
+    definition = laid.slot.member
     return Member(
-        process=process.name,
-        endpoint=process.endpoint,
+        process=laid.slot.name,
+        endpoint=endpoint(laid.address, port),
         priority=definition.effective_priority,
         votes=definition.votes,
         hidden=definition.hidden,

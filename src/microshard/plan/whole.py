@@ -138,8 +138,9 @@ def _points(points: Sequence[PointDefinition], inputs: Inputs, *, one_range: boo
     offset = 0
     for name, definition in zip(inputs.names or point_names(len(points)), points, strict=True):
         topology = definition.experiment.topology
-        base = topology.network.base_port
-        first = (inputs.base_port if base == "auto" else base) + (0 if one_range else offset)
+        first = inputs.base_port if topology.network.base_port == "auto" else topology.network.base_port
+        if not one_range:
+            first += offset
         there = places(definition.experiment.infrastructure, inputs.all_hosts)
         point = _point(name, definition, there, first, inputs)
         offset += point.most_ports
