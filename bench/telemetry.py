@@ -1,8 +1,10 @@
 """What telemetry at 1 Hz costs (row 10): throughput of point reads on 16 shards with and without it, in turns.
 
 Both observers run as the role `telemetry` starts them: one looks at the host and every process, one asks every mongod
-for its serverStatus. The load: point reads through the embedded mongos over eight connections, each always busy. A
-stretch with telemetry stands between two without it, so that a slow drift of the machine meets both.
+for its serverStatus. The load: point reads through the embedded mongos over eight connections, each always busy.
+Stretches of three seconds with and without telemetry follow one another, the observers held by SIGSTOP in those
+without, each round in the reverse order of the last one: what they cost is less than what the speed of a shared machine
+drifts by in longer stretches.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import random
 import signal
 import subprocess
@@ -61,7 +64,7 @@ async def reads(port: int, seconds: float) -> float:
 
 @contextlib.contextmanager
 def observed(cluster: SmallCluster, folder: Path) -> Iterator[list[int]]:
-    """Both observers at 1 Hz; yields their pids."""
+    """Both observers at 1 Hz, held by SIGSTOP; yields their pids."""
     point = job(cluster, [], {"name": "measure", "kind": "measure", "engine": "aggregate", "parameters": {}})
     for (name, _), process in zip(cluster.shards.items(), cluster.processes[1:], strict=True):
         (folder / name / "pid").write_text(f"{process.pid}\n", encoding="ascii")
@@ -80,10 +83,13 @@ def observed(cluster: SmallCluster, folder: Path) -> Iterator[list[int]]:
         time.sleep(1.5)  # their start is not part of what a measurement sees: they are there before it
         if any(process.poll() is not None for process in started):
             raise SystemExit("an observer ended right after its start")
-        yield [process.pid for process in started]
+        pids = [process.pid for process in started]
+        hold(pids)
+        yield pids
     finally:
         for process in started:
             process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGCONT)
         for process in started:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=10)
@@ -91,9 +97,15 @@ def observed(cluster: SmallCluster, folder: Path) -> Iterator[list[int]]:
             process.wait()
 
 
+def hold(pids: list[int], number: signal.Signals = signal.SIGSTOP) -> None:
+    """Stop them where they are; with SIGCONT they go on."""
+    for pid in pids:
+        os.kill(pid, number)
+
+
 def measure(quick: bool) -> Findings:
     """Row 10."""
-    shards, seconds = (QUICK_SHARDS, 2.0) if quick else (SHARDS, 6.0)
+    shards, seconds = QUICK_SHARDS if quick else SHARDS, 3.0
     found = Findings()
     if available_mib() < 180 * (shards + 3):
         found.missing.append(f"10: {shards} shards need about {180 * (shards + 3):,} MiB of RAM")
@@ -106,14 +118,18 @@ def measure(quick: bool) -> Findings:
         admin.command("shardCollection", "bench.points", key={"_id": "hashed"}, numInitialChunks=shards * 2)
         cluster.client.bench.points.insert_many([{"_id": number, "p": "x" * 100} for number in range(DOCUMENTS)])
         uvloop.run(reads(cluster.mongos.port, 2.0))  # warms caches and connections
-        for _ in rounds(3, 3 if quick else 7, 20 if quick else 85):
-            before = uvloop.run(reads(cluster.mongos.port, seconds / 2))
-            with observed(cluster, folder) as pids:
-                used = sum(map(cpu_seconds, pids))
-                watched.append(uvloop.run(reads(cluster.mongos.port, seconds)))
-                cpu.append((sum(map(cpu_seconds, pids)) - used) / seconds * 100)
-            plain.append((before + uvloop.run(reads(cluster.mongos.port, seconds / 2))) / 2)
-            say(f"{plain[-1]:,.0f} reads/s without, {watched[-1]:,.0f} with")
+        with observed(cluster, folder) as pids:
+            for number in rounds(3, 3 if quick else 25, 20 if quick else 160):
+                for with_them in (True, False)[:: -1 if number % 2 else 1]:
+                    if not with_them:
+                        plain.append(uvloop.run(reads(cluster.mongos.port, seconds)))
+                        continue
+                    hold(pids, signal.SIGCONT)
+                    used = sum(map(cpu_seconds, pids))
+                    watched.append(uvloop.run(reads(cluster.mongos.port, seconds)))
+                    cpu.append((sum(map(cpu_seconds, pids)) - used) / seconds * 100)
+                    hold(pids)
+                say(f"{plain[-1]:,.0f} reads/s without, {watched[-1]:,.0f} with")
         records = len((folder / "server.jsonl").read_text(encoding="utf-8").splitlines())
     if records < shards * len(watched) * seconds * 0.5:
         raise SystemExit(f"telemetry wrote {records} records only: it did not run as it should")
