@@ -113,7 +113,7 @@ def measure(quick: bool) -> Findings:
     found = Findings()
     taken: dict[str, list[tuple[float, float, int, int]]] = defaultdict(list)
     changes = {name: CHANGES[name] for name in CHANGES if not quick or name in {"one more shard", "another cache"}}
-    for _ in rounds(1, 1 if quick else 5, 130):
+    for _ in rounds(1 if quick else 3, 1 if quick else 5, 130):
         for name, (change, _must, _new) in changes.items():
             with scratch() as folder:
                 taken[name].append(Redeploys(folder).measure(change))
