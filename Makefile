@@ -88,7 +88,7 @@ lock: dev ## resolve requirements/*.in again, with hashes (needs the network); U
 	cd requirements && ../$(BIN)/$(filter-out --allow-unsafe,$(COMPILE)) $(if $(UPGRADE),--upgrade) \
 	  $(DATA_WITHOUT:%=--unsafe-package %) --output-file data.lock data.in && sed -i '/^# WARNING/,$$d' data.lock
 
-bench: dev ## every side-by-side benchmark; writes docs/benchmarks.md (25 to 60 min; QUICK=1: 5 min, writes nothing)
+bench: dev ## every side-by-side benchmark; writes docs/benchmarks.md (an hour; QUICK=1: 5 min, writes nothing)
 	@$(BIN)/python -m bench $(if $(QUICK),--quick)
 
 clean: ## remove caches and build leftovers; .venv and runs/ stay

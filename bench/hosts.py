@@ -1,11 +1,12 @@
 """Configuring hosts reached by SSH (row 9): from nothing to a cluster ready for writes, and how that grows with hosts.
 
-Boots container hosts (tests/hosts/bed: root, systemd-nspawn). In turn, on one and on several of them, two shards on
-each: `microshard up` where nothing of microshard is on the hosts, `playbooks/deploy.yml` once more on what is up (the
-second run, which must change nothing), `down`. Seconds are those of prepare and deploy in the run's journal. The growth
-is what one more host adds, as a share of what one host takes. All hosts share the cores of this machine with the
-controller: they do one after the other what real hosts do at the same time, so the growth is an upper bound. What it is
-made of is told beside it: CPU of the controller (the command and all it waited for: Ansible, ssh) and of the machine.
+Boots container hosts (tests/hosts/bed: root, systemd-nspawn), three, then ten, then thirty. In turn on one and three of
+them, once on ten and thirty, two shards on each: `microshard up` where nothing of microshard is on the hosts,
+`playbooks/deploy.yml` once more on what is up (the second run, which must change nothing), `down`. Seconds are those of
+prepare and deploy in the run's journal. The growth is what one more host adds, as a share of what one host takes. All
+hosts share the cores of this machine with the controller: they do one after the other what real hosts do at the same
+time, so the growth is an upper bound. What it is made of is told beside it: CPU of the controller (the command and all
+it waited for: Ansible, ssh) and of the machine.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any
 
 from tests.hosts.bed import Bed, BedError, bed, lacking, wheels
 
-from bench.alone import BIN, ROOT, alone, available_mib, rounds, say, scratch
+from bench.alone import BIN, ROOT, alone, available_mib, say, scratch
 from bench.findings import Findings, Row, Target, absolute, compared, growth
 from microshard.run.folder import find_runs
 
@@ -32,7 +33,10 @@ SHARDS_EACH = 2
 FULL = (3, 4)  # hosts and shards on each, for which there are limits in seconds
 FIRST_SECONDS, SECOND_SECONDS = 45, 20
 MIB_EACH = 600  # RAM of a host with two mongods
-LIMIT = 240  # s, for one command
+LIMIT, LIMIT_EACH = 120, 15  # s, for one command, and for each host
+FEW, MANY = (1, 3), (10, 30)
+ROUNDS = 3  # where hosts are few
+Taken = dict[str, dict[int, list[float]]]  # figure → hosts → repetitions
 THIRD_PARTY = (
     "9: community.mongodb's roles beside it: they refuse a second mongod on a host and take MongoDB from its package "
     "sites alone, so there is nothing to compare on this machine"
@@ -68,7 +72,12 @@ class Bench:
     def command(self, *words: str | Path) -> str:
         """A command inside the bed's network; its output."""
         done = subprocess.run(
-            self.lab.inside(words), capture_output=True, text=True, cwd=ROOT, check=False, timeout=LIMIT
+            self.lab.inside(words),
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            check=False,
+            timeout=LIMIT + LIMIT_EACH * len(self.lab.machines),
         )
         if done.returncode:
             raise SystemExit(f"{words[0]} {words[1]} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
@@ -123,31 +132,41 @@ def measure(quick: bool) -> Findings:
     if missing := lacking():
         found.missing.append(f"9: {missing}")
         return found
-    sizes = [size for size in ((1, 3) if quick else (1, 3, 6)) if size == 1 or available_mib() > MIB_EACH * (size + 2)]
     wheels.fetch()
-    taken: dict[str, dict[int, list[float]]] = defaultdict(dict)
-    with scratch() as folder:
+    taken: Taken = defaultdict(dict)
+    full: list[dict[str, float]] = []
+    for sizes in (FEW,) if quick else (FEW, *((size,) for size in MANY)):
+        need = MIB_EACH * (max(sizes) + 2)
+        if available_mib() < need:
+            found.missing.append(f"9: {max(sizes)} hosts need about {need:,} MiB of RAM")
+            continue
         try:
-            with bed(max(sizes)) as lab:
-                bench = Bench(lab, folder)
-                for _ in rounds(1, 1 if quick else 3, 200):
-                    for hosts in sizes:
-                        figures = bench.round(hosts)
-                        for name, value in figures.items():
-                            taken[name].setdefault(hosts, []).append(value)
-                        say(f"{hosts} hosts: " + ", ".join(f"{name} {value:.1f}" for name, value in figures.items()))
-                full = [bench.round(*FULL) for _ in range(2 if max(sizes) >= FULL[0] and not quick else 0)]
+            full += _on_a_bed(sizes, taken, 1 if quick or sizes != FEW else ROUNDS, quick=quick)
         except BedError as error:
-            found.missing.append(f"9: {error}")
-            return found
-    _rows(found, taken, sizes)
+            found.missing.append(f"9: {max(sizes)} hosts: {error}")
+    if not taken:
+        return found
+    _rows(found, taken, sorted(taken["first"]))
     for run, limit in (("first", FIRST_SECONDS), ("second", SECOND_SECONDS)) if full else ():
         name = f"prepare and deploy, {FULL[0]} hosts with {FULL[1]} shards each, {run} run"
         found.rows.append(absolute(9, name, [figures[run] for figures in full], "s", Target(limit)))
     return found
 
 
-def _rows(found: Findings, taken: dict[str, dict[int, list[float]]], sizes: list[int]) -> None:
+def _on_a_bed(sizes: tuple[int, ...], taken: Taken, rounds: int, *, quick: bool) -> list[dict[str, float]]:
+    """Rounds on so many hosts in turn, into `taken`; where there are as many as FULL asks for, rounds of that too."""
+    with scratch() as folder, bed(max(sizes)) as lab:
+        bench = Bench(lab, folder)
+        for _ in range(rounds):
+            for hosts in sizes:
+                figures = bench.round(hosts)
+                for name, value in figures.items():
+                    taken[name].setdefault(hosts, []).append(value)
+                say(f"{hosts} hosts: " + ", ".join(f"{name} {value:.1f}" for name, value in figures.items()))
+        return [bench.round(*FULL) for _ in range(ROUNDS if max(sizes) == FULL[0] and not quick else 0)]
+
+
+def _rows(found: Findings, taken: Taken, sizes: list[int]) -> None:
     first, most = taken["first"], sizes[-1]
     for hosts in sizes:
         what = f"prepare and deploy, {hosts} host{'' if hosts == 1 else 's'}"

@@ -45,6 +45,7 @@ class Shards:
         self.pipeline = pipeline
         self.clients = [stack.enter_context(cluster.shard(name)) for name in cluster.shards]
         self.together = stack.enter_context(ThreadPoolExecutor(len(self.clients)))
+        self.alone: list[float] = []  # s of one shard while the others do nothing
 
     def per_core(self) -> float:
         """Seconds of all one after the other over those of all at once, by the number of shards: 1 is perfect."""
@@ -52,6 +53,7 @@ class Shards:
         for client in self.clients:
             self._ask(client)
         between = time.perf_counter()
+        self.alone.append((between - began) / len(self.clients))
         list(self.together.map(self._ask, self.clients))
         return (between - began) / (time.perf_counter() - between) / len(self.clients)
 
@@ -108,7 +110,11 @@ def measure(quick: bool) -> Findings:
         )
     )
     name = f"speed-up of {most} shards that are asked directly, per core"
-    note = f"what {cores} processes get of this machine that share nothing else: {statistics.median(directly):.2f}"
+    alone, whole = statistics.median(shards.alone), statistics.median(taken[1])
+    note = (
+        f"{most} processes that share nothing but this machine get {statistics.median(directly):.2f} of perfect scaling; "
+        f"a shard with one {most}th of the documents, alone, takes {alone / whole:.2f} of the time of one with all"
+    )
     found.rows.append(absolute(7, name, directly, "×", note=note))
     found.growths.append(growth("query time", "shards", "s", taken))
     return found
