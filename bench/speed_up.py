@@ -111,9 +111,10 @@ def measure(quick: bool) -> Findings:
     )
     name = f"speed-up of {most} shards that are asked directly, per core"
     alone, whole = statistics.median(shards.alone), statistics.median(taken[1])
+    gain = statistics.median(directly)
     note = (
-        f"{most} processes that share nothing but this machine get {statistics.median(directly):.2f} of perfect scaling; "
-        f"a shard with one {most}th of the documents, alone, takes {alone / whole:.2f} of the time of one with all"
+        f"{most} processes that share nothing but the machine get {gain:.2f} of perfect scaling; one of {most} shards, "
+        f"asked alone, takes {alone / whole:.2f} of the time of a shard with all documents"
     )
     found.rows.append(absolute(7, name, directly, "×", note=note))
     found.growths.append(growth("query time", "shards", "s", taken))
