@@ -1,7 +1,7 @@
 """Configuring hosts reached by SSH (row 9): from nothing to a cluster ready for writes, and how that grows with hosts.
 
-Boots container hosts (tests/hosts/bed: root, systemd-nspawn), three, then ten, then thirty. In turn on one and three of
-them, once on ten and thirty, two shards on each: `microshard up` where nothing of microshard is on the hosts,
+Boots container hosts (tests/hosts/bed: root, systemd-nspawn), three, then ten, then, with six cores, thirty. In turn on
+one and three of them, once on more, two shards on each: `microshard up` where nothing of microshard is on the hosts,
 `playbooks/deploy.yml` once more on what is up (the second run, which must change nothing), `down`. Seconds are those of
 prepare and deploy in the run's journal. The growth is what one more host adds, as a share of what one host takes. All
 hosts share the cores of this machine with the controller: they do one after the other what real hosts do at the same
@@ -11,7 +11,9 @@ it waited for: Ansible, ssh) and of the machine.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import os
 import resource
 import shutil
@@ -20,6 +22,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +39,9 @@ MIB_EACH = 600  # RAM of a host with two mongods
 LIMIT, LIMIT_EACH = 120, 15  # s, for one command, and for each host
 FEW, MANY = (1, 3), (10, 30)
 ROUNDS = 3  # where hosts are few
+HOSTS_A_CORE = 5
+INSTANCES_EACH = 32
+INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
 Taken = dict[str, dict[int, list[float]]]  # figure → hosts → repetitions
 THIRD_PARTY = (
     "9: community.mongodb's roles beside it: they refuse a second mongod on a host and take MongoDB from its package "
@@ -136,14 +142,13 @@ def measure(quick: bool) -> Findings:
     taken: Taken = defaultdict(dict)
     full: list[dict[str, float]] = []
     for sizes in (FEW,) if quick else (FEW, *((size,) for size in MANY)):
-        need = MIB_EACH * (max(sizes) + 2)
-        if available_mib() < need:
-            found.missing.append(f"9: {max(sizes)} hosts need about {need:,} MiB of RAM")
+        if lack := _lack(max(sizes)):
+            found.missing.append(lack)
             continue
         try:
             full += _on_a_bed(sizes, taken, 1 if quick or sizes != FEW else ROUNDS, quick=quick)
         except BedError as error:
-            found.missing.append(f"9: {max(sizes)} hosts: {error}")
+            found.missing.append(f"9: {max(sizes)} hosts: {str(error).splitlines()[0]}")
     if not taken:
         return found
     _rows(found, taken, sorted(taken["first"]))
@@ -153,9 +158,33 @@ def measure(quick: bool) -> Findings:
     return found
 
 
+def _lack(hosts: int) -> str:
+    """What this machine lacks for so many hosts; empty when nothing."""
+    need, cores = MIB_EACH * (hosts + 2), math.ceil(hosts / HOSTS_A_CORE)
+    if available_mib() < need:
+        return f"9: {hosts} hosts need about {need:,} MiB of RAM"
+    if cores > (os.cpu_count() or 1):
+        return (
+            f"9: {hosts} hosts need about {cores} cores: on 2 cores 30 were prepared in 65 s, then the config server "
+            "did not answer within MongoDB's time limits while 60 shards were starting beside it"
+        )
+    return ""
+
+
+@contextlib.contextmanager
+def inotify_instances(least: int) -> Iterator[None]:
+    """So many at least for root, who all the containers' systemd are; as before afterwards."""
+    before = INOTIFY.read_text(encoding="ascii")
+    INOTIFY.write_text(str(max(least, int(before))), encoding="ascii")
+    try:
+        yield
+    finally:
+        INOTIFY.write_text(before, encoding="ascii")
+
+
 def _on_a_bed(sizes: tuple[int, ...], taken: Taken, rounds: int, *, quick: bool) -> list[dict[str, float]]:
     """Rounds on so many hosts in turn, into `taken`; where there are as many as FULL asks for, rounds of that too."""
-    with scratch() as folder, bed(max(sizes)) as lab:
+    with scratch() as folder, inotify_instances(INSTANCES_EACH * max(sizes)), bed(max(sizes)) as lab:
         bench = Bench(lab, folder)
         for _ in range(rounds):
             for hosts in sizes:
