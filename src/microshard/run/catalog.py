@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import time
 from dataclasses import asdict, dataclass
@@ -59,8 +61,18 @@ def entry(run: RunFolder) -> Entry:
         state=_state(run, marker),
         done=sum(1 for _ in (run / "results").glob("*/*.json")),
         planned=len(steps) if isinstance(steps, list) else 0,
-        bytes=sum(p.lstat().st_size for p in run.path.rglob("*") if not p.is_dir()),
+        bytes=_bytes(run.path),
     )
+
+
+def _bytes(folder: Path) -> int:
+    """Of all files below a folder, but those that a run which is being executed removes meanwhile."""
+    size = 0
+    for where, _, names in os.walk(folder):  # passes over a folder that is gone
+        for name in names:
+            with contextlib.suppress(OSError):
+                size += Path(where, name).lstat().st_size
+    return size
 
 
 def remove(run: RunFolder) -> None:

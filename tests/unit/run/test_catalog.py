@@ -1,0 +1,35 @@
+"""The list of runs beside a run that is being executed."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from pathlib import Path
+
+from microshard.run.catalog import entry
+from microshard.run.folder import RunFolder
+
+
+def test_a_run_whose_files_come_and_go_is_listed(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, "sample")
+    (run / "kept").write_bytes(b"x" * 100)
+    least = entry(run).bytes
+    over = threading.Event()
+
+    def deploy_and_tear_down() -> None:
+        number = 0
+        while not over.is_set():
+            number = (number + 1) % 7
+            data = run / "deployments" / f"p{number}" / "shard01" / "data"
+            data.mkdir(parents=True)
+            (data / "file").write_bytes(b"x" * 10)
+            shutil.rmtree(run / "deployments" / f"p{number}")
+
+    thread = threading.Thread(target=deploy_and_tear_down)
+    thread.start()
+    try:
+        sizes = {entry(run).bytes for _ in range(300)}
+    finally:
+        over.set()
+        thread.join()
+    assert sizes <= {least, least + 10}
