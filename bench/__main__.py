@@ -65,7 +65,8 @@ def main() -> int:
 def _one(bench: Bench, scratch: Path, *, quick: bool, end: float) -> tuple[Findings, str]:
     """A benchmark's findings, and why it has none."""
     seconds = min(bench.quick_seconds if quick else bench.seconds, end - time.monotonic())
-    _settle()
+    if not quick:
+        _settle()
     load = os.getloadavg()[0]
     print(f"== {bench.module} (load {load:.1f}, at most {max(seconds, 0):.0f} s)", flush=True)
     began = time.monotonic()

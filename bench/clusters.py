@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,15 @@ NAMESPACE = "vosa.mot_results"
 SEED = 1
 BATCH = 1000  # documents an insert command
 LIMIT = 300  # s, for one engine
+
+
+def log_entries(path: Path) -> Iterator[tuple[float, dict[str, Any]]]:
+    """The entries of a mongod's log, each with its moment (epoch, s)."""
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            if line.startswith("{"):
+                entry = json.loads(line)
+                yield datetime.datetime.fromisoformat(entry["t"]["$date"]).timestamp(), entry
 
 
 def presplit(cluster: SmallCluster, namespace: str = NAMESPACE, compressor: str = "zlib") -> list[dict[str, Any]]:

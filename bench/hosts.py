@@ -40,7 +40,7 @@ LIMIT, LIMIT_EACH = 120, 15  # s, for one command, and for each host
 FEW, MANY = (1, 3), (10, 30)
 ROUNDS = 3  # where hosts are few
 HOSTS_A_CORE = 5
-INSTANCES_EACH = 32
+INSTANCES_EACH = 32  # of inotify, for a host's systemd
 INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
 Taken = dict[str, dict[int, list[float]]]  # figure → hosts → repetitions
 THIRD_PARTY = (
@@ -165,8 +165,8 @@ def _lack(hosts: int) -> str:
         return f"9: {hosts} hosts need about {need:,} MiB of RAM"
     if cores > (os.cpu_count() or 1):
         return (
-            f"9: {hosts} hosts need about {cores} cores: on 2 cores 30 were prepared in 65 s, then the config server "
-            "did not answer within MongoDB's time limits while 60 shards were starting beside it"
+            f"9: {hosts} hosts need about {cores} cores: on fewer the config server does not answer within MongoDB's "
+            "time limits while all their shards start beside it"
         )
     return ""
 

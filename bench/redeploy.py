@@ -9,8 +9,6 @@ meanwhile by their logs.
 from __future__ import annotations
 
 import dataclasses
-import datetime
-import json
 import statistics
 import sys
 import time
@@ -22,6 +20,7 @@ from typing import Any
 from rich.console import Console
 
 from bench.alone import alone, rounds, say, scratch, timed
+from bench.clusters import log_entries
 from bench.findings import Findings, Row, Target, compared
 from microshard.plan.model import Plan
 from microshard.run.backend import Local
@@ -123,18 +122,13 @@ def restarts(run: RunFolder, since: float) -> tuple[float, float]:
     """
     opening = opened = primary = 0.0
     for log in run.path.glob("deployments/*/shard*/mongod.log"):
-        with log.open(encoding="utf-8") as lines:
-            for line in lines:
-                if not line.startswith("{"):  # a new file's first lines are the old one's end
-                    continue
-                entry = json.loads(line)
-                moment = datetime.datetime.fromisoformat(entry["t"]["$date"]).timestamp()
-                if moment < since:
-                    continue
-                if entry["msg"] == "WiredTiger opened":
-                    opening, opened = max(opening, entry["attr"]["durationMillis"] / 1000), max(opened, moment)
-                if entry["msg"].startswith("Transition to primary complete"):
-                    primary = max(primary, moment)
+        for moment, entry in log_entries(log):
+            if moment < since:
+                continue
+            if entry["msg"] == "WiredTiger opened":
+                opening, opened = max(opening, entry["attr"]["durationMillis"] / 1000), max(opened, moment)
+            if entry["msg"].startswith("Transition to primary complete"):
+                primary = max(primary, moment)
     return opening, max(primary - opened, 0.0)
 
 

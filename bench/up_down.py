@@ -9,15 +9,12 @@ has neither a router nor a cluster. Every way gives each mongod the same cache.
 from __future__ import annotations
 
 import contextlib
-import datetime
-import json
 import math
 import os
 import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -27,6 +24,7 @@ from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
 from bench.alone import BIN, alone, available_mib, rounds, say, scratch, timed
+from bench.clusters import log_entries
 from bench.findings import Findings, Target, absolute, compared, growth
 from bench.shell_script import shell_script
 from microshard.embedded.binary import find_mongod
@@ -84,11 +82,10 @@ def start_and_primaries(run: Path) -> tuple[float, float]:
     """When the first mongod of a run began, and when the last one became a primary, by their logs; epoch, s."""
     first, last = math.inf, 0.0
     for log in run.glob("deployments/*/*/mongod.log"):
-        with log.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines):
-                if number == 0 or '"Transition to primary complete' in line:
-                    moment = datetime.datetime.fromisoformat(json.loads(line)["t"]["$date"]).timestamp()
-                    first, last = min(first, moment), max(last, moment)
+        for moment, entry in log_entries(log):
+            first = min(first, moment)
+            if entry["msg"].startswith("Transition to primary complete"):
+                last = max(last, moment)
     return first, last
 
 
@@ -125,7 +122,6 @@ def mlaunch(folder: Path, shards: int) -> Figures:
             # Its default signal is SIGTERM, for which mongod takes its time; 9 is what suits data to be thrown away.
             down = timed(lambda: run("kill", *data, "--signal", "9"))
             for number in range(port, port + shards + 2):  # a killed mongod leaves its socket
-                (Path(tempfile.gettempdir()) / f"mongodb-{number}.sock").unlink(missing_ok=True)
                 Path(f"/tmp/mongodb-{number}.sock").unlink(missing_ok=True)  # noqa: S108 - mongod's, not ours
     return {"up": seconds, "down": down}
 

@@ -22,6 +22,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from microshard.engines.lifetime import leave
 from microshard.run.folder import DiskError
 
 _LONGEST = 1 << 16  # bytes of a message
@@ -215,7 +216,6 @@ def _be_playbook(
 
 
 if __name__ == "__main__":
-    code = main()
-    # Ansible's own folder goes; to take its modules apart one by one would take longer than many a play.
-    atexit._run_exitfuncs()
-    os._exit(code)
+    ended = main()
+    atexit._run_exitfuncs()  # Ansible's own folder goes
+    leave(ended)  # to take its modules apart one by one would take longer than many a play
