@@ -20,6 +20,10 @@ _ENGINES = {
 }
 _UNIT = "microshard@.service.j2"
 
+# All files in one go: to compile a template takes longer than to fill it in, and each call would compile it again.
+_END = "\0"
+_EVERY = "{% for process, template in planned %}{% include template %}\n" + _END + "{% endfor %}"
+
 
 def _flat(text: str) -> dict[str, Any]:
     """`name = value` lines as a tree; what stands there several times, as a list."""
@@ -52,20 +56,29 @@ class ActionModule(action_loader.get("microshard_act", class_only=True)):  # typ
 
     def rendered(self, processes: list[Any], folder: str, variables: dict[str, Any]) -> list[dict[str, Any]]:
         """The processes with their configuration files as text, by the templates in `folder`, and as trees."""
-        result = []
+        names = []
         for process in processes:
             engine = ((process.get("options") or {}).get("storage") or {}).get("engine")
-            name = _TEMPLATES.get(process["role"]) or _ENGINES.get(engine, "mongod.conf.j2")
-            text = self._render(name, folder, {**variables, "process": process})
-            tree = _flat(text) if engine == "tokumx" else yaml_load(text)
+            names.append(_TEMPLATES.get(process["role"]) or _ENGINES.get(engine, "mongod.conf.j2"))
+        planned = list(zip(processes, names))
+        texts = self._template(_EVERY, folder, {**variables, "planned": planned}).split(_END)
+        result = []
+        for (process, name), text in zip(planned, texts):
+            tree = _flat(text) if name == _ENGINES["tokumx"] else yaml_load(text)
             result.append({**process, "config": text, "config_tree": tree})
         return result
 
     def _render(self, name: str, folder: str, variables: dict[str, Any]) -> str:
-        source = trust_as_template(self._loader.get_text_file_contents(os.path.join(folder, name)))
+        return self._template(self._loader.get_text_file_contents(os.path.join(folder, name)), folder, variables)
+
+    def _template(self, source: str, folder: str, variables: dict[str, Any]) -> str:
         templar = self._templar.copy_with_new_env(searchpath=[folder], available_variables=variables)
         return str(
-            templar.template(source, escape_backslashes=False, overrides={"trim_blocks": True, "lstrip_blocks": True})
+            templar.template(
+                trust_as_template(source),
+                escape_backslashes=False,
+                overrides={"trim_blocks": True, "lstrip_blocks": True},
+            )
         )
 
     @staticmethod

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import datetime
-from collections import Counter
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
-from microshard.definition.base import InWords, Model, Name
+from microshard.definition.base import InWords, Model, Name, first_twice
 from microshard.definition.infrastructure import Infrastructure
 from microshard.definition.lock import Lock
 from microshard.definition.topology import Topology
@@ -191,7 +190,7 @@ class Experiment(Model):
     @model_validator(mode="after")
     def _phases_make_sense(self) -> Experiment:
         names = [s.name or s.kind for s in self.workload]
-        twice = next((name for name, times in Counter(names).items() if times > 1), None)
+        twice = first_twice(names)
         if twice is not None:
             raise ValueError(f"workload: two phases are named {twice}; give them different names with `name:`")
         if not any(s.kind == "measure" for s in self.workload):

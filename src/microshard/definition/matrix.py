@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ from microshard.definition import overlay
 from microshard.definition.check import Checker, dotted
 from microshard.definition.errors import DefinitionError, Problem
 from microshard.definition.experiment import Experiment, Matrix
-from microshard.definition.grid import Assignment, Given, Grid, problem_at
+from microshard.definition.grid import SECTIONS, Assignment, Given, Grid, problem_at
 from microshard.definition.load import Loaded, examine
 from microshard.definition.rules import findings
 from microshard.definition.scalars import written
@@ -44,7 +44,7 @@ def expand(loaded: Loaded) -> list[PointDefinition]:
     assignments = Grid(loaded).assignments()
     keys = dict.fromkeys(g.key for assignment in assignments for g in assignment)
     own = {key: _own_value(loaded.experiment, overlay.split(key)) for key in keys}
-    builder = _Builder(loaded)
+    builder = _Builder(loaded, assignments)
     points = []
     for assignment in assignments:
         made = builder.point(assignment)
@@ -65,21 +65,27 @@ class _Part:
     pieces: dict[str, _Part] = field(default_factory=dict)
     """Keys of the section that points vary."""
     text: str = ""
-    """The validated section as JSON, to compare points."""
+    """What validation made of it as JSON, to compare points; of a section the keys that points vary."""
 
-    def settle(self, validated: Any) -> None:
-        """Takes over what validation made of it."""
-        if not self.text:
-            self.value, self.text = validated, _text(validated)
-            for name, piece in self.pieces.items():
-                if isinstance(own := getattr(validated, name), BaseModel):
-                    piece.value = own
+    def settle(self, validated: Any, varied: Sequence[str]) -> None:
+        """Takes over what validation made of it; `varied`: those keys of a section, none where all of it is compared."""
+        if self.text:
+            return
+        self.value = validated
+        for name, piece in self.pieces.items():
+            own = getattr(validated, name)
+            if not piece.text:
+                piece.text = _text(own)
+            if isinstance(own, BaseModel):
+                piece.value = own
+        told = {name: piece.text for name, piece in self.pieces.items()}
+        self.text = _compared(validated, varied, told)
 
 
 class _Builder:
     """Makes points one after the other and remembers what it has already seen."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: Loaded, assignments: Iterable[Assignment]) -> None:
         self.loaded = loaded
         self.source = loaded.source
         self.problems: list[Problem] = []
@@ -92,7 +98,8 @@ class _Builder:
         experiment = loaded.experiment
         self.base: dict[str, Any] = {k: getattr(experiment, k) for k in experiment.model_fields_set}
         self.base |= {"matrix": Matrix(), "scales": {}}
-        self.base_text = {s: _text(getattr(experiment, s)) for s in ("infrastructure", "topology", "workload")}
+        self.varied = {section: _varied(section, experiment, assignments) for section in SECTIONS}
+        self.base_text = {s: _compared(getattr(experiment, s), varied) for s, varied in self.varied.items()}
 
     def point(self, assignment: Assignment) -> tuple[Experiment, tuple[str, ...]] | None:
         """The experiment at a point and its warnings; None where there is a problem with it (kept in `problems`)."""
@@ -112,7 +119,7 @@ class _Builder:
             self._explain(assignment)
             return None
         for name, part in parts.items():
-            part.settle(getattr(experiment, name))
+            part.settle(getattr(experiment, name), self.varied[name])
         if self._repeats(assignment, parts):
             return None
         return experiment, tuple(f"{dotted(f.path)}: {f.message}" for f in news)
@@ -222,10 +229,24 @@ def _named(assignment: Assignment) -> str:
     return ", ".join(f"{g.key}={written(g.value)}" for g in assignment) or "the experiment itself"
 
 
-def _text(section: BaseModel | Iterable[BaseModel]) -> str:
-    if isinstance(section, BaseModel):
-        return section.model_dump_json()
-    return "\n".join(step.model_dump_json() for step in section)
+def _varied(section: str, experiment: Experiment, assignments: Iterable[Assignment]) -> tuple[str, ...]:
+    """The keys of a section that points vary; none where some point has all of it, or it has no keys."""
+    paths = {given.path[:2] for assignment in assignments for given in assignment if given.path[0] == section}
+    if not isinstance(getattr(experiment, section), BaseModel) or any(len(path) < 2 for path in paths):
+        return ()
+    return tuple(sorted(str(path[1]) for path in paths))
+
+
+def _compared(section: Any, varied: Sequence[str], told: Mapping[str, str] | None = None) -> str:
+    """What two points differ in when they differ in this section. `told`: keys whose text is known."""
+    known = told or {}
+    return "\0".join(known.get(name) or _text(getattr(section, name)) for name in varied) or _text(section)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, BaseModel):
+        return value.model_dump_json()
+    return "\n".join(map(_text, value)) if _is_made_of_models(value) else repr(value)
 
 
 def _own_value(experiment: Experiment, path: KeyPath) -> Any:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from microshard.definition.source import KeyPath
-from microshard.definition.topology import Collection, Topology, Zone
+from microshard.definition.topology import Collection, Shards, Zone
 
 Found = tuple[KeyPath, str]
 
 
-def misplaced(topology: Topology) -> Iterator[Found]:
-    """What is wrong: path below `topology`, and a sentence."""
-    if topology.kind != "sharded":
-        return
-    shards = topology.shards.initial or topology.shards.count
-    yield from _primaries(topology, shards)
+def misplaced(planned: Shards, collections: Sequence[Collection], zones: Sequence[Zone]) -> Iterator[Found]:
+    """What is wrong in a sharded cluster: path below `topology`, and a sentence."""
+    shards = planned.initial or planned.count
+    yield from _primaries(collections, shards)
     names: set[str] = set()
-    for index, zone in enumerate(topology.zones):
+    for index, zone in enumerate(zones):
         here: KeyPath = ("zones", index)
         if zone.name in names:
             yield (*here, "name"), f"{zone.name} is there twice"
@@ -25,16 +23,16 @@ def misplaced(topology: Topology) -> Iterator[Found]:
         for place, number in enumerate(zone.shards):
             if number > shards:
                 yield (*here, "shards", place), _no_shard(number, shards)
-        yield from _ranges(zone, here, {c.namespace: c for c in topology.collections})
+        yield from _ranges(zone, here, {c.namespace: c for c in collections})
 
 
 def _no_shard(number: int | None, shards: int) -> str:
     return f"there is no shard {number}; {shards} {'is' if shards == 1 else 'are'} added"
 
 
-def _primaries(topology: Topology, shards: int) -> Iterator[Found]:
+def _primaries(collections: Sequence[Collection], shards: int) -> Iterator[Found]:
     primaries: dict[str, int | None] = {}
-    for index, collection in enumerate(topology.collections):
+    for index, collection in enumerate(collections):
         path: KeyPath = ("collections", index, "primary_shard")
         if (collection.primary_shard or 1) > shards:
             yield path, _no_shard(collection.primary_shard, shards)

@@ -5,18 +5,34 @@ What depends on the machine (RAM, ports, disk, EBS ceilings) is checked when pla
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, ParamSpec
 
 from microshard.definition.experiment import Experiment
 from microshard.definition.members import Member, given_one_by_one
 from microshard.definition.passthrough import passthrough
 from microshard.definition.placement import misplaced
 from microshard.definition.source import KeyPath
-from microshard.definition.topology import Topology
+from microshard.definition.topology import (
+    Collection,
+    ConfigServers,
+    MongoDB,
+    Network,
+    ReplicaSetSpec,
+    Shards,
+    Storage,
+    Topology,
+    Zone,
+)
 from microshard.definition.versions import unknown
+from microshard.definition.workload import WorkloadStep
 from microshard.engines.insert import InsertPhase
+from microshard.once import once
+
+P = ParamSpec("P")
+Kind = Literal["standalone", "replica_set", "sharded"]
+Version = tuple[int, int] | None  # major and minor; None where it is whatever the given binaries are
 
 # The embedded mongod, and so what is known of a definition that asks for no version.
 _EMBEDDED = (6, 0)
@@ -47,36 +63,56 @@ class Finding:
     severity: Literal["error", "warning"] = "error"
 
 
+def _shared(rule: Callable[P, Iterator[Finding]]) -> Callable[P, tuple[Finding, ...]]:
+    """What a rule finds, for its sections once, and not anew at each point that has the same."""
+
+    def found(*sections: P.args, **named: P.kwargs) -> tuple[Finding, ...]:
+        return tuple(rule(*sections, **named))
+
+    return once(found)
+
+
 def findings(experiment: Experiment) -> list[Finding]:
     """All rules about one deployment: of the experiment as it stands, or of one point."""
     topology = experiment.topology
+    kind, mongodb, storage, mongod = topology.kind, topology.mongodb, topology.storage, topology.mongod or None
+    members = _members(kind, topology.replica_set, topology.shards)
     return [
-        *_engine(topology),
-        *_compressors(topology),
+        *_engine(kind, mongodb, storage, topology.config_servers, mongod),
+        *_compressors(mongodb, storage, members),
+        *_wire_compressors(kind, mongodb, topology.network),
         *_without_effect(topology),
-        *_presplit(experiment),
-        *(Finding(("topology", *path), message) for path, message in misplaced(topology)),
+        *_presplit(topology.collections, topology.shards, experiment.workload, topology.balancer.enabled),
+        *_misplaced(kind, topology.shards, topology.collections, topology.zones),
         *_workload(experiment),
-        *_passthrough(topology),
+        *_passthrough(mongodb, storage, members, mongod),
     ]
 
 
-def _passthrough(topology: Topology) -> Iterator[Finding]:
+Members = tuple[tuple[KeyPath, Member], ...]
+
+
+@once
+def _members(kind: Kind, replica_set: ReplicaSetSpec, shards: Shards) -> Members:
+    """Those that were given one by one, with their paths."""
+    if kind == "standalone":
+        return ()
+    section = ("replica_set", replica_set.members) if kind == "replica_set" else ("shards", shards.members)
+    return tuple(given_one_by_one([section]))
+
+
+@_shared
+def _passthrough(
+    mongodb: MongoDB, storage: Storage, members: Members, mongod: dict[str, Any] | None
+) -> Iterator[Finding]:
     """mongod's own options, of all data-bearing processes and of single members."""
-    everywhere: list[tuple[KeyPath, dict[str, Any]]] = [(("mongod",), topology.mongod)]
-    everywhere += [((*path, "mongod"), member.mongod) for path, member in _members(topology)]
+    everywhere: list[tuple[KeyPath, dict[str, Any]]] = [(("mongod",), mongod or {})]
+    everywhere += [((*path, "mongod"), member.mongod) for path, member in members]
     for here, options in everywhere:
         for path, message, severity in passthrough(options):
             yield Finding(("topology", *here, *path), message, severity)
-        for path, message in unknown(options, topology.storage.engine, _version(topology)):
+        for path, message in unknown(options, storage.engine, _version(mongodb)):
             yield Finding(("topology", *here, *path), message)
-
-
-def _members(topology: Topology) -> Iterator[tuple[KeyPath, Member]]:
-    sections = {"replica_set": topology.replica_set.members, "sharded": topology.shards.members}
-    names = {"replica_set": "replica_set", "sharded": "shards"}
-    if topology.kind in sections:
-        yield from given_one_by_one([(names[topology.kind], sections[topology.kind])])
 
 
 def matrix_findings(experiment: Experiment) -> list[Finding]:
@@ -111,9 +147,7 @@ def _reference(experiment: Experiment) -> list[Finding]:
     return [*found, Finding(path, message, "warning")]
 
 
-def _version(topology: Topology) -> tuple[int, int] | None:
-    """Major and minor; None where it is whatever the given binaries are."""
-    mongodb = topology.mongodb
+def _version(mongodb: MongoDB) -> Version:
     if mongodb.version is None:
         return _EMBEDDED if mongodb.source == "embedded" else None
     major, minor = mongodb.version.split(".")[:2]
@@ -124,24 +158,27 @@ def _shown(version: tuple[int, int]) -> str:
     return f"{version[0]}.{version[1]}"
 
 
-def _here(topology: Topology, version: tuple[int, int]) -> str:
-    own = "the embedded mongod is" if topology.mongodb.version is None else "topology.mongodb.version is"
+def _here(mongodb: MongoDB, version: tuple[int, int]) -> str:
+    own = "the embedded mongod is" if mongodb.version is None else "topology.mongodb.version is"
     return f"{own} {_shown(version)}"
 
 
-def _engine(topology: Topology) -> Iterator[Finding]:
-    version, engine, mongodb = _version(topology), topology.storage.engine, topology.mongodb
+@_shared
+def _engine(
+    kind: Kind, mongodb: MongoDB, storage: Storage, config_servers: ConfigServers, mongod: dict[str, Any] | None
+) -> Iterator[Finding]:
+    version, engine = _version(mongodb), storage.engine
     path: KeyPath = ("topology", "storage", "engine")
-    if "engine" not in topology.storage.model_fields_set:
+    if "engine" not in storage.model_fields_set:
         path = ("topology", "mongodb", "version")
     if version is not None:
         first, gone = _ENGINES[engine]
         if version < first:
-            yield Finding(path, f"{engine} came with MongoDB {_shown(first)}; {_here(topology, version)}")
+            yield Finding(path, f"{engine} came with MongoDB {_shown(first)}; {_here(mongodb, version)}")
         if gone is not None and version >= gone:
-            yield Finding(path, f"{engine} exists only below MongoDB {_shown(gone)}; {_here(topology, version)}")
-        members = topology.config_servers.members
-        if topology.kind == "sharded" and version < (3, 2) and members not in {1, 3}:
+            yield Finding(path, f"{engine} exists only below MongoDB {_shown(gone)}; {_here(mongodb, version)}")
+        members = config_servers.members
+        if kind == "sharded" and version < (3, 2) and members not in {1, 3}:
             message = f"config servers are a replica set from MongoDB 3.2 on, before it 1 or 3, not {members}"
             yield Finding(("topology", "config_servers", "members"), message)
     if engine in _ELSEWHERE and mongodb.source == "packages":
@@ -149,16 +186,15 @@ def _engine(topology: Topology) -> Iterator[Finding]:
         yield Finding(("topology", "mongodb", "source"), message)
     gone = _ENGINES[engine][1]
     if version is None or gone is None or version < gone:
-        yield from _own_engine(topology)
+        yield from _own_engine(kind, storage, mongod)
     if engine == "inMemory" and mongodb.source == "embedded":
         yield Finding(path, "inMemory is part of MongoDB Enterprise, the embedded mongod is the Community edition")
 
 
-def _own_engine(topology: Topology) -> Iterator[Finding]:
+def _own_engine(kind: Kind, storage: Storage, mongod: dict[str, Any] | None) -> Iterator[Finding]:
     """Compressor and cache of engines that take others than WiredTiger."""
-    storage = topology.storage
     taken = _ENGINE_COMPRESSORS.get(storage.engine)
-    own: Any = topology.mongod
+    own: Any = mongod
     for key in ("storage", "tokumx", "setParameter"):
         own = own.get(key) if isinstance(own, dict) else None
     given = storage.engine == "tokumx" and isinstance(own, dict) and "defaultCompression" in own
@@ -173,31 +209,37 @@ def _own_engine(topology: Topology) -> Iterator[Finding]:
         yield Finding(
             ("topology", "storage", "cache", "value"), "rocksdb takes its cache in whole GiB: multiples of 1024"
         )
-    if storage.engine == "tokumx" and topology.kind == "sharded":
+    if storage.engine == "tokumx" and kind == "sharded":
         yield Finding(("topology", "kind"), "TokuMX is laid out as standalone or replica_set, not sharded")
 
 
-def _compressors(topology: Topology) -> Iterator[Finding]:
-    version, storage, network = _version(topology), topology.storage, topology.network
-    if version is not None:
-        needed = _BLOCK_COMPRESSORS.get(storage.block_compressor)
-        if needed is not None and version < needed:
-            message = f"{storage.block_compressor} came with MongoDB {_shown(needed)}; {_here(topology, version)}"
-            yield Finding(("topology", "storage", "block_compressor"), message)
-        for path, member in _members(topology):
-            first = _BLOCK_COMPRESSORS.get(member.block_compressor or "none")
-            if first is not None and version < first:
-                message = f"{member.block_compressor} came with MongoDB {_shown(first)}; {_here(topology, version)}"
-                yield Finding(("topology", *path, "block_compressor"), message)
+@_shared
+def _compressors(mongodb: MongoDB, storage: Storage, members: Members) -> Iterator[Finding]:
+    version = _version(mongodb)
+    if version is None:
+        return
+    needed = _BLOCK_COMPRESSORS.get(storage.block_compressor)
+    if needed is not None and version < needed:
+        message = f"{storage.block_compressor} came with MongoDB {_shown(needed)}; {_here(mongodb, version)}"
+        yield Finding(("topology", "storage", "block_compressor"), message)
+    for path, member in members:
+        first = _BLOCK_COMPRESSORS.get(member.block_compressor or "none")
+        if first is not None and version < first:
+            message = f"{member.block_compressor} came with MongoDB {_shown(first)}; {_here(mongodb, version)}"
+            yield Finding(("topology", *path, "block_compressor"), message)
+
+
+@_shared
+def _wire_compressors(kind: Kind, mongodb: MongoDB, network: Network) -> Iterator[Finding]:
     for key in ("compressors", "mongos_compressors"):
-        yield from _on_the_wire(topology, key, version)
-    if topology.kind != "sharded" and network.mongos_compressors is not None:
-        why = f"has no effect: kind: {topology.kind} has no mongos"
+        yield from _on_the_wire(mongodb, network, key)
+    if kind != "sharded" and network.mongos_compressors is not None:
+        why = f"has no effect: kind: {kind} has no mongos"
         yield Finding(("topology", "network", "mongos_compressors"), why, "warning")
 
 
-def _on_the_wire(topology: Topology, key: str, version: tuple[int, int] | None) -> Iterator[Finding]:
-    names = getattr(topology.network, key) or []
+def _on_the_wire(mongodb: MongoDB, network: Network, key: str) -> Iterator[Finding]:
+    names, version = getattr(network, key) or [], _version(mongodb)
     for index, compressor in enumerate(names):
         path: KeyPath = ("topology", "network", key, index)
         first = _NETWORK_COMPRESSORS.get(compressor)
@@ -206,8 +248,8 @@ def _on_the_wire(topology: Topology, key: str, version: tuple[int, int] | None) 
         elif compressor in names[:index]:
             yield Finding(path, f"{compressor} is there twice")
         elif version is not None and version < first:
-            message = f"{compressor} on the wire came with MongoDB {_shown(first)}; {_here(topology, version)}"
-            if key not in topology.network.model_fields_set:
+            message = f"{compressor} on the wire came with MongoDB {_shown(first)}; {_here(mongodb, version)}"
+            if key not in network.model_fields_set:
                 path, message = ("topology", "mongodb", "version"), f"{message}; set topology.network.{key}: []"
             yield Finding(path, message)
 
@@ -235,9 +277,17 @@ def _without_effect(topology: Topology) -> Iterator[Finding]:
             yield warn(("storage", "cache"), "mmapv1 maps its files and has no cache of its own")
 
 
-def _presplit(experiment: Experiment) -> Iterator[Finding]:
-    topology = experiment.topology
-    for index, collection in enumerate(topology.collections):
+@_shared
+def _misplaced(kind: Kind, shards: Shards, collections: list[Collection], zones: list[Zone]) -> Iterator[Finding]:
+    for path, message in misplaced(shards, collections, zones) if kind == "sharded" else ():
+        yield Finding(("topology", *path), message)
+
+
+@_shared
+def _presplit(
+    collections: list[Collection], shards: Shards, workload: list[WorkloadStep], balanced: bool
+) -> Iterator[Finding]:
+    for index, collection in enumerate(collections):
         path: KeyPath = ("topology", "collections", index, "presplit")
         presplit = collection.presplit
         for key, owner in (
@@ -248,12 +298,12 @@ def _presplit(experiment: Experiment) -> Iterator[Finding]:
             if presplit.policy != owner and key in presplit.model_fields_set:
                 message = f"has no effect: it belongs to policy {owner}, not to {presplit.policy}"
                 yield Finding((*path, key), message, "warning")
-        if presplit.policy != "none" and topology.balancer.enabled:
+        if presplit.policy != "none" and balanced:
             yield Finding(path, "the balancer is enabled and may move what is pre-split here", "warning")
         if presplit.policy != "key_ranges":
             continue
-        ranges = presplit.ranges_per_shard * (topology.shards.initial or topology.shards.count)
-        for step_index, step in enumerate(experiment.workload):
+        ranges = presplit.ranges_per_shard * (shards.initial or shards.count)
+        for step_index, step in enumerate(workload):
             phase = step.phase
             if not isinstance(phase, InsertPhase) or phase.namespace != collection.namespace:
                 continue

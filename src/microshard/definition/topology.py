@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
-from microshard.definition.base import InWords, Model, Namespace, Port
+from microshard.definition.base import InWords, Model, Namespace, Port, first_twice
 from microshard.definition.members import Compressor, MemberCount, Members, copies, electable_together
 
 Version = Annotated[
@@ -310,7 +309,7 @@ class Topology(Model):
         if self.kind != "sharded" and self.collections:
             raise ValueError(f"collections: only a sharded cluster has sharded collections, not kind: {self.kind}")
         names = [c.namespace for c in self.collections]
-        twice = next((name for name, times in Counter(names).items() if times > 1), None)
+        twice = first_twice(names)
         if twice is not None:
             raise ValueError(f"collections: {twice} is there twice")
         return self
