@@ -139,11 +139,10 @@ def _points(points: Sequence[PointDefinition], inputs: Inputs, *, one_range: boo
     for name, definition in zip(inputs.names or point_names(len(points)), points, strict=True):
         topology = definition.experiment.topology
         first = inputs.base_port if topology.network.base_port == "auto" else topology.network.base_port
-        if not one_range:
-            first += offset
         there = places(definition.experiment.infrastructure, inputs.all_hosts)
-        point = _point(name, definition, there, first, inputs)
-        offset += point.most_ports
+        point = _point(name, definition, there, first + offset, inputs)
+        if not one_range:
+            offset += point.most_ports
         result.append(point)
     if max(p.port for point in result for p in point.processes) > 65535:
         raise PlanError([("topology.network.base_port", "the ports of all processes do not fit below 65536")])
