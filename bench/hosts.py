@@ -253,8 +253,8 @@ def _rows(found: Findings, taken: Taken, sizes: list[int]) -> None:
 def _cpu(taken: Taken, hosts: int) -> str:
     own, whole = (statistics.median(taken[name][hosts]) for name in ("controller's CPU", "machine's CPU"))
     return (
-        f"{hosts} hosts and the controller share {os.cpu_count()} cores: {whole:.0f} s of their CPU in all, {own:.0f} s "
-        f"of it the controller's, {own / hosts:.1f} s a host"
+        f"{hosts} hosts and the controller share {os.cpu_count()} cores: {whole:.0f} s of their CPU in all, "
+        f"{own:.0f} s of it the controller's, {own / hosts:.1f} s a host"
     )
 
 
