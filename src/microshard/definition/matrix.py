@@ -68,7 +68,7 @@ class _Part:
     """What validation made of it as JSON, to compare points; of a section the keys that points vary."""
 
     def settle(self, validated: Any, varied: Sequence[str]) -> None:
-        """Takes over what validation made of it; `varied`: those keys of a section, none where all of it is compared."""
+        """Takes over what validation made of it; `varied`: keys of a section, none where all of it is compared."""
         if self.text:
             return
         self.value = validated

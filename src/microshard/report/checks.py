@@ -178,14 +178,20 @@ def _client(model: ReportModel) -> Iterator[Notice]:
 
 def _others(model: ReportModel) -> Iterator[Notice]:
     for point in model.points:
-        figures = model.figures(point)
-        others = figures.roles.get("others", 0.0) if figures else 0.0
-        if model.cores and others > OTHERS * model.cores:
+        cores = disturbed(model, point)
+        if cores:
             yield Notice(
                 "warning",
-                f"{point.label}: other programs used {others:.1f} of {model.cores} cores while it was measured",
+                f"{point.label}: other programs used {cores:.1f} of {model.cores} cores while it was measured",
                 point.id,
             )
+
+
+def disturbed(model: ReportModel, point: PointReport) -> float:
+    """Cores that other programs used while a point was measured, where they are too many; else 0."""
+    figures = model.figures(point)
+    others = figures.roles.get("others", 0.0) if figures else 0.0
+    return others if model.cores and others > OTHERS * model.cores else 0.0
 
 
 def _skew(model: ReportModel) -> Iterator[Notice]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from microshard.report import format as fmt
-from microshard.report.checks import DRIFT, OTHERS, drift
+from microshard.report.checks import DRIFT, OTHERS, disturbed, drift
 from microshard.report.model import PhaseFigures, PointReport, ReportModel
 from microshard.stats import Estimate
 
@@ -78,13 +78,21 @@ def speed(model: ReportModel) -> str:
     if best is rows[0][0] or top <= 1 + SAME / 2:
         last, _, value = rows[-1]
         base = next(point for point, _, _ in rows if point.series == last.series)
+        told = f"No gain from {base.label} to {last.label}"
         if value < 1 - SAME:
-            return f"No gain: {last.label} reach {fmt.factor(value)} {fmt.TIMES} the speed of {base.label}"
-        return f"No gain from {base.label} to {last.label}"
-    sentence = f"{fmt.factor(top)} {fmt.TIMES} at {best.label}"
-    if len(model.series) > 1:
-        return sentence
+            told = f"No gain: {last.label} reach {fmt.factor(value)} {fmt.TIMES} the speed of {base.label}"
+        return told + _doubt(model, base, last)
+    base = next(point for point, _, _ in rows if point.series == best.series)
+    sentence, doubt = f"{fmt.factor(top)} {fmt.TIMES} at {best.label}", _doubt(model, base, best)
+    if doubt or len(model.series) > 1:
+        return sentence + doubt
     return sentence + _beyond(model, [(p, speed_up) for p, speed_up, _ in rows], best, estimate)
+
+
+def _doubt(model: ReportModel, *points: PointReport) -> str:
+    """What is to be said where one of two points that are compared was disturbed: then their ratio says nothing."""
+    beside = [point.label for point in points if disturbed(model, point)]
+    return f", but not to be trusted: other programs ran beside {' and '.join(beside)}" if beside else ""
 
 
 def _beyond(model: ReportModel, rows: Sequence[tuple[PointReport, Estimate]], best: PointReport, top: Estimate) -> str:

@@ -26,6 +26,24 @@ def test_the_headline_says_what_the_curve_does(
     assert takeaways.headline(build(make_run(tmp_path, Shape(spread=0)))) == sentence
 
 
+@pytest.mark.parametrize(
+    ("seconds", "sentence"),
+    [
+        (
+            {1: 2.4, 2: 1.25},
+            "1.92 × at 2 shards, but not to be trusted: other programs ran beside 1 shard and 2 shards",
+        ),
+        ({1: 2.0, 2: 2.5}, "No gain: 2 shards reach 0.80 × the speed of 1 shard, but not to be trusted"),
+    ],
+)
+def test_a_speed_up_beside_other_programs_is_not_claimed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: dict[int, float], sentence: str
+) -> None:
+    monkeypatch.setattr(maker, "SECONDS", seconds)
+    model = build(make_run(tmp_path, Shape(shards=(1, 2), spread=0, others=0.7)))
+    assert takeaways.headline(model).startswith(sentence)
+
+
 def test_a_rise_after_the_cores_are_full_that_the_repetitions_do_not_tell_is_not_claimed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
