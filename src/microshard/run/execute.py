@@ -13,6 +13,7 @@ from microshard.errors import EXIT_FAILED, EXIT_OK
 from microshard.plan.model import Plan
 from microshard.plan.words import duration
 from microshard.report import NotWrittenError, build, write
+from microshard.report.format import count
 from microshard.report.table import final
 from microshard.run.budget import Meter
 from microshard.run.folder import RunFolder, read_object
@@ -56,7 +57,8 @@ def announce(plan: Plan, warnings: Sequence[Problem | str], folder: RunFolder, c
     """What will be done, what is doubtful about it, and what differs from the experiment's lock."""
     console.print(f"[bold]{plan.title}[/bold]")
     console.print(
-        f"{len(plan.points)} points × {plan.repetitions} repetitions, about {duration(plan.estimate_seconds)}, "
+        f"{count(len(plan.points), 'point')} × {count(plan.repetitions, 'repetition')}, "
+        f"about {duration(plan.estimate_seconds)}, "
         f"{plan.memory_mib:,} MiB of RAM and {plan.disk_bytes / 1e9:.1f} GB of disk at most; in {folder.path}",
         highlight=False,
         soft_wrap=True,
