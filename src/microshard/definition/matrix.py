@@ -230,11 +230,11 @@ def _named(assignment: Assignment) -> str:
 
 
 def _varied(section: str, experiment: Experiment, assignments: Iterable[Assignment]) -> tuple[str, ...]:
-    """The keys of a section that points vary; none where some point has all of it, or it has no keys."""
-    paths = {given.path[:2] for assignment in assignments for given in assignment if given.path[0] == section}
-    if not isinstance(getattr(experiment, section), BaseModel) or any(len(path) < 2 for path in paths):
+    """The keys of a section that points vary; none where it has no keys."""
+    if not isinstance(getattr(experiment, section), BaseModel):
         return ()
-    return tuple(sorted(str(path[1]) for path in paths))
+    paths = {given.path[:2] for assignment in assignments for given in assignment}
+    return tuple(sorted(str(path[1]) for path in paths if path[0] == section))
 
 
 def _compared(section: Any, varied: Sequence[str], told: Mapping[str, str] | None = None) -> str:
