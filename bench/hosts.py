@@ -2,12 +2,11 @@
 
 Boots container hosts (tests/hosts/bed: root, systemd-nspawn), three, then ten, then thirty. In turn on one and three of
 them, once on more, two shards on each (one where hosts are many and cores few: see `_each`): `microshard up` where
-nothing of microshard is on the hosts,
-`playbooks/deploy.yml` once more on what is up (the second run, which must change nothing), `down`. Seconds are those of
-prepare and deploy in the run's journal. The growth is what one more host adds, as a share of what one host takes. All
-hosts share the cores of this machine with the controller: they do one after the other what real hosts do at the same
-time, so the growth is an upper bound. What it is made of is told beside it: CPU of the controller (the command and all
-it waited for: Ansible, ssh) and of the machine.
+nothing of microshard is on the hosts, `playbooks/deploy.yml` once more on what is up (the second run, which must change
+nothing), `down`. Seconds are those of prepare and deploy in the run's journal. The growth is what one more host adds,
+as a share of what one host takes. All hosts share the cores of this machine with the controller: they do one after the
+other what real hosts do at the same time, so the growth is an upper bound. What it is made of is told beside it: CPU of
+the controller (the command and all it waited for: Ansible, ssh) and of the machine.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ MIB_EACH = 600  # RAM of a host with two mongods
 LIMIT, LIMIT_EACH = 120, 15  # s, for one command, and for each host
 FEW, MANY = (1, 3), (10, 30)
 ROUNDS = 3  # where hosts are few
-HOSTS_A_CORE = 5
+HOSTS_A_CORE = 5  # with SHARDS_EACH: see _each
 INSTANCES_EACH = 32  # of inotify, for a host's systemd
 INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
 Taken = dict[str, dict[int, list[float]]]  # figure → hosts → repetitions
@@ -251,6 +250,7 @@ def _rows(found: Findings, taken: Taken, sizes: list[int]) -> None:
 
 
 def _cpu(taken: Taken, hosts: int) -> str:
+    """What keeps so many hosts on one machine from being as fast as hosts of their own."""
     own, whole = (statistics.median(taken[name][hosts]) for name in ("controller's CPU", "machine's CPU"))
     return (
         f"{hosts} hosts and the controller share {os.cpu_count()} cores: {whole:.0f} s of their CPU in all, "

@@ -17,6 +17,7 @@ from microshard.definition.source import KeyPath
 from microshard.definition.topology import (
     Collection,
     ConfigServers,
+    Kind,
     MongoDB,
     Network,
     ReplicaSetSpec,
@@ -31,8 +32,8 @@ from microshard.engines.insert import InsertPhase
 from microshard.once import once
 
 P = ParamSpec("P")
-Kind = Literal["standalone", "replica_set", "sharded"]
-Version = tuple[int, int] | None  # major and minor; None where it is whatever the given binaries are
+Members = tuple[tuple[KeyPath, Member], ...]  # those that were given one by one, with their paths
+Release = tuple[int, int] | None  # major and minor; None where it is whatever the given binaries are
 
 # The embedded mongod, and so what is known of a definition that asks for no version.
 _EMBEDDED = (6, 0)
@@ -89,12 +90,8 @@ def findings(experiment: Experiment) -> list[Finding]:
     ]
 
 
-Members = tuple[tuple[KeyPath, Member], ...]
-
-
 @once
 def _members(kind: Kind, replica_set: ReplicaSetSpec, shards: Shards) -> Members:
-    """Those that were given one by one, with their paths."""
     if kind == "standalone":
         return ()
     section = ("replica_set", replica_set.members) if kind == "replica_set" else ("shards", shards.members)
@@ -147,7 +144,7 @@ def _reference(experiment: Experiment) -> list[Finding]:
     return [*found, Finding(path, message, "warning")]
 
 
-def _version(mongodb: MongoDB) -> Version:
+def _version(mongodb: MongoDB) -> Release:
     if mongodb.version is None:
         return _EMBEDDED if mongodb.source == "embedded" else None
     major, minor = mongodb.version.split(".")[:2]

@@ -10,6 +10,7 @@ from pydantic import Field, StringConstraints, model_validator
 from microshard.definition.base import InWords, Model, Namespace, Port, first_twice
 from microshard.definition.members import Compressor, MemberCount, Members, copies, electable_together
 
+Kind = Literal["standalone", "replica_set", "sharded"]
 Version = Annotated[
     str,
     StringConstraints(pattern=r"^[0-9]{1,3}\.[0-9]{1,3}(\.[0-9]{1,3})?$"),
@@ -275,7 +276,7 @@ class Security(Model):
 class Topology(Model):
     """What is deployed at a point."""
 
-    kind: Literal["standalone", "replica_set", "sharded"] = "sharded"
+    kind: Kind = "sharded"
     """Kind of deployment."""
     mongodb: MongoDB = MongoDB()
     """Where MongoDB comes from."""
