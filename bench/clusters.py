@@ -13,8 +13,8 @@ from typing import Any
 from tests.cluster.embedded.lab import SmallCluster, children, cpu_seconds
 
 from bench.alone import ROOT
-from microshard.engines.insert import InsertPhase
-from microshard.engines.streams import RANGE_BITS
+from microshard.workloads.insert import InsertPhase
+from microshard.workloads.streams import RANGE_BITS
 
 PIPELINE = ROOT / "experiments" / "pipelines" / "mot_greenness.json"
 NAMESPACE = "vosa.mot_results"
@@ -93,7 +93,7 @@ def run_engine(folder: Path, work: dict[str, Any]) -> dict[str, Any]:
     """The result of a job's one phase."""
     (folder / "job.json").write_text(json.dumps(work), encoding="utf-8")
     files = ["--job", str(folder / "job.json"), "--out", str(folder / "out.json")]
-    subprocess.run([sys.executable, "-m", "microshard.engines", *files], check=True, timeout=LIMIT)
+    subprocess.run([sys.executable, "-m", "microshard.workloads", *files], check=True, timeout=LIMIT)
     phases: list[dict[str, Any]] = json.loads((folder / "out.json").read_text(encoding="utf-8"))["phases"]
     return phases[0]
 

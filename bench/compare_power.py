@@ -33,8 +33,8 @@ import numpy as np
 from pymongo.collection import Collection
 from tests.cluster.engines.mongods import QUERY, start_mongod, stop_mongod
 
-from microshard.compare.change import change, decide
-from microshard.engines import mot
+from microshard.analysis.change import change, decide
+from microshard.workloads import mot
 
 REPETITIONS = 5
 SEED = 3

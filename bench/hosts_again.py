@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from microshard.run.backend import of_run
-from microshard.run.folder import RunFolder
+from microshard.backends.base import of_run
+from microshard.records.run_folder import RunFolder
 
 
 def main() -> int:

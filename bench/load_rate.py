@@ -39,8 +39,8 @@ from bench.clusters import BATCH, SEED, cpu_by_role, insert_phase, job, presplit
 from bench.findings import Findings, Target, compared, growth
 from microshard.embedded import wire
 from microshard.embedded.nodes import Pool
-from microshard.engines import mot
-from microshard.engines.streams import RANGE_BITS
+from microshard.workloads import mot
+from microshard.workloads.streams import RANGE_BITS
 
 LIMIT = 120.0  # s, for one load
 WAYS = ("engine", "ceiling")  # that are measured with the mongods on a core of their own too

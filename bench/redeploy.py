@@ -22,10 +22,10 @@ from rich.console import Console
 from bench.alone import alone, rounds, say, scratch, timed
 from bench.clusters import log_entries
 from bench.findings import Findings, Row, Target, compared
-from microshard.plan.model import Plan
-from microshard.run.backend import Local
+from microshard.backends.base import Local
+from microshard.model.plan import Plan
+from microshard.records.run_folder import RunFolder
 from microshard.run.cluster import choose, down, up
-from microshard.run.folder import RunFolder
 from microshard.run.prepare import Prepared, prepared, write_variables
 from microshard.run.stage_line import StageLine
 

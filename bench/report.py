@@ -65,13 +65,13 @@ def step(name: str, run: Path, other: Path) -> float:
 
         write(run)
     elif name == "compare":
-        from microshard.compare.runs import compare  # noqa: PLC0415 - its import is part of what is timed
+        from microshard.analysis.comparison import compare  # noqa: PLC0415 - its import is part of what is timed
 
         compare(run, other)
     else:
-        from microshard.run.folder import RunFolder  # noqa: PLC0415 - its import is part of what is timed
-        from microshard.share.bundle import export  # noqa: PLC0415 - its import is part of what is timed
-        from microshard.share.redact import for_run  # noqa: PLC0415 - its import is part of what is timed
+        from microshard.records.bundle import export  # noqa: PLC0415 - its import is part of what is timed
+        from microshard.records.redaction import for_run  # noqa: PLC0415 - its import is part of what is timed
+        from microshard.records.run_folder import RunFolder  # noqa: PLC0415 - its import is part of what is timed
 
         export(RunFolder.open(run), run.parent / "bundle.microshard.tgz", for_run(run, ROOT))
     return time.perf_counter() - started

@@ -75,8 +75,8 @@ def observed(cluster: SmallCluster, folder: Path) -> Iterator[list[int]]:
     commands = [
         [sys.executable, host, "--interval", "1", "--processes", str(folder / "processes.json"),
          "--out", str(folder / "host.jsonl")],
-        [sys.executable, "-m", "microshard.telemetry.server", "--interval", "1", "--job", str(folder / "job.json"),
-         "--out", str(folder / "server.jsonl")],
+        [sys.executable, "-m", "microshard.workloads.server_telemetry", "--interval", "1",
+         "--job", str(folder / "job.json"), "--out", str(folder / "server.jsonl")],
     ]  # fmt: skip
     started = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for command in commands]
     try:

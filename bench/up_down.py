@@ -27,10 +27,10 @@ from bench.alone import BIN, alone, available_mib, rounds, say, scratch, timed
 from bench.clusters import log_entries
 from bench.findings import Findings, Target, absolute, compared, growth
 from bench.shell_script import shell_script
+from microshard.backends import leftovers
+from microshard.backends.this_machine import port_block
 from microshard.embedded.binary import find_mongod
-from microshard.run import leftovers
-from microshard.run.folder import find_runs
-from microshard.run.place import port_block
+from microshard.records.run_folder import find_runs
 
 CACHE_MIB = 256  # of each mongod, the least mongod takes as an option
 MIB_EACH = 200  # RAM of a mongod that has just started, with room

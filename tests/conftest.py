@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from microshard.stopping import SIGNALS
+from microshard.interrupts import SIGNALS
 
 # A test is not timed: the machine may be busy with others.
 settings.register_profile("microshard", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -13,7 +13,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.plugins.action import ActionBase
 
-_PACKAGE = "ansible.module_utils.microshard"
+_PACKAGE = "ansible.module_utils.hostlib"
 _MODULE_UTILS = str(Path(__file__).resolve().parents[1] / "module_utils")
 
 

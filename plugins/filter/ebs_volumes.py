@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-# As src/microshard/cloud/spec.py attaches them.
+# As src/microshard/backends/ec2/spec.py attaches them.
 _FIRST = {"/dev/sdf": "data", "/dev/sdg": "journal", "/dev/sdh": "log"}
 _FURTHER = {"/dev/xvdb": "data", "/dev/xvdc": "journal", "/dev/xvdd": "log"}  # and a letter
 

@@ -87,8 +87,8 @@ seconds:
   type: float
 """
 
-from ansible.module_utils.microshard.act import as_module
-from ansible.module_utils.microshard.acts import background_processes
+from ansible.module_utils.hostlib.act import as_module
+from ansible.module_utils.hostlib.acts import background_processes
 
 
 def main() -> None:

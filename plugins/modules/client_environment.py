@@ -48,8 +48,8 @@ there:
   type: bool
 """
 
-from ansible.module_utils.microshard.act import as_module
-from ansible.module_utils.microshard.acts import client_environment
+from ansible.module_utils.hostlib.act import as_module
+from ansible.module_utils.hostlib.acts import client_environment
 
 
 def main() -> None:

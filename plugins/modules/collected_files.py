@@ -46,8 +46,8 @@ files:
   type: int
 """
 
-from ansible.module_utils.microshard.act import as_module
-from ansible.module_utils.microshard.acts import collected_files
+from ansible.module_utils.hostlib.act import as_module
+from ansible.module_utils.hostlib.acts import collected_files
 
 
 def main() -> None:

@@ -47,8 +47,8 @@ logs:
   elements: str
 """
 
-from ansible.module_utils.microshard.act import as_module
-from ansible.module_utils.microshard.acts import collected_logs
+from ansible.module_utils.hostlib.act import as_module
+from ansible.module_utils.hostlib.acts import collected_logs
 
 
 def main() -> None:

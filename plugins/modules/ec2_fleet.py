@@ -33,7 +33,8 @@ options:
     required: true
   fleet:
     description:
-      - What is to be there, as C(microshard.cloud.spec.FleetSpec) has it without its C(run). Needed for V(present).
+      - What is to be there, as C(microshard.backends.ec2.spec.FleetSpec) has it without its C(run).
+        Needed for V(present).
     type: dict
   ssh_folder:
     description: Folder for the keys of the run and its known_hosts. Needed for V(present).
@@ -83,7 +84,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 fleet:
-  description: Hosts with addresses, volumes and keys, as C(microshard.cloud.fleet.Fleet) has them.
+  description: Hosts with addresses, volumes and keys, as C(microshard.backends.ec2.fleet.Fleet) has them.
   returned: state is present, not in check mode
   type: dict
 launched:
@@ -110,14 +111,14 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
 try:
-    from microshard.cloud import find
-    from microshard.cloud.api import Api
-    from microshard.cloud.errors import CloudError
-    from microshard.cloud.fleet import provision
-    from microshard.cloud.inventory import inventory
-    from microshard.cloud.spec import TAG_RUN, SpecError, from_mapping
-    from microshard.cloud.teardown import teardown
-    from microshard.run.folder import JsonLines, write_atomic
+    from microshard.backends.ec2 import find
+    from microshard.backends.ec2.api import Api
+    from microshard.backends.ec2.errors import CloudError
+    from microshard.backends.ec2.fleet import provision
+    from microshard.backends.ec2.inventory import inventory
+    from microshard.backends.ec2.spec import TAG_RUN, SpecError, from_mapping
+    from microshard.backends.ec2.teardown import teardown
+    from microshard.records.run_folder import JsonLines, write_atomic
 
     _MISSING = ""
 except ImportError as _error:

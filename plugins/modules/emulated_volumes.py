@@ -65,9 +65,9 @@ from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
 try:
     from microshard.errors import MicroshardError
-    from microshard.run.folder import RunFolder, write_atomic
-    from microshard.volumes import emulated
-    from microshard.volumes.emulated import Wish
+    from microshard.hostlib import emulated_volumes as emulated
+    from microshard.hostlib.emulated_volumes import Wish
+    from microshard.records.run_folder import RunFolder, write_atomic
 
     _MISSING = ""
 except ImportError as _error:

@@ -38,8 +38,8 @@ facts:
   type: dict
 """
 
-from ansible.module_utils.microshard.act import as_module
-from ansible.module_utils.microshard.acts import host_facts
+from ansible.module_utils.hostlib.act import as_module
+from ansible.module_utils.hostlib.acts import host_facts
 
 
 def main() -> None:

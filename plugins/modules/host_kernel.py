@@ -65,8 +65,8 @@ kernel:
   type: dict
 """
 
-from ansible.module_utils.microshard.act import as_module
-from ansible.module_utils.microshard.acts import host_kernel
+from ansible.module_utils.hostlib.act import as_module
+from ansible.module_utils.hostlib.acts import host_kernel
 
 
 def main() -> None:

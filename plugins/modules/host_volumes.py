@@ -92,8 +92,8 @@ volumes:
   elements: dict
 """
 
-from ansible.module_utils.microshard.act import as_module
-from ansible.module_utils.microshard.acts import host_volumes
+from ansible.module_utils.hostlib.act import as_module
+from ansible.module_utils.hostlib.acts import host_volumes
 
 
 def main() -> None:

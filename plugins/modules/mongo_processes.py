@@ -130,8 +130,8 @@ seconds:
   type: float
 """
 
-from ansible.module_utils.microshard.act import as_module
-from ansible.module_utils.microshard.acts import mongo_processes
+from ansible.module_utils.hostlib.act import as_module
+from ansible.module_utils.hostlib.acts import mongo_processes
 
 
 def main() -> None:

@@ -50,8 +50,8 @@ seconds:
   type: float
 """
 
-from ansible.module_utils.microshard.act import as_module
-from ansible.module_utils.microshard.acts import mongo_topology
+from ansible.module_utils.hostlib.act import as_module
+from ansible.module_utils.hostlib.acts import mongo_topology
 
 
 def main() -> None:

@@ -59,8 +59,8 @@ versions:
   type: dict
 """
 
-from ansible.module_utils.microshard.act import as_module
-from ansible.module_utils.microshard.acts import mongodb_binaries
+from ansible.module_utils.hostlib.act import as_module
+from ansible.module_utils.hostlib.acts import mongodb_binaries
 
 
 def main() -> None:

@@ -48,8 +48,8 @@ run:
   type: dict
 """
 
-from ansible.module_utils.microshard.act import as_module
-from ansible.module_utils.microshard.acts import run_folder
+from ansible.module_utils.hostlib.act import as_module
+from ansible.module_utils.hostlib.acts import run_folder
 
 
 def main() -> None:

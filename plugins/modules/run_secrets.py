@@ -53,8 +53,8 @@ msg:
   type: str
 """
 
-from ansible.module_utils.microshard.act import as_module
-from ansible.module_utils.microshard.acts import run_secrets
+from ansible.module_utils.hostlib.act import as_module
+from ansible.module_utils.hostlib.acts import run_secrets
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ DOCUMENTATION = r"""
 module: workload_phases
 short_description: Phases of a workload were executed and their result is on disk
 description:
-  - Writes the job, runs C(PYTHON -m microshard.engines) with it and reads the result.
+  - Writes the job, runs C(PYTHON -m microshard.workloads) with it and reads the result.
   - Always runs, so it always reports a change; in check mode it does nothing.
   - The engine stays in the module's process group, so it ends with a play that is interrupted; but see I(state).
 options:
@@ -93,8 +93,8 @@ seconds:
   type: float
 """
 
-from ansible.module_utils.microshard.act import as_module
-from ansible.module_utils.microshard.acts import workload_phases
+from ansible.module_utils.hostlib.act import as_module
+from ansible.module_utils.hostlib.acts import workload_phases
 
 
 def main() -> None:

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from microshard.cloud import api as api_module
-from microshard.cloud.api import Api, Patience
-from microshard.cloud.fleet import provision
-from microshard.cloud.spec import from_mapping
-from microshard.cloud.teardown import teardown
-from microshard.run.folder import JsonLines
+from microshard.backends.ec2 import api as api_module
+from microshard.backends.ec2.api import Api, RetryPolicy
+from microshard.backends.ec2.fleet import provision
+from microshard.backends.ec2.spec import from_mapping
+from microshard.backends.ec2.teardown import teardown
+from microshard.records.run_folder import JsonLines
 
 Translated = Callable[[Any, str, dict[str, Any]], dict[str, Any]]
 
@@ -44,7 +44,7 @@ def main() -> None:
     wish = json.loads(sys.argv[1])
     if not wish["endpoint"].startswith("http://127.0.0.1:"):
         raise SystemExit("only a simulation on this machine is spoken to")
-    api = Api(wish["region"], endpoint=wish["endpoint"], patience=Patience(**wish["patience"]))
+    api = Api(wish["region"], endpoint=wish["endpoint"], patience=RetryPolicy(**wish["patience"]))
     real = api_module._translated
     for line in sys.stdin:
         order = json.loads(line)

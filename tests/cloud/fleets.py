@@ -12,18 +12,18 @@ from typing import Any
 
 import boto3  # type: ignore[import-untyped]
 
-from microshard.cloud.api import Api, Patience
-from microshard.cloud.fleet import Fleet, provision
-from microshard.cloud.ledger import Ledger
-from microshard.cloud.spec import FleetSpec, GroupSpec, VolumeSpec
-from microshard.cloud.teardown import Removal, teardown
-from microshard.run.folder import JsonLines
+from microshard.backends.ec2.api import Api, RetryPolicy
+from microshard.backends.ec2.fleet import Fleet, provision
+from microshard.backends.ec2.ledger import Ledger
+from microshard.backends.ec2.spec import FleetSpec, GroupSpec, VolumeSpec
+from microshard.backends.ec2.teardown import Removal, teardown
+from microshard.records.run_folder import JsonLines
 
 from .strict import Simulation
 
 REGION = "us-east-1"
 # Short, because the simulation answers at once; `visible` is longer than the delays the tests set.
-PATIENCE = Patience(
+RETRY_POLICY = RetryPolicy(
     launch=0.6, terminate=3.0, visible=1.0, poll=0.02, connect=2.0, answer=5.0, attempts=4, backoff=0.01
 )  # fmt: skip
 
@@ -85,7 +85,7 @@ def only_loopback(setattr_: Callable[[Any, str, Any], None]) -> None:
 
 
 @functools.cache
-def _api(url: str, patience: Patience) -> Api:
+def _api(url: str, patience: RetryPolicy) -> Api:
     return Api(REGION, endpoint=url, patience=patience)
 
 
@@ -97,7 +97,7 @@ class Lab:
         self.folder = folder
         self.spec = spec
         self.book: Ledger = JsonLines(folder / "ledger.jsonl")
-        self.patience = PATIENCE
+        self.patience = RETRY_POLICY
         self.said: list[str] = []
 
     def wish(self, **changes: Any) -> Lab:

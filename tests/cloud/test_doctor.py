@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from microshard.cloud import address
-from tests.unit.cloud.test_outlook import FILE
+from microshard.backends.ec2 import controller_address as address
+from tests.unit.backends.ec2.test_cost_estimate import FILE
 
 from .command import Said, microshard
 from .fleets import Lab
@@ -93,7 +93,7 @@ def test_an_experiment_is_held_against_the_account(doctor: Doctor, lab: Lab, tmp
 
 
 def test_what_is_left_of_earlier_runs_is_told(doctor: Doctor, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("microshard.cloud.examine.user", lambda: "tester")
+    monkeypatch.setattr("microshard.backends.ec2.checks.user", lambda: "tester")
     fleet = lab.provision()
     said = doctor()
     assert "note   runs: tester has things of small-1 here" in said.out

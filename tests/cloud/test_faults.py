@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from microshard.cloud.api import Api
-from microshard.cloud.errors import CapacityError, CloudError, LaunchError
-from microshard.cloud.spec import SpecError, VolumeSpec
+from microshard.backends.ec2.api import Api
+from microshard.backends.ec2.errors import CapacityError, CloudError, LaunchError
+from microshard.backends.ec2.spec import SpecError, VolumeSpec
 
 from .fleets import REGION, SMALL, Lab
 from .strict import Fault, Simulation

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from microshard.definition.errors import DefinitionError
-from microshard.run.ec2 import Foreseen, foresee
-from tests.unit.cloud.test_outlook import FILE
+from microshard.backends.ec2.ec2_plan import Ec2Plan, plan_ec2
+from microshard.experiment.errors import DefinitionError
+from tests.unit.backends.ec2.test_cost_estimate import FILE
 
 from .fleets import Lab
 from .strict import Fault
@@ -21,8 +21,8 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def look(file: Path, lab: Lab) -> Foreseen:
-    seen = foresee(file)
+def look(file: Path, lab: Lab) -> Ec2Plan:
+    seen = plan_ec2(file)
     assert lab.simulation.everything() == {}
     assert {a[:3] for a in lab.simulation.actions()} <= {"Des", "Get"}, "nothing but questions"
     return seen
@@ -39,7 +39,7 @@ def test_quotas_and_images_are_asked_where_there_are_credentials(file: Path, lab
 def test_a_quota_that_others_have_used_up_is_an_error_before_anything_is_made(file: Path, lab: Lab) -> None:
     lab.provision()  # 2 c5.xlarge and a c5.large: 10 vCPUs
     lab.simulation.quota = 33
-    seen = foresee(file)
+    seen = plan_ec2(file)
     with pytest.raises(DefinitionError, match=r"24 vCPUs of Standard on demand .* quota is 33, 10 of it in use"):
         seen.refuse_broken()
     assert lab.teardown().clean

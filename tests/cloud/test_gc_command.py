@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from microshard.cloud.fleet import provision
-from microshard.run.folder import RunFolder, write_json
+from microshard.backends.ec2.fleet import provision
+from microshard.records.run_folder import RunFolder, write_json
 
 from .command import Said, microshard
 from .fleets import Lab
@@ -101,14 +101,14 @@ def test_an_expired_run_of_another_machine_goes_too_and_nothing_of_others(gc: Gc
 
 
 def test_a_run_in_another_region_is_found_by_its_ledger(gc: Gc, lab: Lab, tmp_path: Path, gone: int) -> None:
-    from microshard.cloud.api import Api
+    from microshard.backends.ec2.api import Api
 
-    from .fleets import PATIENCE
+    from .fleets import RETRY_POLICY
 
     folder = RunFolder.create(tmp_path / "runs", "small")
     write_json(folder / "run.json", {**folder.marker(), "pid": gone})
     lab.wish(run=folder.run_id)
-    provision(Api("eu-west-1", patience=PATIENCE), lab.spec, folder.ledger, folder / "ssh")
+    provision(Api("eu-west-1", patience=RETRY_POLICY), lab.spec, folder.ledger, folder / "ssh")
     assert "(ec2 eu-west-1): removed" in gc().out
     assert lab.simulation.everything() == {}
 

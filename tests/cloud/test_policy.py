@@ -6,8 +6,8 @@ import json
 import re
 from pathlib import Path
 
-from microshard.cloud import quota
-from microshard.cloud.examine import _TRIALS
+from microshard.backends.ec2 import quota
+from microshard.backends.ec2.checks import _TRIALS
 
 from .fleets import FULL, Lab, client
 from .strict import Fault

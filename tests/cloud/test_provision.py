@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from microshard.cloud.errors import CloudError
-from microshard.cloud.fleet import lost_hosts
-from microshard.cloud.spec import VolumeSpec
+from microshard.backends.ec2.errors import CloudError
+from microshard.backends.ec2.fleet import lost_hosts
+from microshard.backends.ec2.spec import VolumeSpec
 
 from .fleets import FULL, Lab, client
 from .strict import Simulation

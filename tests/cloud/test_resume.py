@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from microshard.run.folder import RunFolder
-from microshard.run.leftovers import running
+from microshard.backends.leftovers import running
+from microshard.records.run_folder import RunFolder
 
 from .command import Said, microshard
 from .fleets import Lab, client
@@ -26,7 +26,7 @@ from .test_run_refused import SIMPLE
 FULL = "VcpuLimitExceeded"
 
 
-class Broken:
+class LimitViolation:
     """A run that was killed while its hosts were made, beside things of somebody else."""
 
     def __init__(self, lab: Lab, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,8 +71,8 @@ class Broken:
 
 
 @pytest.fixture
-def broken(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Broken]:
-    made = Broken(lab, tmp_path, capsys)
+def broken(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[LimitViolation]:
+    made = LimitViolation(lab, tmp_path, capsys)
     yield made
     assert made.mine() == {}
     assert lab.simulation.everything() == made.foreign, "nothing of anybody else's was touched"
@@ -80,7 +80,7 @@ def broken(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iter
 
 
 @pytest.mark.long
-def test_what_was_left_goes_first_and_new_hosts_are_asked_for_after_their_price(broken: Broken) -> None:
+def test_what_was_left_goes_first_and_new_hosts_are_asked_for_after_their_price(broken: LimitViolation) -> None:
     before = len(broken.actions())
     broken.simulation.inject(Fault("RunInstances", FULL, times=None))
     said = broken.resume()
@@ -98,7 +98,7 @@ def test_what_was_left_goes_first_and_new_hosts_are_asked_for_after_their_price(
 
 
 @pytest.mark.long
-def test_what_cannot_be_removed_is_named_and_nothing_is_made_beside_it(broken: Broken) -> None:
+def test_what_cannot_be_removed_is_named_and_nothing_is_made_beside_it(broken: LimitViolation) -> None:
     stubborn = broken.simulation.inject(Fault("DeleteVpc", "UnauthorizedOperation", times=None))
     made = broken.simulation.actions().count("RunInstances")
     said = broken.resume()
@@ -115,7 +115,7 @@ def test_what_cannot_be_removed_is_named_and_nothing_is_made_beside_it(broken: B
 
 
 @pytest.mark.long
-def test_a_changed_definition_is_refused_and_as_begun_goes_on(broken: Broken) -> None:
+def test_a_changed_definition_is_refused_and_as_begun_goes_on(broken: LimitViolation) -> None:
     broken.file.write_text(SIMPLE.replace("documents: 600000", "documents: 700000"))
     before = len(broken.actions())
     said = broken.resume()
@@ -131,7 +131,7 @@ def test_a_changed_definition_is_refused_and_as_begun_goes_on(broken: Broken) ->
 @pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_resume_that_is_ended_itself_leaves_nothing_that_gc_does_not_find(
-    broken: Broken, number: signal.Signals
+    broken: LimitViolation, number: signal.Signals
 ) -> None:
     old = set(broken.left["instance"])
     words = [str(Path(sys.executable).with_name("microshard")), "resume", broken.run.run_id]

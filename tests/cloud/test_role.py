@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from microshard.cloud.spec import to_mapping
+from microshard.backends.ec2.spec import to_mapping
 
 from .fleets import REGION, Lab, dummy_environment
 from .strict import Fault

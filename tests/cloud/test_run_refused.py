@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cloud.test_outlook import FILE
+from tests.unit.backends.ec2.test_cost_estimate import FILE
 
 from .command import Said, microshard
 from .fleets import Lab

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from microshard.cloud import instances
-from microshard.cloud.outlook import PREPARE_SECONDS_EACH
-from microshard.cloud.spec import fleet_spec
+from microshard.backends.ec2 import instances
+from microshard.backends.ec2.cost_estimate import PREPARE_SECONDS_EACH
+from microshard.backends.ec2.ec2_plan import Ec2Plan, plan_ec2
+from microshard.backends.ec2.execute import most_ports
+from microshard.backends.ec2.spec import fleet_spec
 from microshard.plan.estimate import ADD_SHARD_SECONDS
-from microshard.run.ec2 import Foreseen, foresee
-from microshard.run.on_ec2 import most_ports
 
 from .fleets import Lab
 
@@ -26,14 +26,14 @@ def text() -> str:
 
 
 @pytest.fixture
-def seen(text: str, tmp_path: Path) -> Foreseen:
+def seen(text: str, tmp_path: Path) -> Ec2Plan:
     (block,) = re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
     file = tmp_path / "scale.yml"
     file.write_text(block)
-    return foresee(file)
+    return plan_ec2(file)
 
 
-def by_point(seen: Foreseen) -> list[str]:
+def by_point(seen: Ec2Plan) -> list[str]:
     """A row a point: processes in all and on the fullest host, seconds, RAM of that host, disk of all."""
     rows = []
     for point in seen.plan.points:
@@ -46,7 +46,7 @@ def by_point(seen: Foreseen) -> list[str]:
     return rows
 
 
-def whole(seen: Foreseen) -> list[str]:
+def whole(seen: Ec2Plan) -> list[str]:
     """The sweep: hosts, vCPUs, time, money."""
     (fleet,) = seen.view.fleets
     facts = [(group.count, instances.find(group.instance_types[0])) for group in fleet.groups]
@@ -69,7 +69,7 @@ def whole(seen: Foreseen) -> list[str]:
     ]
 
 
-def limits(seen: Foreseen) -> list[str]:
+def limits(seen: Ec2Plan) -> list[str]:
     """Parts of the sentences about what breaks first."""
     largest = seen.plan.points[-1]
     loading = largest.load_seconds / (largest.deploy_seconds + largest.load_seconds + 3 * largest.measure_seconds)
@@ -95,13 +95,13 @@ def stated(text: str, lines: list[str]) -> None:
     assert not wrong, "docs/scale.md does not say any more:\n" + "\n".join(wrong)
 
 
-def test_the_tables_and_limits_are_those_of_the_plan(text: str, seen: Foreseen, lab: Lab) -> None:
+def test_the_tables_and_limits_are_those_of_the_plan(text: str, seen: Ec2Plan, lab: Lab) -> None:
     lab.simulation.quota = 5000
     stated(text, [*by_point(seen), *whole(seen), *limits(seen)])
     assert not seen.view.limits, "nothing of it is refused"
 
 
-def test_the_calls_are_those_the_simulated_account_gets(text: str, seen: Foreseen, lab: Lab) -> None:
+def test_the_calls_are_those_the_simulated_account_gets(text: str, seen: Ec2Plan, lab: Lab) -> None:
     lab.simulation.quota = 5000
     (fleet,) = seen.view.fleets
     lab.spec = fleet_spec(

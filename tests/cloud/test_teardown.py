@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from microshard.cloud import gc
-from microshard.cloud.ledger import Memory
-from microshard.cloud.spec import to_mapping
-from microshard.run.folder import JsonLines
+from microshard.backends.ec2 import find_leftovers as gc
+from microshard.backends.ec2.ledger import Memory
+from microshard.backends.ec2.spec import to_mapping
+from microshard.records.run_folder import JsonLines
 
-from .fleets import PATIENCE, REGION, SMALL, Lab, client
+from .fleets import REGION, RETRY_POLICY, SMALL, Lab, client
 from .strict import Fault, Simulation
 
 _EXPIRY = SMALL.expires_at
@@ -164,7 +164,7 @@ class Controller:
 
     def __init__(self, simulation: Simulation, folder: Path) -> None:
         self.simulation = simulation
-        wish = {"region": REGION, "endpoint": simulation.url, "patience": dataclasses.asdict(PATIENCE)}
+        wish = {"region": REGION, "endpoint": simulation.url, "patience": dataclasses.asdict(RETRY_POLICY)}
         self._process = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("controller.py")), json.dumps(wish)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder,

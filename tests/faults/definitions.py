@@ -11,14 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from microshard.definition import source
-from microshard.definition.check import dotted
-from microshard.definition.errors import DefinitionError
-from microshard.definition.load import build
-from microshard.definition.matrix import expand
-from microshard.definition.source import KeyPath
+from microshard.experiment import source
+from microshard.experiment.check import dotted
+from microshard.experiment.errors import DefinitionError
+from microshard.experiment.load import build
+from microshard.experiment.matrix import expand
+from microshard.experiment.source import KeyPath
 from tests.faults.table import Row
-from tests.unit.definition.test_mutations import (
+from tests.unit.experiment.test_mutations import (
     OTHER_VALUES,
     Twice,
     at,

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from microshard.plan.model import Plan, Step
-from microshard.run.folder import DiskError, JsonLines, RunFolder, write_json
-from microshard.run.taken import damaged, finished, remaining
+from microshard.model.plan import Plan, Step
+from microshard.records.run_folder import DiskError, JsonLines, RunFolder, write_json
+from microshard.run.completed_steps import damaged, finished, remaining
 from tests.faults.table import Row
 
 STEPS = tuple(

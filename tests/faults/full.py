@@ -13,8 +13,8 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from microshard.backends import leftovers
 from microshard.errors import EXIT_FAILED, EXIT_LEFT, EXIT_PLACE
-from microshard.run import leftovers
 from tests.faults.kills import LONGEST, definition
 from tests.faults.table import Row, traceback_in
 from tests.faults.watched import Watched, answers, left, whole_results

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["microshard.definition"]):
-    from microshard.definition import source
-    from microshard.definition.errors import DefinitionError
-    from microshard.definition.load import build
-    from microshard.definition.matrix import expand
+with atheris.instrument_imports(include=["microshard.experiment"]):
+    from microshard.experiment import source
+    from microshard.experiment.errors import DefinitionError
+    from microshard.experiment.load import build
+    from microshard.experiment.matrix import expand
 
 from tests.faults.definitions import SHIPPED, TRAPS, ill_told
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from microshard.run import leftovers
-from microshard.run.folder import RunFolder
+from microshard.backends import leftovers
+from microshard.records.run_folder import RunFolder
 from tests.faults.neighbours import Neighbours
 from tests.faults.table import Row, traceback_in
 from tests.faults.watched import Watched, answers, below, left, listens, state, whole_results, words

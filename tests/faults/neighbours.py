@@ -11,7 +11,7 @@ from typing import Any
 import pymongo
 
 from microshard.embedded.binary import find_mongod
-from microshard.run.folder import RunFolder
+from microshard.records.run_folder import RunFolder
 
 
 class Neighbours:

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from microshard.definition.check import EXPERIMENT
-from microshard.definition.errors import DefinitionError
-from microshard.definition.load import load
-from microshard.definition.matrix import expand
-from microshard.definition.shape import Shape
-from microshard.plan import Inputs, PlanError, build
+from microshard.experiment.check import EXPERIMENT
+from microshard.experiment.errors import DefinitionError
+from microshard.experiment.load import load
+from microshard.experiment.matrix import expand
+from microshard.experiment.shape import Shape
+from microshard.plan import Inputs, PlanError, build_plan
 from microshard.run.prepare import pipelines
 from tests.faults.definitions import SHIPPED
 
@@ -64,7 +64,7 @@ def planned(path: Path, overrides: dict[str, Any]) -> tuple[Any, list[str]]:
     loaded = load(path, overrides=overrides)
     points = expand(loaded)
     inputs = dataclasses.replace(INPUTS, pipelines=pipelines(path), folder=path.parent)
-    plan = build(loaded.experiment, points, inputs)
+    plan = build_plan(loaded.experiment, points, inputs)
     told = [str(w) for w in loaded.warnings] + [w for p in points for w in p.warnings] + list(plan.warnings)
     return dataclasses.asdict(dataclasses.replace(plan, warnings=())), told
 

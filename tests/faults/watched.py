@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from microshard.run.folder import JsonLines, RunFolder, find_runs
-from microshard.volumes import loops
+from microshard.hostlib import loop_devices as loops
+from microshard.records.run_folder import JsonLines, RunFolder, find_runs
 
 MICROSHARD = str(Path(sys.executable).with_name("microshard"))
 MARK = "MICROSHARD_FAULTS"  # every process of a campaign inherits it: nothing can hide from the search for leftovers
@@ -154,13 +154,13 @@ class Watched:
 
     def ansible_server(self) -> list[int]:
         """The process that has Ansible imported, if there is one."""
-        return [pid for pid in children(self.process.pid) if "microshard.run.ansible_process" in words(pid)]
+        return [pid for pid in children(self.process.pid) if "microshard.playbooks.fork_server" in words(pid)]
 
     def engine(self) -> int | None:
         """The process that loads or measures."""
         playbook = self.ansible()
         for pid in below(playbook[0]) if playbook else ():
-            if "microshard.engines" in words(pid):
+            if "microshard.workloads" in words(pid):
                 self.engines.add(playbook[0] if playbook else 0)
                 return pid
         return None

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from microshard.run.folder import RunFolder, find_runs
+from microshard.records.run_folder import RunFolder, find_runs
 from tests.hosts.bed import Bed, Machine
 from tests.hosts.controller import Controller, small
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from microshard.engines.ycsb.java import BUILT
-from microshard.run.folder import find_runs
+from microshard.records.run_folder import find_runs
+from microshard.workloads.ycsb.java import BUILT
 from tests.hosts.bed import Bed
 from tests.hosts.controller import Controller, gone, one_point_lost
 

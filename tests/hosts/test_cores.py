@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from microshard.records.run_folder import find_runs
 from microshard.run import secrets
-from microshard.run.folder import find_runs
 from tests.cluster import mongosh
 from tests.hosts.bed import Bed, Machine
 from tests.hosts.controller import MICROSHARD, Controller, small

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from microshard.run import leftovers
-from microshard.run.folder import RunFolder
+from microshard.backends import leftovers
+from microshard.records.run_folder import RunFolder
 from tests.cloud.strict import Fault
 from tests.hosts.bed import bed, lacking, wheels
 from tests.hosts.bed.lab import OPEN_FILES

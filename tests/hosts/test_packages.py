@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from microshard.embedded import binary
-from microshard.run.folder import find_runs
+from microshard.records.run_folder import find_runs
 from tests.hosts.bed import Bed
 from tests.hosts.controller import MICROSHARD, Controller, small
 from tests.hosts.mirror import KEY, Mirror, served

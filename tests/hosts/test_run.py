@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from microshard.run.folder import find_runs
+from microshard.records.run_folder import find_runs
 from tests.hosts.controller import MICROSHARD, Controller, gone, one_point_lost, small
 
 

@@ -7,7 +7,7 @@ import tarfile
 import pytest
 
 from microshard.embedded.binary import find_mongod
-from microshard.run.folder import find_runs
+from microshard.records.run_folder import find_runs
 from tests.hosts.controller import Controller, small
 
 

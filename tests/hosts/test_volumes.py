@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from microshard.run.folder import find_runs
+from microshard.records.run_folder import find_runs
 from tests.hosts.bed import Bed
 from tests.hosts.controller import Controller, small
 

@@ -31,7 +31,7 @@ FLAGS = (
     "--force-color-profile=srgb",
     "--remote-debugging-pipe",
 )
-PATIENCE = 90.0  # seconds for one answer; a loaded machine starts a browser slowly
+RETRY_POLICY = 90.0  # seconds for one answer; a loaded machine starts a browser slowly
 
 
 def executable() -> str | None:
@@ -90,7 +90,7 @@ class Browser:
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._buffer:
-            ready, _, _ = select.select([self._read], [], [], PATIENCE)
+            ready, _, _ = select.select([self._read], [], [], RETRY_POLICY)
             if not ready:
                 raise TimeoutError("the browser does not answer")
             chunk = os.read(self._read, 1 << 20)

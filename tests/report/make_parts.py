@@ -7,7 +7,7 @@ import random
 from functools import lru_cache
 from typing import Any
 
-from microshard.engines import histograms
+from microshard.workloads import histograms
 
 LADDER = (1, 2, 4, 8, 16, 32)
 KNEE = 8

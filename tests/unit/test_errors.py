@@ -14,9 +14,9 @@ from types import ModuleType
 import pytest
 
 from microshard import errors
-from microshard.definition.errors import DefinitionError
 from microshard.errors import MicroshardError
-from microshard.stopping import SIGNALS, Stopped
+from microshard.experiment.errors import DefinitionError
+from microshard.interrupts import SIGNALS, Stopped
 
 ROOT = Path(__file__).parents[2]
 RUN = sorted((ROOT / "src" / "microshard" / "run").glob("*.py"))

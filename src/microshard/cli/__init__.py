@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from microshard.stopping import Stopped, heed, signals
+from microshard.interrupts import Stopped, raise_if_interrupted, signals
 
 
 def main() -> None:
@@ -18,7 +18,7 @@ def main() -> None:
             from microshard.cli.group import execute
 
             code = execute()
-            heed()  # a Ctrl-C that was dropped on the way
+            raise_if_interrupted()  # a Ctrl-C that was dropped on the way
     except Stopped as stopped:
         code = stopped.exit_code
     except Exception:

@@ -24,10 +24,10 @@ def command(name: str | None, replica_set: str | None, runs: Path) -> int:
     from rich.console import Console
 
     from microshard.errors import RunFolderError
+    from microshard.interrupts import Stopped, signals
     from microshard.run.cluster import pick
     from microshard.run.members import add_member
     from microshard.run.stage_line import StageLine
-    from microshard.stopping import Stopped, signals
 
     chosen = pick(runs, (name,) if name else ())
     if not chosen:

@@ -36,8 +36,8 @@ def command(names: tuple[str, ...], tolerance: float, as_json: bool, runs: Path)
         raise click.UsageError("two runs or more; `microshard list` shows them")
     from rich.console import Console
 
-    from microshard.compare import render
-    from microshard.compare.runs import compare
+    from microshard.analysis.comparison import compare
+    from microshard.report import comparison as render
     from microshard.run.cluster import pick
 
     base, *others = pick(runs, names)

@@ -27,7 +27,7 @@ _MARKS = {"ok": "ok", "note": "note", "wrong": "WRONG", "unknown": "?"}
 @runs_option
 def command(file: Path | None, places: tuple[str, ...], region: str | None, runs: Path) -> int:
     """Ask whether a place is fit for experiments, or for the one in FILE; make nothing."""
-    from microshard.doctor import EXAMINATIONS, Question
+    from microshard.run.doctor import EXAMINATIONS, Question
 
     wrong = False
     for place in places:

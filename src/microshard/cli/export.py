@@ -23,10 +23,10 @@ def command(name: str | None, output: Path | None, force: bool, runs: Path) -> N
     from rich.console import Console
     from rich.progress import Progress
 
+    from microshard.backends.this_machine import project_root
+    from microshard.records.bundle import SUFFIX, export
+    from microshard.records.redaction import for_run
     from microshard.run.cluster import latest, pick
-    from microshard.run.place import project_root
-    from microshard.share.bundle import SUFFIX, export
-    from microshard.share.redact import for_run
 
     run = pick(runs, (name,))[0] if name else latest(runs)
     target = output or Path(f"{run.run_id}{SUFFIX}")

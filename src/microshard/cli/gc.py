@@ -20,8 +20,8 @@ from microshard.errors import EXIT_LEFT
 @runs_option
 def command(places: tuple[str, ...], dry_run: bool, owner: str | None, regions: tuple[str, ...], runs: Path) -> int:
     """Remove what runs that are over or past their expiry have left behind."""
+    from microshard.backends.this_machine import user
     from microshard.run import gc
-    from microshard.run.place import user
 
     failed = False
     nothing = True

@@ -8,7 +8,7 @@ import keyword
 import click
 
 from microshard.errors import EXIT_BUG, EXIT_DEFINITION, EXIT_INTERRUPTED, MicroshardError
-from microshard.stopping import heed
+from microshard.interrupts import raise_if_interrupted
 
 # Command → its one line of help. Its code is imported only when it is called: a start stays quick.
 _COMMANDS = {
@@ -47,7 +47,7 @@ class _Lazy(click.Group):
             return None
         module = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name.replace("-", "_")
         command = importlib.import_module(f"microshard.cli.{module}").command
-        heed()  # the compiler of imports may have dropped a Ctrl-C
+        raise_if_interrupted()  # the compiler of imports may have dropped a Ctrl-C
         assert isinstance(command, click.Command)  # noqa: S101 - every file of this package has one
         return command
 
@@ -64,7 +64,7 @@ def microshard() -> None:
 
 def execute() -> int:
     """Do what the command line says. Returns the exit code: errors for people are told here, never a traceback."""
-    from microshard.definition.errors import DefinitionError
+    from microshard.experiment.errors import DefinitionError
 
     try:
         code = microshard.main(standalone_mode=False)

@@ -19,9 +19,9 @@ def command(file: Path, runs: Path) -> None:
     """
     from rich.console import Console
 
+    from microshard.records.import_bundle import unpack
     from microshard.report import build
     from microshard.report.table import final
-    from microshard.share.unpack import unpack
 
     run = unpack(file, runs)
     console = Console()

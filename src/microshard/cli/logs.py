@@ -18,7 +18,7 @@ from microshard.cli.options import runs_option
 @runs_option
 def command(name: str, follow: bool, lines: int, run: str | None, point: str | None, runs: Path) -> None:
     """Show the log of a process of a run, wherever it runs."""
-    from microshard.run.reachable import found, hand_over, log
+    from microshard.run.remote_commands import found, hand_over, log
 
     up = found(runs, run, point)
     hand_over(up, log(up, name, follow=follow, lines=lines))

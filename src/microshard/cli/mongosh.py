@@ -17,7 +17,7 @@ from microshard.cli.options import runs_option
 @runs_option
 def command(name: str | None, words: tuple[str, ...], run: str | None, point: str | None, runs: Path) -> None:
     """Open mongosh on a run's cluster, or on one process; OPTIONs are mongosh's own."""
-    from microshard.run.reachable import found, hand_over, mongosh
+    from microshard.run.remote_commands import found, hand_over, mongosh
 
     if name is not None and name.startswith("-"):
         words = (name, *words)

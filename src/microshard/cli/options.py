@@ -10,7 +10,7 @@ import click
 
 
 def _overrides(_ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
-    from microshard.definition.load import parse_overrides
+    from microshard.experiment.load import parse_overrides
 
     return parse_overrides(values)
 

@@ -21,8 +21,8 @@ def command(file: Path, scale: str | None, overrides: dict[str, Any], runs: Path
     """Show processes, ports, caches, disk, time and order, on EC2 hosts, volumes and prices; do nothing."""
     from rich.console import Console
 
+    from microshard.backends.base import chosen
     from microshard.plan.render import render
-    from microshard.run.backend import chosen
     from microshard.run.prepare import prepared
 
     if on == "ec2":
@@ -38,11 +38,11 @@ def command(file: Path, scale: str | None, overrides: dict[str, Any], runs: Path
 def _on_ec2(file: Path, scale: str | None, overrides: dict[str, Any], *, as_json: bool) -> None:
     from rich.console import Console
 
-    from microshard.cloud.show import show
+    from microshard.backends.ec2.ec2_plan import plan_ec2
+    from microshard.backends.ec2.render import show
     from microshard.plan.render import render
-    from microshard.run.ec2 import foresee
 
-    seen = foresee(file, scale=scale, overrides=overrides)
+    seen = plan_ec2(file, scale=scale, overrides=overrides)
     if as_json:
         told = {**dataclasses.asdict(seen.plan), "ec2": seen.view.as_json()}
         click.echo(json.dumps(told, indent=1, default=str))

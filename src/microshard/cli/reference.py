@@ -8,6 +8,6 @@ import click
 @click.command("reference")
 def command() -> None:
     """Print the reference of experiment files."""
-    from microshard.definition.reference import reference_text
+    from microshard.experiment.reference import reference_text
 
     click.echo(reference_text(), nl=False)

@@ -24,10 +24,10 @@ def command(name: str | None, as_begun: bool, yes: bool, runs: Path) -> int:
     from rich.console import Console
 
     from microshard.errors import RunFolderError
+    from microshard.records.run_folder import find_runs
     from microshard.run.cluster import pick
-    from microshard.run.folder import find_runs
     from microshard.run.resume import broken_off, resume
-    from microshard.share.trust import ask
+    from microshard.run.trust import ask
 
     if name:
         run = pick(runs, (name,))[0]

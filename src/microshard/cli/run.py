@@ -22,16 +22,16 @@ def command(
     """Run an experiment and write its report."""
     from rich.console import Console
 
-    from microshard.run.backend import chosen
+    from microshard.backends.base import chosen
     from microshard.run.execute import execute
     from microshard.run.prepare import prepared
-    from microshard.share.trust import ask
+    from microshard.run.trust import ask
 
     if keep:
         overrides = {**overrides, "teardown": "keep"}
     ask(file, scale, overrides, yes=yes)
     if on == "ec2":
-        from microshard.run.on_ec2 import execute_on_ec2
+        from microshard.backends.ec2.execute import execute_on_ec2
 
         return execute_on_ec2(file, scale, overrides, runs, Console())
     with prepared(file, scale=scale, overrides=overrides, runs=runs, backend=chosen(on)) as ready:

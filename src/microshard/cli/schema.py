@@ -8,6 +8,6 @@ import click
 @click.command("schema")
 def command() -> None:
     """Print the JSON schema of experiment files."""
-    from microshard.definition.schema import schema_text
+    from microshard.experiment.schema import schema_text
 
     click.echo(schema_text(), nl=False)

@@ -18,7 +18,7 @@ from microshard.cli.options import runs_option
 @runs_option
 def command(name: str, words: tuple[str, ...], run: str | None, point: str | None, runs: Path) -> None:
     """Log in on a host of a run, by its name or that of a process on it; on this machine a shell where it lies."""
-    from microshard.run.reachable import found, hand_over, shell
+    from microshard.run.remote_commands import found, hand_over, shell
 
     up = found(runs, run, point)
     line, folder = shell(up, name)

@@ -25,12 +25,12 @@ def command(
     """Start a point of an experiment and print its connection string; it stays until `down`."""
     from rich.console import Console
 
-    from microshard.run.backend import chosen
+    from microshard.backends.base import chosen
+    from microshard.interrupts import Stopped
     from microshard.run.cluster import choose, up
     from microshard.run.prepare import prepared
     from microshard.run.stage_line import StageLine
-    from microshard.share.trust import ask
-    from microshard.stopping import Stopped
+    from microshard.run.trust import ask
 
     ask(file, scale, overrides, yes=yes)
     console = Console(stderr=True)

@@ -14,9 +14,9 @@ from microshard.errors import EXIT_DEFINITION
 @click.option("--scale", metavar="NAME", help="Check the experiment as this scale makes it.")
 def command(files: tuple[Path, ...], scale: str | None) -> int:
     """Check experiment files: every key, every value, every point of the matrix."""
-    from microshard.definition.errors import DefinitionError, render
-    from microshard.definition.load import load
-    from microshard.definition.matrix import expand
+    from microshard.experiment.errors import DefinitionError, render
+    from microshard.experiment.load import load
+    from microshard.experiment.matrix import expand
 
     wrong = 0
     for file in files:

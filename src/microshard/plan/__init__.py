@@ -8,13 +8,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from microshard.plan.build import build_plan
     from microshard.plan.inputs import Inputs, PlanError
-    from microshard.plan.whole import build
 
-__all__ = ["Inputs", "PlanError", "build"]
+__all__ = ["Inputs", "PlanError", "build_plan"]
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("microshard.plan.whole"), name)
+    return getattr(import_module("microshard.plan.build"), name)

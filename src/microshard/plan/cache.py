@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from microshard.definition.topology import Cache
-from microshard.plan.model import CacheBudget
+from microshard.model.plan import CacheBudget
+from microshard.model.topology import Cache
 
 # mongod's own option cacheSizeGB refuses less; WiredTiger's configuration string does not.
 OPTION_MINIMUM_MIB = 256.0

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from microshard.definition.phase import Expected
-from microshard.definition.topology import Storage
-from microshard.definition.workload import WorkloadStep
-from microshard.once import once
-from microshard.plan.model import HostNeeds
+from microshard.memoize import memoize_by_identity
+from microshard.model.phase import Expected
+from microshard.model.plan import HostNeeds
+from microshard.model.topology import Storage
+from microshard.model.workload import WorkloadStep
 from microshard.plan.placement import Places
-from microshard.plan.topology import Laid
+from microshard.plan.topology import PlacedProcess
 
 MIB = 1024 * 1024
 INDEX_BYTES_PER_DOCUMENT = 14  # _id index with prefix compression
@@ -39,9 +39,9 @@ class Needs:
     by_host: dict[str, HostNeeds]
 
 
-@once
+@memoize_by_identity
 def needs(
-    processes: Sequence[Laid],
+    processes: Sequence[PlacedProcess],
     workload: Sequence[WorkloadStep],
     storage: Storage,
     there: Places,
@@ -97,7 +97,7 @@ def _added(workload: Sequence[WorkloadStep]) -> tuple[int, int, int]:
     )
 
 
-def _host_needs(processes: Sequence[Laid], *, data_bytes: float, cached_mib: float) -> HostNeeds:
+def _host_needs(processes: Sequence[PlacedProcess], *, data_bytes: float, cached_mib: float) -> HostNeeds:
     """What the processes of one host need; `data_bytes` and `cached_mib` of each data-bearing one."""
     disk = memory = 0.0
     for process in processes:

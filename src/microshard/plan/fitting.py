@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from microshard.definition.infrastructure import Infrastructure
-from microshard.definition.matrix import PointDefinition
-from microshard.definition.phase import Surroundings
-from microshard.definition.workload import WorkloadStep
-from microshard.once import once
-from microshard.plan.backend import unsupported
+from microshard.experiment.matrix import PointDefinition
+from microshard.memoize import memoize_by_identity
+from microshard.model.infrastructure import Infrastructure
+from microshard.model.phase import Surroundings
+from microshard.model.plan import CacheBudget, HostNeeds, Plan, Point
+from microshard.model.workload import WorkloadStep
 from microshard.plan.inputs import Inputs, PlanError
-from microshard.plan.model import CacheBudget, HostNeeds, Plan, Point
 from microshard.plan.numa import refusals as unbindable
 from microshard.plan.placement import places, shortages
+from microshard.plan.support import unsupported
 from microshard.plan.volumes import data_room, too_small, varied
 
 _RESERVED_MEMORY = (
@@ -38,7 +38,7 @@ def refuse_impossible(points: Sequence[PointDefinition], inputs: Inputs) -> None
         raise PlanError(list(problems))
 
 
-@once
+@memoize_by_identity
 def _of_phases(workload: Sequence[WorkloadStep], around: Surroundings) -> tuple[tuple[str, str], ...]:
     """What keeps phases from being planned, as (dotted key, sentence)."""
     return tuple(
@@ -48,7 +48,7 @@ def _of_phases(workload: Sequence[WorkloadStep], around: Surroundings) -> tuple[
     )
 
 
-@once
+@memoize_by_identity
 def _unfit(infrastructure: Infrastructure, inputs: Inputs) -> tuple[tuple[str, str], ...]:
     """What hosts there are cannot do, as (dotted key, sentence)."""
     volumes = [

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from microshard.definition.experiment import Experiment
-from microshard.definition.infrastructure import Infrastructure
-from microshard.definition.phase import Surroundings
-from microshard.definition.topology import Collection as CollectionDefinition
-from microshard.definition.topology import mongos_count
-from microshard.once import once
-from microshard.plan.model import FIRST_PORT, Collection, Host
+from microshard.memoize import memoize_by_identity
+from microshard.model.experiment import Experiment
+from microshard.model.infrastructure import Infrastructure
+from microshard.model.phase import Surroundings
+from microshard.model.plan import FIRST_PORT, Collection, Host
+from microshard.model.topology import Collection as CollectionDefinition
+from microshard.model.topology import mongos_count
 from microshard.plan.placement import GROUPS, places
 
 
@@ -66,7 +66,7 @@ class Inputs:
         )
 
 
-@once
+@memoize_by_identity
 def _surroundings(
     inputs: Inputs,
     infrastructure: Infrastructure,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from microshard.plan.model import HostNeeds, Plan
+from microshard.model.plan import HostNeeds, Plan
 
 
 def merged(plans: Sequence[Plan]) -> Plan:

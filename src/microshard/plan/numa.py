@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from microshard.definition.infrastructure import HostGroup, Infrastructure
-from microshard.once import once
-from microshard.plan.model import Host, Point
+from microshard.memoize import memoize_by_identity
+from microshard.model.infrastructure import HostGroup, Infrastructure
+from microshard.model.plan import Host, Point
 from microshard.plan.placement import Places
 
 
-@once
+@memoize_by_identity
 def by_host(infrastructure: Infrastructure, there: Places) -> dict[str, dict[str, Any]]:
     """Host → its NUMA settings, where it has any. What shares a host with data is bound as the data is."""
     bound = {}

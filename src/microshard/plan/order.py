@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from microshard.plan.model import Purpose, Redeploy, Step
+from microshard.model.plan import Purpose, Redeploy, Step
 
 
 def steps(

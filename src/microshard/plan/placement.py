@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from microshard.definition.infrastructure import Infrastructure
-from microshard.definition.topology import Topology, data_members
-from microshard.once import once
-from microshard.plan.model import Host, Role
+from microshard.memoize import memoize_by_identity
+from microshard.model.infrastructure import Infrastructure
+from microshard.model.plan import Host, Role
+from microshard.model.topology import Topology, data_members
 
 GROUPS = ("shard_hosts", "config_hosts", "mongos_hosts", "client_hosts")
 
@@ -51,7 +51,7 @@ class Places:
         return sum(host.cores for host in self.data)
 
 
-@once
+@memoize_by_identity
 def places(infrastructure: Infrastructure, hosts: Sequence[Host]) -> Places:
     """The first `count` hosts of every group; config servers fall back to shard hosts, mongos to client hosts.
 
@@ -71,7 +71,7 @@ def places(infrastructure: Infrastructure, hosts: Sequence[Host]) -> Places:
     )
 
 
-@once
+@memoize_by_identity
 def shortages(infrastructure: Infrastructure, hosts: Sequence[Host], where: str) -> tuple[tuple[str, str], ...]:
     """Groups that want more hosts than there are, as (dotted key, sentence)."""
     found = []

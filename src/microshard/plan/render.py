@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from microshard.plan.model import Plan, Point
-from microshard.plan.words import duration
+from microshard.model.plan import Plan, Point
+from microshard.plan.wording import duration
 
 _MOST_ROWS = 40
 

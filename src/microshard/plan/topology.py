@@ -8,24 +8,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from microshard.definition.members import Member as MemberDefinition
-from microshard.definition.members import listed
-from microshard.definition.topology import (
-    Cache,
-    ConfigServers,
-    MongoDB,
-    Network,
-    ReplicaSetSpec,
-    Shards,
-    Storage,
-    Topology,
-    mongos_count,
-)
-from microshard.definition.topology import Collection as CollectionDefinition
-from microshard.definition.versions import ENGINE_SECTIONS
-from microshard.once import once
-from microshard.plan.cache import budget
-from microshard.plan.model import (
+from microshard.experiment.versions import ENGINE_SECTIONS
+from microshard.memoize import memoize_by_identity
+from microshard.model.members import Member as MemberDefinition
+from microshard.model.members import listed
+from microshard.model.plan import (
     CacheBudget,
     Chunk,
     Collection,
@@ -38,6 +25,19 @@ from microshard.plan.model import (
     ZoneRange,
     endpoint,
 )
+from microshard.model.topology import (
+    Cache,
+    ConfigServers,
+    MongoDB,
+    Network,
+    ReplicaSetSpec,
+    Shards,
+    Storage,
+    Topology,
+    mongos_count,
+)
+from microshard.model.topology import Collection as CollectionDefinition
+from microshard.plan.cache import budget
 from microshard.plan.placement import Places, host_of
 
 _ARBITER_CACHE_MIB = 64.0  # it bears no data: its share is better with the others
@@ -67,7 +67,7 @@ class _Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
+class PlacedProcess:
     """A process on its host, without what is a point's own: port and folder."""
 
     slot: _Slot
@@ -92,7 +92,7 @@ class Laid:
 class Deployment:
     """The processes of a point, and how they hang together."""
 
-    laid: tuple[Laid, ...]
+    laid: tuple[PlacedProcess, ...]
     processes: tuple[Process, ...]
     replica_sets: tuple[ReplicaSet, ...]
     collections: tuple[Collection, ...]
@@ -141,18 +141,18 @@ def deploy(topology: Topology, *, point: str, there: Places, first_port: int) ->
 Placed = tuple[tuple[_Slot, Host], ...]
 
 
-@once
+@memoize_by_identity
 def _placed(slots: tuple[_Slot, ...], there: Places) -> Placed:
     return tuple((slot, host_of(slot, there)) for slot in slots)
 
 
-@once
+@memoize_by_identity
 def _bearing(placed: Placed) -> Counter[str]:
     """Data-bearing processes of each host."""
     return Counter(host.name for slot, host in placed if slot.bears_data)
 
 
-@once
+@memoize_by_identity
 def _caches(cache: Cache, placed: Placed) -> dict[str, CacheBudget]:
     """Host → its cache, of those that bear data."""
     return {host.name: _budget(cache, host, placed) for slot, host in placed if slot.bears_data}
@@ -171,7 +171,7 @@ def ports_needed(topology: Topology, there: Places) -> int:
     return _most(_placed(_slots(topology), there))
 
 
-@once
+@memoize_by_identity
 def _most(placed: Placed) -> int:
     return max(Counter(host.name for _, host in placed).values())
 
@@ -187,13 +187,13 @@ def _slots(topology: Topology) -> tuple[_Slot, ...]:
 _STANDALONE = (_Slot("mongod1", "standalone", None),)
 
 
-@once
+@memoize_by_identity
 def _members(replica_set: ReplicaSetSpec) -> tuple[_Slot, ...]:
     members = enumerate(listed(replica_set.members), start=1)
     return tuple(_Slot(f"rs0-{n}", "member", "rs0", member, place=n) for n, member in members)
 
 
-@once
+@memoize_by_identity
 def _of_cluster(shards: Shards, config_servers: ConfigServers, mongos: int) -> tuple[_Slot, ...]:
     slots = [_Slot(f"mongos{n}", "mongos", None, number=n) for n in range(1, mongos + 1)]
     slots += [_Slot(f"config{n}", "config", "config", place=n) for n in range(1, config_servers.members + 1)]
@@ -212,7 +212,7 @@ def shard_name(number: int) -> str:
     return f"shard{number:02d}"
 
 
-@once
+@memoize_by_identity
 def _laid(
     placed: Placed,
     caches: Mapping[str, CacheBudget],
@@ -221,7 +221,7 @@ def _laid(
     network: Network,
     storage: Storage,
     mongod: Mapping[str, Any] | None,
-) -> tuple[Laid, ...]:
+) -> tuple[PlacedProcess, ...]:
     bearing = _bearing(placed)
     laid = []
     for slot, host in placed:
@@ -236,7 +236,7 @@ def _laid(
         else:
             cache = caches[host.name].per_process_mib
         laid.append(
-            Laid(
+            PlacedProcess(
                 slot,
                 host,
                 address="127.0.0.1" if alone else host.address,
@@ -248,8 +248,8 @@ def _laid(
     return tuple(laid)
 
 
-@once
-def _ports(laid: tuple[Laid, ...], first: int) -> tuple[int, ...]:
+@memoize_by_identity
+def _ports(laid: tuple[PlacedProcess, ...], first: int) -> tuple[int, ...]:
     """Of each process: on each host from the first one on."""
     used: Counter[str] = Counter()
     ports = []
@@ -259,7 +259,7 @@ def _ports(laid: tuple[Laid, ...], first: int) -> tuple[int, ...]:
     return tuple(ports)
 
 
-def _process(laid: Laid, folder: str, port: int) -> Process:
+def _process(laid: PlacedProcess, folder: str, port: int) -> Process:
     slot = laid.slot
     program = "mongos" if slot.role == "mongos" else "mongod"
     return Process(
@@ -285,7 +285,7 @@ def _knows_wire_compression(version: str | None) -> bool:
     return version is None or tuple(int(part) for part in version.split(".")[:2]) >= (3, 4)
 
 
-@once
+@memoize_by_identity
 def _options(
     role: Role,
     member: MemberDefinition,
@@ -337,9 +337,9 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-@once
-def _replica_sets(laid: tuple[Laid, ...], ports: tuple[int, ...]) -> tuple[ReplicaSet, ...]:
-    sets: dict[str, list[tuple[Laid, int]]] = {}
+@memoize_by_identity
+def _replica_sets(laid: tuple[PlacedProcess, ...], ports: tuple[int, ...]) -> tuple[ReplicaSet, ...]:
+    sets: dict[str, list[tuple[PlacedProcess, int]]] = {}
     for one, port in zip(laid, ports, strict=True):
         if one.replica_set:
             sets.setdefault(one.replica_set, []).append((one, port))
@@ -354,7 +354,7 @@ def _replica_sets(laid: tuple[Laid, ...], ports: tuple[int, ...]) -> tuple[Repli
     )
 
 
-def _member(laid: Laid, port: int) -> Member:
+def _member(laid: PlacedProcess, port: int) -> Member:
     definition = laid.slot.member
     return Member(
         process=laid.slot.name,
@@ -368,7 +368,7 @@ def _member(laid: Laid, port: int) -> Member:
     )
 
 
-@once
+@memoize_by_identity
 def _collection(definition: CollectionDefinition, shards: int) -> Collection:
     chunks: tuple[Chunk, ...] = ()
     if definition.presplit.policy == "key_ranges":

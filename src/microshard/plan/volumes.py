@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from microshard.definition.experiment import Experiment
-from microshard.definition.infrastructure import Infrastructure
-from microshard.once import once
-from microshard.plan.model import EmulatedVolume, Point
+from microshard.memoize import memoize_by_identity
+from microshard.model.experiment import Experiment
+from microshard.model.infrastructure import Infrastructure
+from microshard.model.plan import EmulatedVolume, Point
 from microshard.plan.placement import GROUPS
 
 
-@once
+@memoize_by_identity
 def machines(infrastructure: Infrastructure) -> dict[str, dict[str, Any]]:
     """Group → volumes and kernel settings of its hosts with every default explicit, for the roles that prepare them."""
     groups = {name: getattr(infrastructure, name) for name in GROUPS}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from microshard.errors import RunFolderError
 
 if TYPE_CHECKING:
-    from microshard.report.model import ReportModel
+    from microshard.analysis.report_model import ReportModel
 
 
 class NotWrittenError(RunFolderError):

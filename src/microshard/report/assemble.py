@@ -8,11 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from microshard.collector import uncollected
-from microshard.plan.words import in_words
-from microshard.report.checks import notices
-from microshard.report.measurements import measurements, median_storage, phase_figures
-from microshard.report.model import (
+from microshard.analysis.measurements import measurements, median_storage, phase_figures
+from microshard.analysis.read_run import RawRun, items, mapping, number, read_run, text
+from microshard.analysis.reference import distance_to, read_reference
+from microshard.analysis.report_model import (
     SHARDS_AXIS,
     Answers,
     Invalid,
@@ -22,14 +21,15 @@ from microshard.report.model import (
     PointState,
     ReportModel,
 )
-from microshard.report.read import RawRun, items, mapping, number, read_run, text
-from microshard.report.reference import distance_to, read_reference
-from microshard.stats import Refused, UslFit, efficiency, fit_usl, speed_up, usable_cores
+from microshard.analysis.statistics import Refused, UslFit, efficiency, fit_usl, speed_up, usable_cores
+from microshard.gc_pause import gc_paused
+from microshard.plan.wording import in_words
+from microshard.report.checks import notices
 
 _KIND = ("topology.kind", "topology.collections", "topology.mongos.count", "topology.mongos.shards_each")
 
 
-@uncollected
+@gc_paused
 def build(run_folder: Path) -> ReportModel:
     """The report of a run as it is now: complete, partly failed, or still going.
 

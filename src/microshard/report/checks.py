@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from microshard.analysis.read_run import RawRun, items, mapping, number, text
+from microshard.analysis.report_model import Measurement, Notice, PhaseFigures, PointReport, ReportModel
 from microshard.report import format as fmt
-from microshard.report.model import Measurement, Notice, PhaseFigures, PointReport, ReportModel
-from microshard.report.read import RawRun, items, mapping, number, text
 
 DRIFT = 0.10  # change of the first point at the end of the run
 SPREAD = 0.25  # range of the repetitions over their median

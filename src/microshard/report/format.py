@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import time
 
-from microshard.plan import words as plan_words
-from microshard.stats import Estimate
+from microshard.analysis.statistics import Estimate
+from microshard.plan import wording as plan_words
 
 MIB = 2**20
 DASH = "\N{EN DASH}"

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from microshard.analysis.read_run import items, mapping, number, text
+from microshard.analysis.report_model import PointReport, ReportModel
+from microshard.analysis.statistics import CurveDistance, Refused, UslFit
 from microshard.report import format as fmt
 from microshard.report import tables, takeaways
 from microshard.report.figures.style import COLOURS
-from microshard.report.model import PointReport, ReportModel
-from microshard.report.read import items, mapping, number, text
-from microshard.stats import CurveDistance, Refused, UslFit
 
 if TYPE_CHECKING:
     from microshard.report.figures import Picture

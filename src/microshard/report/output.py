@@ -12,18 +12,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from microshard.collector import uncollected
+from microshard.analysis.phase_details import PhaseDetails, figures_of
+from microshard.analysis.report_model import CpuSplit, Measurement, PhaseFigures, PointReport, ReportModel
+from microshard.analysis.statistics import Estimate, Refused
+from microshard.gc_pause import gc_paused
 from microshard.report import takeaways
 from microshard.report.figures import pictures
-from microshard.report.further import Further, figures_of
 from microshard.report.html import page
-from microshard.report.model import CpuSplit, Measurement, PhaseFigures, PointReport, ReportModel
-from microshard.stats import Estimate, Refused
 
 COLUMNS = ("point", "label", "step", "purpose", "order", "phase", "metric", "unit", "value", "valid", "verdict")
 
 
-@uncollected
+@gc_paused
 def write_all(run_folder: Path, model: ReportModel) -> Path:
     """Write report.html, the pictures, figures.csv and summary.json below RUN/report; returns the page's path."""
     folder = run_folder / "report"
@@ -170,7 +170,7 @@ def _phase(figures: PhaseFigures) -> dict[str, Any]:
     }
 
 
-def _further(more: Further | None) -> dict[str, Any]:
+def _further(more: PhaseDetails | None) -> dict[str, Any]:
     """The optional parts that are figures; nothing where there are none."""
     if more is None:
         return {}

@@ -16,9 +16,9 @@ from rich.measure import Measurement as Width
 from rich.table import Table
 from rich.text import Text
 
+from microshard.analysis.report_model import PhaseFigures, PointReport, ReportModel
 from microshard.report import format as fmt
 from microshard.report import takeaways
-from microshard.report.model import PhaseFigures, PointReport, ReportModel
 
 GAP = 2  # between columns
 MOST_ROWS = 60  # of the final table; the report has them all

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from microshard.analysis.phase_details import KNEE
+from microshard.analysis.read_run import items, mapping, number, text
+from microshard.analysis.reference import belongs
+from microshard.analysis.report_model import PointReport, ReportModel
 from microshard.report import format as fmt
 from microshard.report.figures.kinds import spread
-from microshard.report.further import KNEE
-from microshard.report.model import PointReport, ReportModel
-from microshard.report.read import items, mapping, number, text
-from microshard.report.reference import belongs
 
 MOST_ROWS = 1000  # of a table of an engine
 MOST_DIFFERENT = 60  # keys

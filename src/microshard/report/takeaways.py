@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from microshard.analysis.report_model import PhaseFigures, PointReport, ReportModel
+from microshard.analysis.statistics import Estimate
 from microshard.report import format as fmt
 from microshard.report.checks import DRIFT, OTHERS, disturbed, drift
-from microshard.report.model import PhaseFigures, PointReport, ReportModel
-from microshard.stats import Estimate
 
 SAME = 0.10  # relative difference below which a curve is called flat
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from microshard.plan.model import Point
+from microshard.model.plan import Point
 
 
 @dataclass(slots=True)

@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from microshard.backends import leftovers
 from microshard.errors import EXIT_LEFT, MicroshardError
-from microshard.run import leftovers
-from microshard.run.folder import RunFolder, find_runs, read_object
+from microshard.records.run_folder import RunFolder, find_runs, read_object
 
 _ENDED = {0: "done", 3: "failed in part", 5: "left something", 130: "stopped", 143: "stopped"}  # by exit code
 
@@ -80,9 +80,9 @@ def remove(run: RunFolder) -> None:
 
     Raises StillRunningError when something of the run is still there, RunFolderError when it is being executed.
     """
-    from microshard.run.ec2_leftovers import regions_of  # noqa: PLC0415 - a list of runs needs nothing of EC2
+    from microshard.backends.ec2.leftovers import regions_of  # noqa: PLC0415 - a list of runs needs nothing of EC2
 
-    with run.held():
+    with run.lock():
         if regions := regions_of(run):
             raise StillRunningError(
                 f"{run.run_id} has made hosts on EC2 ({', '.join(sorted(regions))}) that were not seen gone, and "

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from microshard.backends.base import of_run
 from microshard.errors import EXIT_DEFINITION, MicroshardError, RunFolderError
-from microshard.plan.model import Plan
-from microshard.run.backend import of_run
-from microshard.run.folder import RunFolder, find_runs
-from microshard.stopping import signals
-from microshard.volumes import emulated
+from microshard.hostlib import emulated_volumes as emulated
+from microshard.interrupts import signals
+from microshard.model.plan import Plan
+from microshard.records.run_folder import RunFolder, find_runs
 
 if TYPE_CHECKING:
     from microshard.run.prepare import Prepared
@@ -100,7 +100,7 @@ def down(folder: RunFolder, listener: Listener) -> list[str]:
 
     Raises RunFolderError by name when another process executes the run.
     """
-    with folder.held():
+    with folder.lock():
         return _down(folder, listener)
 
 

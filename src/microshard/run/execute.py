@@ -8,15 +8,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from microshard.definition.errors import Problem
 from microshard.errors import EXIT_FAILED, EXIT_OK
-from microshard.plan.model import Plan
-from microshard.plan.words import duration
+from microshard.experiment.errors import Problem
+from microshard.model.plan import Plan
+from microshard.plan.wording import duration
+from microshard.records.run_folder import RunFolder, read_object
 from microshard.report import NotWrittenError, build, write
 from microshard.report.format import count
 from microshard.report.table import final
 from microshard.run.budget import Meter
-from microshard.run.folder import RunFolder, read_object
 from microshard.run.outcome import Outcome
 from microshard.run.prepare import Prepared, write_run
 from microshard.run.progress import Progress
@@ -32,7 +32,7 @@ def execute(ready: Prepared, runs: Path, console: Console) -> int:
     ready.backend.check_room(plan)
     found = ready.backend.binaries(plan)
     folder = RunFolder.create(runs, plan.name)
-    with folder.held():
+    with folder.lock():
         try:
             write_run(folder, ready, found)
             announce(plan, [*ready.loaded.warnings, *ready.backend.remarks()], folder, console)

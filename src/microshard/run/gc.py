@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from microshard.errors import RunFolderError
-from microshard.run.folder import RunFolder, find_runs
+from microshard.records.run_folder import RunFolder, find_runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +54,13 @@ class Collector(Protocol):
 
 
 def _ec2(wish: Wish) -> Collector:
-    from microshard.run.ec2_leftovers import Ec2Leftovers  # noqa: PLC0415 (boto3 only where EC2 is meant)
+    from microshard.backends.ec2.leftovers import Ec2Leftovers  # noqa: PLC0415 (boto3 only where EC2 is meant)
 
     return Ec2Leftovers(wish)
 
 
 def _here(wish: Wish) -> Collector:
-    from microshard.run.here import Here  # noqa: PLC0415 - it uses this module
+    from microshard.backends.local_cleanup import Here  # noqa: PLC0415 - it uses this module
 
     return Here(wish)
 
@@ -93,7 +93,7 @@ class RunBook:
 def _alive(folder: RunFolder) -> bool:
     """Whether a process executes the run, or the one that made the folder still runs: its pid, a command of ours."""
     try:
-        with folder.held():
+        with folder.lock():
             pass
     except RunFolderError:
         return True

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from microshard.backends.base import of_run
+from microshard.backends.this_machine import is_free
 from microshard.errors import EXIT_DEFINITION, MicroshardError, PlaceError
-from microshard.run.backend import of_run
-from microshard.run.folder import RunFolder, write_atomic
-from microshard.run.place import is_free
+from microshard.records.run_folder import RunFolder, write_atomic
 from microshard.run.runner import Listener
 
 _LAST_PORT = 65535

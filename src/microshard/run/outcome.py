@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from microshard.errors import EXIT_FAILED, EXIT_LEFT, EXIT_OK, EXIT_PLACE
-from microshard.run.taken import Stock
-from microshard.stopping import Stopped
+from microshard.interrupts import Stopped
+from microshard.run.completed_steps import RunProgress
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class Outcome:
         self.loading += other.loading
         self.measuring += other.measuring
 
-    def take_over(self, stocks: Sequence[Stock]) -> None:
+    def take_over(self, stocks: Sequence[RunProgress]) -> None:
         """What earlier parts of the run have measured; an invalid one that is taken again may still become valid."""
         for stock in stocks:
             self.done += len(stock.taken)

@@ -16,23 +16,25 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from microshard import __version__
-from microshard.definition.check import Checker
-from microshard.definition.errors import DefinitionError
-from microshard.definition.load import Loaded, load
-from microshard.definition.matrix import PointDefinition, expand
+from microshard.backends import this_machine as place
+from microshard.backends.base import Backend, Local
+from microshard.backends.binaries import Binaries
 from microshard.errors import PlaceError
-from microshard.plan import Inputs, PlanError, build
-from microshard.plan.backend import unsupported
-from microshard.plan.model import Plan, Point, Step
+from microshard.experiment.check import Checker
+from microshard.experiment.errors import DefinitionError
+from microshard.experiment.load import Loaded, load
+from microshard.experiment.matrix import PointDefinition, expand
+from microshard.hostlib import emulated_volumes as emulated
+from microshard.hostlib import throttle
+from microshard.model.plan import Plan, Point, Step
+from microshard.plan import Inputs, PlanError, build_plan
+from microshard.plan.build import ports_at_once
 from microshard.plan.placement import shortages
+from microshard.plan.support import unsupported
 from microshard.plan.volumes import HOST_VOLUMES, homes
-from microshard.plan.whole import ports_at_once
-from microshard.run import place, secrets
-from microshard.run.backend import Backend, Local
-from microshard.run.binaries import Binaries
-from microshard.run.folder import RunFolder, read_object, write_atomic, write_json
-from microshard.run.lockfile import changes, write_experiment_lock
-from microshard.volumes import emulated, throttle
+from microshard.records.lock_file import changes, write_experiment_lock
+from microshard.records.run_folder import RunFolder, read_object, write_atomic, write_json
+from microshard.run import secrets
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,7 @@ def _no_volumes(points: Sequence[PointDefinition]) -> str | None:
 def made_plan(loaded: Loaded, points: Sequence[PointDefinition], inputs: Inputs) -> Plan:
     """The plan; what keeps it from being made is told with the place in the file."""
     try:
-        return build(loaded.experiment, points, inputs)
+        return build_plan(loaded.experiment, points, inputs)
     except PlanError as error:
         raise _told(loaded, error.problems) from error
 

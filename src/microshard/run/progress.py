@@ -17,11 +17,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from microshard.judge.verdict import main_name, most_frequent
-from microshard.plan.model import Plan, Point, Step
-from microshard.plan.words import duration
+from microshard.analysis.verdict import main_name, most_frequent
+from microshard.model.plan import Plan, Point, Step
+from microshard.plan.wording import duration
+from microshard.records.run_folder import RunFolder
 from microshard.report.table import LivePoint, LiveState, live
-from microshard.run.folder import RunFolder
 
 
 @dataclass(slots=True)

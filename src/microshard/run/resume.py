@@ -11,19 +11,19 @@ from typing import Any
 
 from rich.console import Console
 
-from microshard.definition.load import Loaded, load
-from microshard.differences import differences
+from microshard.backends.base import Backend, of_run
 from microshard.errors import EXIT_DEFINITION, EXIT_LEFT, MicroshardError, PlaceError
-from microshard.plan.model import Plan
-from microshard.run.backend import Backend, of_run
+from microshard.experiment.load import Loaded, load
+from microshard.interrupts import Stopped
+from microshard.model.plan import Plan
+from microshard.records.differences import differences
+from microshard.records.run_folder import RunFolder, read_object, write_json
 from microshard.run.budget import Meter
+from microshard.run.completed_steps import completed_steps, journaled
 from microshard.run.execute import report
-from microshard.run.folder import RunFolder, read_object, write_json
 from microshard.run.prepare import Prepared, prepared, write_points
 from microshard.run.progress import Progress
 from microshard.run.runner import Runner
-from microshard.run.taken import journaled, take_stock
-from microshard.stopping import Stopped
 
 # Parts of a plan that may be others when it is made again: where things are, not what is measured.
 _ELSEWHERE = ("hosts", "facts", "warnings", "estimate_seconds", "disk_bytes", "memory_mib", "needs", "points")
@@ -51,7 +51,7 @@ def resume(run: RunFolder, console: Console, *, as_begun: bool = False) -> int:
     Raises ChangedError when the definition, or what this version of microshard makes of it, is another one than the
     run was begun with; `as_begun` takes the copy in the run's folder whatever became of the original.
     """
-    with run.held():
+    with run.lock():
         try:
             return _resume(run, console, as_begun=as_begun)
         except Stopped:  # before the runner had it in hand: what broke off may still be there
@@ -79,10 +79,10 @@ def _resume(run: RunFolder, console: Console, *, as_begun: bool) -> int:
     folder = beside if beside.is_dir() else run.path
     if backend.name == "ec2":
         # boto3 only where EC2 is meant.
-        from microshard.run.ec2 import foresee  # noqa: PLC0415
-        from microshard.run.on_ec2 import go_on_on_ec2  # noqa: PLC0415
+        from microshard.backends.ec2.ec2_plan import plan_ec2  # noqa: PLC0415
+        from microshard.backends.ec2.execute import go_on_on_ec2  # noqa: PLC0415
 
-        seen = foresee(file, scale=scale, overrides=overrides, folder=folder)
+        seen = plan_ec2(file, scale=scale, overrides=overrides, folder=folder)
         _refuse_another_plan(run, seen.loaded, seen.plan, lock)
         return go_on_on_ec2(run, seen, console)
     with prepared(
@@ -94,7 +94,7 @@ def _resume(run: RunFolder, console: Console, *, as_begun: bool) -> int:
 
 def _go_on(run: RunFolder, ready: Prepared, console: Console) -> int:
     plan = ready.plan
-    (stock,) = take_stock(run, [plan], console)
+    (stock,) = completed_steps(run, [plan], console)
     ready.backend.check_room(plan)
     found = ready.backend.binaries(plan)
     write_json(run / "plan.json", dataclasses.asdict(plan))

@@ -10,19 +10,19 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from microshard.analysis import server_logs as logs
+from microshard.backends.base import Backend, Local
+from microshard.backends.binaries import Binaries
 from microshard.errors import MicroshardError
-from microshard.judge import logs
-from microshard.plan.model import Plan, Point, Step
+from microshard.interrupts import Stopped, raise_if_interrupted, signals
+from microshard.model.plan import Plan, Point, Step
+from microshard.records.run_folder import DiskError, RunFolder, write_json
 from microshard.run.answers import AnswerBook
-from microshard.run.backend import Backend, Local
-from microshard.run.binaries import Binaries
 from microshard.run.budget import Meter
-from microshard.run.folder import DiskError, RunFolder, write_json
-from microshard.run.measured import Measured
+from microshard.run.completed_steps import worth_another
 from microshard.run.outcome import Outcome
 from microshard.run.prepare import write_variables
-from microshard.run.taken import worth_another
-from microshard.stopping import Stopped, heed, signals
+from microshard.run.result_recorder import Measured
 
 
 class Listener(Protocol):
@@ -102,7 +102,7 @@ class Runner:
             self.folder.journal.append(event="run started", steps=len(self.plan.steps))
             self.prepare()
             for step in self.plan.steps:
-                heed()
+                raise_if_interrupted()
                 if step.point in self.outcome.failed:
                     self._skip(step)
                     continue
@@ -162,7 +162,7 @@ class Runner:
         self.folder.journal.append(event="step started", step=step.index, point=point.id, name=step.name)
         if step.deploy:
             self.deploy(point, step)
-        heed()
+        raise_if_interrupted()
         park = not step.undeploy and self._next_point(step) != point.id
         variables = self._variables(point, step, park=park)
         with self._stage(step, "measure"):
@@ -170,9 +170,9 @@ class Runner:
                 self.playbooks.run("measure", variables, limit=self._hosts(point))
             except BaseException:
                 with contextlib.suppress(MicroshardError, OSError):  # why it failed is what has to be told
-                    self.measured.put_together(point, step)
+                    self.measured.merge_client_results(point, step)
                 raise
-            self.measured.put_together(point, step)
+            self.measured.merge_client_results(point, step)
         result = self.measured.take(point, step)
         self.outcome.done += 1
         how = {"valid": True} if result["valid"] else {"valid": False, "reasons": result["problems"]}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from microshard.plan.model import Point, Step
+    from microshard.model.plan import Point, Step
 
 
 class StageLine:

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from microshard.definition.experiment import Experiment
-from microshard.definition.matrix import PointDefinition
-from microshard.plan import Inputs, build
-from microshard.plan.model import CacheBudget, Chunk, Collection, Host, Member, Phase, Point, Process, ReplicaSet, Role
+from microshard.experiment.matrix import PointDefinition
+from microshard.model.experiment import Experiment
+from microshard.model.plan import CacheBudget, Chunk, Collection, Host, Member, Phase, Point, Process, ReplicaSet, Role
+from microshard.plan import Inputs, build_plan
 from microshard.plan.placement import places
 from microshard.plan.topology import ports_needed
 
@@ -110,7 +110,7 @@ def _planned(topology: dict[str, Any], first_port: int, run_folder: Path, phases
     })  # fmt: skip
     there = places(experiment.infrastructure, [LOCAL])
     inputs = Inputs(cores=2, base_port=first_port or free_ports(ports_needed(experiment.topology, there)))
-    (planned,) = build(experiment, [PointDefinition({}, experiment)], inputs).points
+    (planned,) = build_plan(experiment, [PointDefinition({}, experiment)], inputs).points
     moved = tuple(_moved(process, Path(f"deployments/{planned.id}"), run_folder) for process in planned.processes)
     return dataclasses.replace(planned, id="p01", hosts=(LOCAL,), processes=moved, phases=phases)
 

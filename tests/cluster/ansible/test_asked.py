@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from microshard.plan.model import Phase
+from microshard.model.plan import Phase
 from tests.cluster.ansible.lab import Lab, MakeLab
 from tests.cluster.ansible.points import Layout
 from tests.cluster.ansible.test_measure import COUNT, observers

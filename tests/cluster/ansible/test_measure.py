@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from microshard.plan.model import Phase
+from microshard.model.plan import Phase
 from tests.cluster.ansible.lab import MakeLab
 from tests.cluster.ansible.points import Layout
 

@@ -12,8 +12,8 @@ import pytest
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
 
-from microshard.engines.access import SYSTEM, with_access
 from microshard.run import secrets
+from microshard.workloads.access import SYSTEM, with_access
 from tests.cluster.ansible.lab import Lab, MakeLab
 from tests.cluster.ansible.points import Layout
 from tests.cluster.ansible.test_measure import COUNT

@@ -173,7 +173,7 @@ def start_replica_set(folder: Path, members: int) -> tuple[list[Mongod], str]:
 def start_job(
     folder: Path, mongods: list[Mongod], *phases: dict[str, Any], uri: str | None = None, ranges: int = 0
 ) -> Started:
-    """Start `python -m microshard.engines` for these phases against these mongods (the first is the door).
+    """Start `python -m microshard.workloads` for these phases against these mongods (the first is the door).
 
     `ranges`: the job says that LOAD's collection has so many key ranges, all on the first mongod.
     """
@@ -191,6 +191,6 @@ def start_job(
     }
     uri = uri or f"mongodb://127.0.0.1:{mongods[0].port}/"
     job.write_text(json.dumps({"connection_string": uri, "point": point, "phases": phases}))
-    command = [sys.executable, "-m", "microshard.engines", "--job", str(job), "--out", str(out)]
+    command = [sys.executable, "-m", "microshard.workloads", "--job", str(job), "--out", str(out)]
     process = subprocess.Popen([*command, "--progress", str(progress)], stderr=subprocess.PIPE, text=True)
     return Started(process, out, progress)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from microshard.engines import cold
-from microshard.engines.base import PhaseError
-from microshard.engines.job import ProcessInfo
+from microshard.model.job import ProcessInfo
+from microshard.workloads import cold
+from microshard.workloads.base import PhaseError
 from tests.cluster.engines.mongods import Mongod, RunJob, load, query
 
 pytestmark = pytest.mark.cluster

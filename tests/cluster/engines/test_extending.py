@@ -58,7 +58,7 @@ def test_the_program_of_the_page_fills_a_result(shared_mongod: Mongod, run_job: 
 
 
 def test_every_word_of_the_page_is_understood_and_no_other() -> None:
-    from microshard.engines.command import _WORDS
+    from microshard.workloads.command import _WORDS
 
     rows = re.findall(r"^\| (`.*?`) \|", PAGE, re.MULTILINE)
     assert {word for row in rows for word in re.findall(r"`(\w+)`", row)} == set(_WORDS)
@@ -103,7 +103,7 @@ def test_what_the_program_has_started_is_ended_with_it(run: Run, tmp_path: Path)
 def test_the_engine_of_the_page_is_one_file(shared_mongod: Mongod, tmp_path: Path) -> None:
     """Put beside the others it is known to the definition and the schema, and runs."""
     shutil.copytree(ROOT / "src/microshard", tmp_path / "microshard", ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "microshard/engines/round_trip.py").write_text(EXAMPLES[1])
+    (tmp_path / "microshard/workloads/round_trip.py").write_text(EXAMPLES[1])
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
 
     def call(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -125,7 +125,7 @@ def test_the_engine_of_the_page_is_one_file(shared_mongod: Mongod, tmp_path: Pat
     phases = [{"name": "m", "kind": "measure", "engine": "round_trip", "parameters": {"pings": 50}}]
     job = {"connection_string": f"mongodb://127.0.0.1:{shared_mongod.port}/", "point": point, "phases": phases}
     (tmp_path / "job.json").write_text(json.dumps(job))
-    done = call("-m", "microshard.engines", "--job", tmp_path / "job.json", "--out", tmp_path / "out.json")
+    done = call("-m", "microshard.workloads", "--job", tmp_path / "job.json", "--out", tmp_path / "out.json")
     assert done.returncode == 0, done.stderr
     (found,) = json.loads((tmp_path / "out.json").read_text())["phases"]
     assert found["latency"]["PING"]["count"] == found["counters"]["operations"] == 50

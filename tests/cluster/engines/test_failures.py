@@ -54,7 +54,7 @@ def test_a_mongod_that_dies_during_the_load_fails_it(mongod: Mongod, run_job: Ru
     assert 0 < phase["counters"]["documents"] < MANY
     assert phase["counters"]["errors"] == 1
     assert result["valid"] is False
-    assert errors.startswith("microshard.engines: load: ")
+    assert errors.startswith("microshard.workloads: load: ")
     assert all(map(gone, workers))
 
 

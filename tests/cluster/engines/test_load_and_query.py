@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from microshard.engines import mot
-from microshard.engines.answer import canonical
-from microshard.engines.mot.columns import field_values
-from microshard.engines.streams import cut
+from microshard.workloads import mot
+from microshard.workloads.answer import canonical
+from microshard.workloads.mot.columns import field_values
+from microshard.workloads.streams import cut
 from tests.cluster.engines.mongods import QUERY, Mongod, RunJob, load, query
 
 pytestmark = pytest.mark.cluster

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from ruamel.yaml import YAML
 
-from microshard.engines import datasets
+from microshard.workloads import datasets
 from tests.cluster.engines.mongods import Mongod, RunJob, load, start_job
 
 pytestmark = pytest.mark.cluster

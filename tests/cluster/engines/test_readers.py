@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pymongo import MongoClient
 
-from microshard.engines import histograms
-from microshard.engines.members import lags
+from microshard.workloads import histograms
+from microshard.workloads.members import lags
 from tests.cluster.engines.mongods import Mongod, RunJob, load, start_job, start_replica_set, stop_mongod
 
 pytestmark = pytest.mark.cluster

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from microshard.engines import mot
-from microshard.engines.answer import canonical
+from microshard.workloads import mot
+from microshard.workloads.answer import canonical
 from tests.cluster.embedded.lab import SmallCluster, small_cluster
 from tests.cluster.engines.mongods import load, query
 
@@ -50,7 +50,7 @@ class Prepared:
         point |= {"processes": processes, "collections": [collection]}
         uri = f"mongodb://127.0.0.1:{self.cluster.mongos.port}/"
         job.write_text(json.dumps({"connection_string": uri, "point": point, "phases": phases}))
-        command = [sys.executable, "-m", "microshard.engines", "--job", str(job), "--out", str(out)]
+        command = [sys.executable, "-m", "microshard.workloads", "--job", str(job), "--out", str(out)]
         command += ["--progress", str(self.folder / "progress")]
         return subprocess.Popen(command, stderr=subprocess.PIPE, text=True), out
 
@@ -95,4 +95,4 @@ def test_a_shard_that_dies_during_the_load_fails_it(prepared: Prepared) -> None:
     (phase,) = json.loads(out.read_text())["phases"]
     assert phase["error"]["type"] in {"WriteError", "OperationFailure", "AutoReconnect"}
     assert "shard1" in phase["error"]["message"] or str(cluster.shards["shard1"]) in phase["error"]["message"]
-    assert errors.startswith("microshard.engines: load: ")
+    assert errors.startswith("microshard.workloads: load: ")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from microshard.run import leftovers
+from microshard.backends import leftovers
 from tests.cluster.run.conftest import Cli
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"

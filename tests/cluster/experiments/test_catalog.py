@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from microshard.engines import datasets, mot
-from microshard.engines.answer import canonical
-from microshard.engines.ycsb.java import BUILT
-from microshard.volumes import emulated
+from microshard.hostlib import emulated_volumes as emulated
+from microshard.workloads import datasets, mot
+from microshard.workloads.answer import canonical
+from microshard.workloads.ycsb.java import BUILT
 from tests.cluster.experiments.conftest import EXPERIMENTS, Published
 
 pytestmark = pytest.mark.cluster

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from microshard.engines.base import PhaseError
-from microshard.engines.link.kernel import KernelLink
+from microshard.workloads.base import PhaseError
+from microshard.workloads.link.kernel import KernelLink
 from tests.cluster.experiments.conftest import EXPERIMENTS
 from tests.cluster.run.conftest import Cli
 

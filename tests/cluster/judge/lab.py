@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from microshard.judge.evidence import Evidence, Host, gather
-from microshard.judge.rules import findings
-from microshard.judge.verdict import Verdict, judge
-from microshard.telemetry import host
-from microshard.telemetry.summary import read_folder, summarise
+from microshard.analysis.bottleneck_rules import findings
+from microshard.analysis.evidence import Evidence, Host, gather
+from microshard.analysis.telemetry import read_folder, summarise
+from microshard.analysis.verdict import Verdict, judge
+from microshard.hostlib import host_telemetry as host
 from tests.cluster.engines.mongods import Mongod
 
 CLIENT = Path(__file__).with_name("client.py")
@@ -84,7 +84,7 @@ class Lab:
         telemetry.mkdir()
         sampled = [sys.executable, host.__file__, "--host", "local", "--processes", str(listing)]
         sampled += ["--client-pid-file", str(pid_file), "--out", str(telemetry / "host-local.jsonl")]
-        asked = [sys.executable, "-m", "microshard.telemetry.server", "--job", str(job)]
+        asked = [sys.executable, "-m", "microshard.workloads.server_telemetry", "--job", str(job)]
         asked += ["--out", str(telemetry / "server.jsonl")]
         work = [sys.executable, str(CLIENT), uri, kind, str(connections), str(seconds)]
         with first_in_line():

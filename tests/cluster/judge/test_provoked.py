@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from microshard.analysis.evidence import Evidence
 from microshard.embedded.binary import find_mongod
-from microshard.judge.evidence import Evidence
-from microshard.volumes import emulated, throttle
+from microshard.hostlib import emulated_volumes as emulated
+from microshard.hostlib import throttle
 from tests.cluster.embedded.lab import small_cluster
 from tests.cluster.engines.mongods import Mongod, start_mongod, stop_mongod
 from tests.cluster.judge.lab import Lab, fill, first_in_line, leave_line, told, verdict

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from microshard.run import leftovers
-from microshard.run.folder import RunFolder, find_runs
+from microshard.backends import leftovers
+from microshard.records.run_folder import RunFolder, find_runs
 
 MICROSHARD = str(Path(sys.executable).with_name("microshard"))
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from microshard.backends import leftovers
 from microshard.embedded.binary import find_mongod
-from microshard.run import leftovers
-from microshard.run.folder import RunFolder
+from microshard.records.run_folder import RunFolder
 
 pytestmark = pytest.mark.cluster
 
@@ -71,6 +71,6 @@ def test_processes_of_the_run_are_ended_and_its_data_removed_and_neighbours_live
 
 def test_what_cannot_be_removed_is_named(run, monkeypatch):
     (run / "deployments" / "p01").mkdir()
-    monkeypatch.setattr("microshard.run.leftovers.shutil.rmtree", lambda *_, **__: None)
+    monkeypatch.setattr("microshard.backends.leftovers.shutil.rmtree", lambda *_, **__: None)
     assert leftovers.clean(run) == [f"folder {run / 'deployments'}", f"folder {run / 'tmp'}"]
     assert [r["state"] for r in run.ledger.records()] == ["not clean"]

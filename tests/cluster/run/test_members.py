@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pymongo import MongoClient
 
-from microshard.run import leftovers
+from microshard.backends import leftovers
 from tests.cluster.run.conftest import Cli
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from microshard.run.folder import RunFolder
+from microshard.records.run_folder import RunFolder
 
 pytestmark = pytest.mark.cluster
 

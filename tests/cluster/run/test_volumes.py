@@ -5,7 +5,8 @@ import signal
 
 import pytest
 
-from microshard.volumes import emulated, loops
+from microshard.hostlib import emulated_volumes as emulated
+from microshard.hostlib import loop_devices as loops
 
 pytestmark = [
     pytest.mark.cluster,

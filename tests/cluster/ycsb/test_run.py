@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hdrh.histogram import HdrHistogram
 
-from microshard.engines.ycsb.logs import as_latency, empty, measured_series, read_log
+from microshard.workloads.ycsb.logs import as_latency, empty, measured_series, read_log
 from tests.cluster.engines.mongods import Mongod, RunJob
 from tests.cluster.ycsb.conftest import RECORDS, phase
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from microshard.engines.ycsb.engine import YcsbEngine
+from microshard.workloads.ycsb.engine import YcsbEngine
 from tests.cluster.embedded.lab import Mongos, SmallCluster, small_cluster, wait_until
 from tests.cluster.engines.mongods import Started
 from tests.cluster.ycsb.conftest import phase
@@ -57,7 +57,7 @@ def start(
     job = {"connection_string": uri, "point": point, "phases": phases} | ({"part": part} if part else {})
     paths = [folder / f"{name}{number}.json" for name in ("job", "result", "progress")]
     paths[0].write_text(json.dumps(job))
-    command = [sys.executable, "-m", "microshard.engines", "--job", str(paths[0]), "--out", str(paths[1])]
+    command = [sys.executable, "-m", "microshard.workloads", "--job", str(paths[0]), "--out", str(paths[1])]
     process = subprocess.Popen([*command, "--progress", str(paths[2])], stderr=subprocess.PIPE, text=True)
     return Started(process, paths[1], paths[2])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 
-from microshard.run.install import client_wheels
+from microshard.backends.client_install import client_wheels
 
 _DEBIAN_12 = [3, 11, 2]
 

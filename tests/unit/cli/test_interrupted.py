@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from microshard.cli import group, main
-from microshard.stopping import SIGNALS, Stopped, heed, signals
+from microshard.interrupts import SIGNALS, Stopped, raise_if_interrupted, signals
 
 MICROSHARD = str(Path(sys.executable).with_name("microshard"))
 QUICKSTART = Path(__file__).parents[3] / "experiments" / "quickstart.yml"
@@ -77,9 +77,9 @@ def test_a_signal_whose_exception_was_dropped_without_a_word_is_heeded_before_an
         with contextlib.suppress(Stopped):  # as C code does it
             signal.raise_signal(signal.SIGTERM)
         with pytest.raises(Stopped) as stopped:
-            heed()
+            raise_if_interrupted()
     assert stopped.value.exit_code == 143
-    heed()
+    raise_if_interrupted()
 
 
 @pytest.mark.parametrize("number", SIGNALS)

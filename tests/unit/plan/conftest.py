@@ -2,10 +2,10 @@ from typing import Any
 
 import pytest
 
-from microshard.definition.experiment import Experiment
-from microshard.definition.matrix import PointDefinition
-from microshard.plan import Inputs, build
-from microshard.plan.model import Plan
+from microshard.experiment.matrix import PointDefinition
+from microshard.model.experiment import Experiment
+from microshard.model.plan import Plan
+from microshard.plan import Inputs, build_plan
 
 
 def experiment(**changes: Any) -> Experiment:
@@ -38,6 +38,6 @@ def points(base: Experiment, counts: list[int]) -> list[PointDefinition]:
 def planned():
     def plan(counts: list[int] = [1, 2, 4], inputs: Inputs | None = None, **changes: Any) -> Plan:  # noqa: B006
         base = experiment(**changes)
-        return build(base, points(base, counts), inputs or Inputs(cores=2, ram_mib=16384.0))
+        return build_plan(base, points(base, counts), inputs or Inputs(cores=2, ram_mib=16384.0))
 
     return plan

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from microshard.plan import Inputs, PlanError, build
+from microshard.plan import Inputs, PlanError, build_plan
 from tests.unit.plan.conftest import experiment, points
 
 _kinds = st.sampled_from(["standalone", "replica_set", "sharded"])
@@ -34,7 +34,7 @@ def _experiments(draw):
 @given(_experiments())
 def test_no_two_processes_that_run_at_one_time_share_a_port_or_a_path(sample):
     base, counts = sample
-    plan = build(base, points(base, counts), Inputs(cores=4))
+    plan = build_plan(base, points(base, counts), Inputs(cores=4))
     groups = [plan.points] if plan.redeploy == "per_point" else [(p,) for p in plan.points]
     for group in groups:
         processes = [p for point in group for p in point.processes]
@@ -48,7 +48,7 @@ def test_no_two_processes_that_run_at_one_time_share_a_port_or_a_path(sample):
 @given(_experiments())
 def test_the_caches_of_a_host_never_exceed_the_policy(sample):
     base, counts = sample
-    plan = build(base, points(base, counts), Inputs(cores=4))
+    plan = build_plan(base, points(base, counts), Inputs(cores=4))
     for point in plan.points:
         data = [p.cache_mib or 0.0 for p in point.processes if p.role not in {"config", "mongos"}]
         assert len(data) == point.cache.processes

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from microshard.definition.topology import Cache
+from microshard.model.topology import Cache
 from microshard.plan.cache import budget
 
 

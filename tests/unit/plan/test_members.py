@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from microshard.model.plan import Point
 from microshard.plan import Inputs
-from microshard.plan.model import Point
 
 INPUTS = Inputs(cores=4, ram_mib=16384.0)
 

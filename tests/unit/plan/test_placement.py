@@ -2,9 +2,9 @@ from collections import Counter
 
 import pytest
 
-from microshard.definition.matrix import PointDefinition
-from microshard.plan import Inputs, PlanError, build
-from microshard.plan.model import Host, Plan
+from microshard.experiment.matrix import PointDefinition
+from microshard.model.plan import Host, Plan
+from microshard.plan import Inputs, PlanError, build_plan
 from tests.unit.plan.conftest import experiment
 
 DATA, CLIENT = ("shard_hosts",), ("client_hosts",)
@@ -116,7 +116,7 @@ def test_hosts_that_nothing_uses_are_told(planned):
 def test_a_point_may_be_without_a_host_that_others_have() -> None:
     both = [experiment(**infrastructure(count)) for count in (3, 1)]
     axis = [PointDefinition({"infrastructure.shard_hosts.count": n}, e) for n, e in zip((3, 1), both, strict=True)]
-    plan = build(both[0], axis, on(lab(3)))
+    plan = build_plan(both[0], axis, on(lab(3)))
     assert [{h.name for h in point.hosts} for point in plan.points] == [
         {"db1", "db2", "db3", "load1"},
         {"db1", "load1"},

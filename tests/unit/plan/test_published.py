@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from microshard.definition.load import load
-from microshard.definition.matrix import expand
-from microshard.engines import datasets
-from microshard.plan import Inputs, build
-from microshard.run.ec2 import foresee
+from microshard.backends.ec2.ec2_plan import plan_ec2
+from microshard.experiment.load import load
+from microshard.experiment.matrix import expand
+from microshard.plan import Inputs, build_plan
+from microshard.workloads import datasets
 
 FILES = sorted((Path(__file__).parents[3] / "experiments").glob("*.yml"))
 LAPTOP_SECONDS = 600  # on two cores
@@ -35,7 +35,7 @@ def test_on_two_cores_an_experiment_takes_ten_minutes_at_most(file: Path) -> Non
         pytest.skip(lacks)
     loaded = load(file, scale=None if file.stem in HERE_ALONE else "laptop")
     pipelines = {p.stem: json.loads(p.read_text(encoding="utf-8")) for p in file.parent.glob("pipelines/*.json")}
-    plan = build(loaded.experiment, expand(loaded), Inputs(cores=2, ram_mib=24_000, pipelines=pipelines))
+    plan = build_plan(loaded.experiment, expand(loaded), Inputs(cores=2, ram_mib=24_000, pipelines=pipelines))
     assert 0 < plan.estimate_seconds <= LAPTOP_SECONDS
 
 
@@ -44,7 +44,7 @@ def test_at_its_own_size_it_can_be_planned_on_ec2_within_its_budget(file: Path) 
     if lacks := without_data(file):
         pytest.skip(lacks)
     scale = None if load(file).experiment.infrastructure.shard_hosts.instance_type else "ec2"
-    seen = foresee(file, scale=scale, overrides={})
+    seen = plan_ec2(file, scale=scale, overrides={})
     hours = load(file, scale=scale).experiment.budget.max_hours
     assert hours is not None
     assert seen.plan.estimate_seconds < hours * 3600

@@ -6,7 +6,7 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-from microshard.cloud.spec import VolumeSpec
+from microshard.backends.ec2.spec import VolumeSpec
 
 _FILE = Path(__file__).parents[3] / "plugins" / "filter" / "ebs_volumes.py"
 

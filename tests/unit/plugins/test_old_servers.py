@@ -10,11 +10,11 @@ import pytest
 from ansible.errors import AnsibleFilterError
 from ansible.module_utils.common.yaml import yaml_load
 
-from microshard.definition.versions import known, leaves, parsed, tokumx_parameters
-from microshard.plan import Inputs, build
+from microshard.experiment.versions import known, leaves, parsed, tokumx_parameters
+from microshard.plan import Inputs, build_plan
 from tests.cluster.ansible.points import Layout
 from tests.unit.plan.conftest import experiment, points
-from tests.unit.plan.test_backend import EC2
+from tests.unit.plan.test_support import EC2
 from tests.unit.plugins.conftest import Texts
 
 Write = Callable[..., str]
@@ -45,7 +45,7 @@ def write(texts: Texts) -> Write:
             "mongod": {"operationProfiling": {"slowOpThresholdMs": 2000}, **mongod},
         }
         base = experiment(**EC2, topology=topology)
-        (point,) = build(base, points(base, [1]), Inputs(cores=2, ram_mib=249_856, backend="ec2")).points
+        (point,) = build_plan(base, points(base, [1]), Inputs(cores=2, ram_mib=249_856, backend="ec2")).points
 
         def as_planned(variables: dict[str, Any]) -> None:
             variables["microshard_run"]["bin"]["version"] = version

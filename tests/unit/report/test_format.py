@@ -1,7 +1,7 @@
 import pytest
 
+from microshard.analysis.statistics import Estimate, Interval
 from microshard.report import format as fmt
-from microshard.stats import Estimate, Interval
 
 
 @pytest.mark.parametrize(

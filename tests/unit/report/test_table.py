@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console, RenderableType
 
+from microshard.analysis.report_model import ReportModel
 from microshard.report import build, table
-from microshard.report.model import ReportModel
 from tests.report.make_run import Shape, make_run
 
 SHAPES = {

@@ -1,6 +1,6 @@
 import dataclasses
 
-from microshard.plan import Inputs, build
+from microshard.plan import Inputs, build_plan
 from microshard.run.answers import AnswerBook
 from tests.unit.plan.conftest import experiment, points
 
@@ -12,7 +12,7 @@ def _plan(counts, documents=1000):
             {"measure": {"engine": "aggregate", "pipeline": [{"$count": "n"}]}},
         ]
     )
-    return build(base, points(base, counts), Inputs(cores=2))
+    return build_plan(base, points(base, counts), Inputs(cores=2))
 
 
 def _result(answer, digest):

@@ -6,8 +6,8 @@ import shutil
 import threading
 from pathlib import Path
 
+from microshard.records.run_folder import RunFolder
 from microshard.run.catalog import entry
-from microshard.run.folder import RunFolder
 
 
 def test_a_run_whose_files_come_and_go_is_listed(tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from microshard.records.run_folder import RunFolder
 from microshard.run.cluster import pick
-from microshard.run.folder import RunFolder
 
 
 def test_a_run_that_could_not_remove_everything_is_meant_until_it_could(tmp_path: Path) -> None:

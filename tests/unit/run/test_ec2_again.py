@@ -13,21 +13,21 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from microshard.cloud.outlook import FleetOutlook, of_the_rest
+from microshard.backends.base import Local
+from microshard.backends.binaries import Binaries
+from microshard.backends.ec2 import execute as on_ec2
+from microshard.backends.ec2.cost_estimate import FleetEstimate, of_the_rest
+from microshard.backends.ec2.ec2_plan import Ec2Plan, plan_ec2
+from microshard.backends.ec2.fleet_records import others_before, record_of
 from microshard.errors import PlaceError
+from microshard.model.plan import Plan, Step
 from microshard.plan import Inputs
-from microshard.plan.model import Plan, Step
-from microshard.run import on_ec2
-from microshard.run.backend import Local
-from microshard.run.binaries import Binaries
-from microshard.run.ec2 import Foreseen, foresee
-from microshard.run.ec2_parts import others_before, record_of
-from microshard.run.folder import RunFolder, write_json
+from microshard.records.run_folder import RunFolder, write_json
+from microshard.run.completed_steps import CompletedStep, RunProgress, completed_steps
 from microshard.run.outcome import Outcome
 from microshard.run.prepare import write_asked
 from microshard.run.runner import Runner
-from microshard.run.taken import Stock, Taken, take_stock
-from tests.unit.cloud.test_outlook import FILE
+from tests.unit.backends.ec2.test_cost_estimate import FILE
 
 TWO_FLEETS = FILE.replace(
     "matrix: {topology.shards.count: [1, 4]}\n",
@@ -40,13 +40,13 @@ repetitions: 2
 
 
 @pytest.fixture
-def seen(tmp_path: Path) -> Foreseen:
+def seen(tmp_path: Path) -> Ec2Plan:
     (tmp_path / "x.yml").write_text(TWO_FLEETS)
-    return foresee(tmp_path / "x.yml")
+    return plan_ec2(tmp_path / "x.yml")
 
 
 @pytest.fixture
-def folder(seen: Foreseen, tmp_path: Path) -> RunFolder:
+def folder(seen: Ec2Plan, tmp_path: Path) -> RunFolder:
     """A run that has its plan, and no host yet."""
     made = RunFolder.create(tmp_path / "runs", "x")
     write_asked(made, seen.asked)
@@ -77,13 +77,13 @@ class Standing(Local):
 class Played:
     """The parts of a run, with hosts and measurements that are only written down."""
 
-    def __init__(self, seen: Foreseen, folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, seen: Ec2Plan, folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seen, self.folder = seen, folder
         self.fleets: list[str] = []
         self.steps: list[tuple[str, str, bool, bool, int]] = []
         self.said = io.StringIO()
 
-        def made(run: Any, fleet: FleetOutlook, stock: Stock) -> Standing:
+        def made(run: Any, fleet: FleetEstimate, stock: RunProgress) -> Standing:
             self.fleets.append(fleet.name)
             number = int(fleet.name.removeprefix("fleet"))
             return Standing(seen.plans[number - 1], 10 * len(self.fleets) + number)
@@ -123,7 +123,7 @@ class Played:
 
 
 @pytest.fixture
-def played(seen: Foreseen, folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> Played:
+def played(seen: Ec2Plan, folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> Played:
     return Played(seen, folder, monkeypatch)
 
 
@@ -171,7 +171,7 @@ def test_price_and_time_are_those_of_the_steps_that_are_left(played: Played) -> 
     assert (whole.seconds, whole.cost_usd) == (seen.view.seconds, seen.view.cost_usd)
     played.measured(*(f"{s.point} {s.name}" for s in one.steps), f"{other.steps[0].point} {other.steps[0].name}")
     played.go_on()
-    left = [stock.left for stock in take_stock(played.folder, seen.plans, Console(file=io.StringIO()))]
+    left = [stock.left for stock in completed_steps(played.folder, seen.plans, Console(file=io.StringIO()))]
     rest = of_the_rest(seen.view, seen.plans, left)
     assert [fleet.name for fleet in rest.fleets] == ["fleet2"]
     assert rest.cost_usd is not None
@@ -220,14 +220,19 @@ def test_an_invalid_attempt_that_is_taken_again_may_still_become_valid() -> None
 
     bad, good = {"valid": False, "problems": ["slow"]}, {"valid": True}
     outcome = Outcome()
-    taken = (Taken(step("p01"), bad), Taken(step("p02"), bad), Taken(step("p03"), bad), Taken(step("p03", 2), good))
-    outcome.take_over([Stock(taken, (step("p02", 2),))])
+    taken = (
+        CompletedStep(step("p01"), bad),
+        CompletedStep(step("p02"), bad),
+        CompletedStep(step("p03"), bad),
+        CompletedStep(step("p03", 2), good),
+    )
+    outcome.take_over([RunProgress(taken, (step("p02", 2),))])
     assert (outcome.done, outcome.invalid) == (4, {"p01 r1": "slow"})
 
 
-def test_what_is_damaged_is_told_once_for_all_fleets(seen: Foreseen, folder: RunFolder) -> None:
+def test_what_is_damaged_is_told_once_for_all_fleets(seen: Ec2Plan, folder: RunFolder) -> None:
     (folder / "journal.jsonl").write_text('{"event": "hosts ma\n')
     said = io.StringIO()
-    stocks = take_stock(folder, seen.plans, Console(file=said, width=200))
+    stocks = completed_steps(folder, seen.plans, Console(file=said, width=200))
     assert said.getvalue().count("journal.jsonl: 1 line(s) are no whole record") == 1
     assert [stock.left for stock in stocks] == [plan.steps for plan in seen.plans]

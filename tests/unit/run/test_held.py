@@ -5,8 +5,8 @@ import os
 import pytest
 
 from microshard.errors import RunFolderError
+from microshard.records.run_folder import RunFolder, write_json
 from microshard.run import catalog, cluster, gc, resume
-from microshard.run.folder import RunFolder, write_json
 from microshard.run.stage_line import StageLine
 
 
@@ -26,7 +26,7 @@ def test_it_is_refused_by_name(run, act):
         "down": lambda: cluster.down(run, StageLine(Console())),
         "resume": lambda: resume.resume(run, Console()),
     }
-    with run.held(), pytest.raises(RunFolderError, match=f"{run.run_id} is being executed by process {os.getpid()}"):
+    with run.lock(), pytest.raises(RunFolderError, match=f"{run.run_id} is being executed by process {os.getpid()}"):
         acts[act]()
     assert (run / "tmp").is_dir(), "nothing was touched"
 
@@ -34,7 +34,7 @@ def test_it_is_refused_by_name(run, act):
 def test_gc_takes_what_a_killed_run_left_and_not_what_is_executed_kept_or_up(tmp_path, run):
     here = gc.COLLECTORS["here"]
     wish = gc.Wish(tmp_path, "me")
-    with run.held():
+    with run.lock():
         assert here(wish).look() == []
         assert here(wish).collect() == []
     run.journal.append(event="up")

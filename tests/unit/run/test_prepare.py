@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from microshard.definition.errors import DefinitionError
+from microshard.backends.base import Local
+from microshard.backends.binaries import Binaries
 from microshard.errors import PlaceError
-from microshard.plan import Inputs, build
-from microshard.run.backend import Local
-from microshard.run.binaries import Binaries
-from microshard.run.folder import RunFolder
+from microshard.experiment.errors import DefinitionError
+from microshard.plan import Inputs, build_plan
+from microshard.records.run_folder import RunFolder
 from microshard.run.prepare import pipelines, prepared, write_variables
 from tests.unit.plan.conftest import experiment, points
 
@@ -54,7 +54,7 @@ def test_restarts_are_asked_of_the_play_on_hosts_and_of_nobody_here(tmp_path, mo
     cold = {"engine": "aggregate", "pipeline": [{"$count": "n"}], "cache": "cold", "iterations": 3}
     load: dict[str, Any] = {"load": {"engine": "insert", "documents": 1000}}
     base = experiment(workload=[load, {"measure": cold}, {"measure": {**cold, "cache": "warm"}, "name": "warm"}])
-    plan = build(base, points(base, [1]), Inputs(cores=2, ram_mib=16384.0))
+    plan = build_plan(base, points(base, [1]), Inputs(cores=2, ram_mib=16384.0))
     found = Binaries(Path("/bin/mongod"), None, embedded=True, version="6.0.5")
 
     def restarts() -> Any:

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from microshard.plan import Inputs, build
-from microshard.plan.words import duration
-from microshard.run.folder import RunFolder
+from microshard.plan import Inputs, build_plan
+from microshard.plan.wording import duration
+from microshard.records.run_folder import RunFolder
 from microshard.run.progress import Progress
 from tests.unit.plan.conftest import experiment, points
 
@@ -20,7 +20,7 @@ def _result(point, value):
 
 def test_the_live_picture_shows_figures_remaining_time_and_where_the_run_lies(tmp_path):
     base = experiment()
-    plan = build(base, points(base, [1, 2]), Inputs(cores=2))
+    plan = build_plan(base, points(base, [1, 2]), Inputs(cores=2))
     folder = RunFolder.create(tmp_path, "sample")
     console = Console(file=io.StringIO(), width=100)
     progress = Progress(folder, plan, console)
@@ -43,7 +43,7 @@ class Result(dict[str, Any]):
 
 def test_of_results_only_what_is_shown_is_kept_and_a_point_is_done_after_its_repetitions(tmp_path):
     base = experiment()
-    plan = build(base, points(base, [1]), Inputs(cores=2))
+    plan = build_plan(base, points(base, [1]), Inputs(cores=2))
     console = Console(file=io.StringIO(), width=100)
     progress = Progress(RunFolder.create(tmp_path, "sample"), plan, console)
     for step in plan.steps:

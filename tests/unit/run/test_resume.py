@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from microshard.backends.binaries import Binaries
+from microshard.records.run_folder import RunFolder, write_json
 from microshard.run import resume as taking_up
-from microshard.run.binaries import Binaries
-from microshard.run.folder import RunFolder, write_json
 from microshard.run.prepare import prepared, write_run
 from microshard.run.resume import CannotResumeError, ChangedError, resume
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from microshard.analysis.report_model import ReportModel
 from microshard.report.figures import content, kinds, over_time, parts
 from microshard.report.figures.content import Content, DataTable
-from microshard.report.model import ReportModel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

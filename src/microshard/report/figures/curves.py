@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from microshard.analysis.statistics import Estimate
 from microshard.report import format as fmt
 from microshard.report.figures.style import SERIES, TEXT, add_axes, apart, colour, new_figure, unit_label
-from microshard.stats import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

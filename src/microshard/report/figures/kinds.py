@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
+from microshard.analysis.phase_details import INTENDED, Latency, PhaseDetails, Rung
+from microshard.analysis.report_model import PointReport, Reference, ReportModel
 from microshard.report import format as fmt
 from microshard.report.figures import bars, panels
 from microshard.report.figures.content import Content, DataTable, nice, row_labels, subtitle_of
 from microshard.report.figures.style import SERIES, STACK
-from microshard.report.further import INTENDED, Further, Latency, Rung
-from microshard.report.model import PointReport, Reference, ReportModel
 
 MOST_LINES = 6  # beyond, single lines cannot be told apart
 MOST_ROWS = 24  # rows of percentiles
 LIMITS = {"client": "the client", "router": "the router", "host": "other work on the client's host"}
 MILLI = 1000.0  # µs
 
-Found = list[tuple[PointReport, Further]]
+Found = list[tuple[PointReport, PhaseDetails]]
 
 
 def slug(name: str) -> str:
@@ -209,7 +209,7 @@ def latencies(model: ReportModel) -> Iterator[tuple[str, Content]]:
             yield f"latency-{slug(phase)}", _latency(model, phase, rows)
 
 
-def _operations(more: Further) -> dict[str, Latency]:
+def _operations(more: PhaseDetails) -> dict[str, Latency]:
     """Kinds of operations with all the percentiles that are drawn."""
     return {name: one for name, one in more.latency.items() if {"50", "95", "99"} <= set(one.percentiles)}
 
@@ -272,7 +272,7 @@ def _latency(model: ReportModel, phase: str, rows: Found) -> Content:
     )  # fmt: skip
 
 
-def _rows(more: Further, roles: dict[str, str]) -> Iterator[panels.Percentiles]:
+def _rows(more: PhaseDetails, roles: dict[str, str]) -> Iterator[panels.Percentiles]:
     for name, one in _operations(more).items():
         p50, p95, p99 = (max(one.percentiles[p], 1.0) / MILLI for p in ("50", "95", "99"))
         yield panels.Percentiles(roles[name.removeprefix(INTENDED)], (p50, p95, p99), name.startswith(INTENDED))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from microshard.analysis.phase_details import PhaseDetails, Series
+from microshard.analysis.report_model import PointReport, ReportModel
 from microshard.report import format as fmt
 from microshard.report.figures import bars, panels
 from microshard.report.figures.content import Content, DataTable, nice, row_labels
 from microshard.report.figures.kinds import Found, found, line_roles, slug, told
 from microshard.report.figures.style import SERIES, STACK
-from microshard.report.further import Further, Series
-from microshard.report.model import PointReport, ReportModel
 
 MOST_POINTS = 6  # pictures of single points of a phase
 MOST_LINES_SHOWN = 24  # lines of windows in one picture
@@ -27,7 +27,7 @@ def series(model: ReportModel) -> Iterator[tuple[str, Content]]:
             yield f"series-{slug(phase)}-{slug(point.id)}", _point(model, phase, point, more, len(rows))
 
 
-def _point(model: ReportModel, phase: str, point: PointReport, more: Further, points: int) -> Content:
+def _point(model: ReportModel, phase: str, point: PointReport, more: PhaseDetails, points: int) -> Content:
     chosen = _chosen(more.series)
     shown = [_panel(one) for one in chosen]
     title = told(model, phase, f"{point.label}: {_said(chosen)}")

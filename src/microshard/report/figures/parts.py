@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from microshard.analysis.report_model import CpuSplit, PointReport, ReportModel
 from microshard.report import format as fmt
 from microshard.report import takeaways
 from microshard.report.checks import DRIFT
 from microshard.report.figures import bars
 from microshard.report.figures.content import Content, DataTable, nice, row_labels, subtitle_of
-from microshard.report.model import CpuSplit, PointReport, ReportModel
 
 CPU_PARTS = (("user", "user"), ("sys", "system"), ("iowait", "I/O wait"), ("idle", "idle"))
 ROLES = (

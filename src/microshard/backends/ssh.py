@@ -1,0 +1,418 @@
+"""Hosts of one's own, reached by SSH through an Ansible inventory."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from microshard.backends import client_install as install
+from microshard.backends import leftovers
+from microshard.backends import ssh_folder as on_hosts
+from microshard.backends.base import RECORD, Backend
+from microshard.backends.binaries import Binaries
+from microshard.backends.this_machine import project_root
+from microshard.errors import PlaceError
+from microshard.model.plan import FIRST_PORT, Host, Plan, Point
+from microshard.plan import Inputs
+from microshard.plan.placement import GROUPS
+from microshard.playbooks.runner import Event, Listener, PlaybookError, Playbooks
+from microshard.records.run_folder import DiskError, RunFolder, write_json
+
+DEFAULT_FOLDER = "/var/lib/microshard"
+_LAST_PORT = 32000  # from 32768 on the kernel hands out ports for outgoing connections
+_SOCKETS = "microshard-ssh-"  # and the pid of its process
+_CLOCK_WARNING, _CLOCK_REFUSAL = 0.5, 60.0  # s a host's clock may differ from the controller's
+
+
+class _Sockets:
+    """A folder for ssh's control sockets; the connections behind them end with it.
+
+    It lies beside other temporary files, since the path of a socket must be short. A process that was killed could not
+    remove its own: the next one does.
+    """
+
+    def __init__(self) -> None:
+        for left in Path(tempfile.gettempdir()).glob(f"{_SOCKETS}*-*"):
+            owner = left.name.removeprefix(_SOCKETS).partition("-")[0]
+            with contextlib.suppress(FileNotFoundError):  # another one was quicker
+                if owner.isdigit() and left.stat().st_uid == os.getuid() and not Path("/proc", owner).exists():
+                    _hang_up(str(left))
+        self.folder = tempfile.mkdtemp(prefix=f"{_SOCKETS}{os.getpid()}-")
+        self.end = weakref.finalize(self, _hang_up, self.folder)
+
+
+def _hang_up(folder: str) -> None:
+    for socket in Path(folder).iterdir():
+        words = ["ssh", "-F", "none", "-o", f"ControlPath={socket}", "-O", "exit", "microshard"]
+        subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass
+class Hosts(Backend):
+    """An inventory's hosts."""
+
+    path: Path  # absolute, of the inventory
+    listing: Mapping[str, Any]  # ansible-inventory --list
+    name = "hosts"
+    facts: dict[str, dict[str, Any]] = field(default_factory=dict)  # host → what acts/host_facts.py says
+    sockets: _Sockets | None = None
+    used: list[str] = field(default_factory=list)  # names of the plan's hosts
+
+    @property
+    def where(self) -> str:  # type: ignore[override]  # an attribute where it never changes
+        """The inventory, as messages call it."""
+        with contextlib.suppress(ValueError):
+            return str(self.path.relative_to(Path.cwd()))
+        return str(self.path)
+
+    @classmethod
+    def at(cls, path: Path) -> Hosts:
+        """The hosts of an inventory, a file or a folder. Raises PlaceError."""
+        if not path.exists():
+            raise PlaceError(f"--on {path}: there is no such inventory; it is local, ec2 or the path of an inventory")
+        made = cls(path.absolute(), listing_of(path.absolute()))
+        if not any(made.group(group) for group in GROUPS):
+            raise PlaceError(
+                f"{path}: none of the groups {', '.join(GROUPS)} has a host; inventories/hosts.example shows one"
+            )
+        return made
+
+    @classmethod
+    def recorded_as(cls, known: Mapping[str, Any]) -> Hosts:
+        """The hosts a run was made on."""
+        made = cls.at(Path(known["inventory"]))
+        made.facts = {name: dict(facts) for name, facts in known["hosts"].items()}
+        made.used = list(known["used"])
+        return made
+
+    def group(self, name: str) -> list[str]:
+        """Names of the hosts in a group and in its children, in the inventory's order."""
+        entry = self.listing.get(name, {})
+        below = [host for child in entry.get("children", ()) for host in self.group(child)]
+        return list(dict.fromkeys([*entry.get("hosts", ()), *below]))
+
+    @property
+    def names(self) -> list[str]:
+        """Every host of the four groups, once."""
+        return list(dict.fromkeys(host for group in GROUPS for host in self.group(group)))
+
+    def variable(self, host: str, name: str, default: Any = None) -> Any:
+        """A variable of a host, as it stands in the inventory."""
+        return self.listing.get("_meta", {}).get("hostvars", {}).get(host, {}).get(name, default)
+
+    @property
+    def process_manager(self) -> str:  # type: ignore[override]  # a word of the inventory here
+        """microshard_process_manager of the inventory; without it systemd where every host has it and root by sudo."""
+        found = {str(self.variable(host, "microshard_process_manager", "auto")) for host in self.names} or {"auto"}
+        if len(found) > 1 or not found <= {"auto", "direct", "systemd"}:
+            raise PlaceError(
+                f"{self.where}: microshard_process_manager is direct or systemd, the same on all hosts, "
+                f"not {', '.join(sorted(found))}"
+            )
+        (manager,) = found
+        able = bool(self.facts) and all(facts.get("systemd") and facts["sudo"] for facts in self.facts.values())
+        return {"auto": "systemd" if able else "direct"}.get(manager, manager)
+
+    @property
+    def base(self) -> str:
+        """Where on the hosts everything of microshard lies: microshard_folder of the inventory."""
+        found = {str(self.variable(host, "microshard_folder", DEFAULT_FOLDER)) for host in self.names}
+        found = found or {DEFAULT_FOLDER}  # hosts on EC2 that are still to be made
+        if len(found) > 1:
+            raise PlaceError(f"{self.where}: microshard_folder must be the same on all hosts, not {sorted(found)}")
+        (folder,) = found
+        if not folder.startswith("/") or folder.count("/") < 2:
+            raise PlaceError(f"{self.where}: microshard_folder is an absolute path below the root, not {folder}")
+        return folder
+
+    def inputs(self, runs: Path) -> Inputs:  # noqa: ARG002 - nothing lies here
+        """Ask every host for its facts. Raises PlaceError naming each host that cannot be worked on."""
+        self.facts = self._survey()
+        hosts = []
+        for name in self.names:
+            facts = self.facts[name]
+            hosts.append(
+                Host(
+                    name=name,
+                    address=str(
+                        self.variable(name, "microshard_address") or self.variable(name, "ansible_host") or name
+                    ),
+                    groups=tuple(group for group in GROUPS if name in self.group(group)),
+                    cores=facts["cores"],
+                    ram_mib=facts["ram_mib"],
+                    free_disk_bytes=facts["free_disk_bytes"],
+                    numa_nodes=tuple(facts["numa_nodes"]),
+                    numactl=facts["numactl"],
+                )
+            )
+        return Inputs(hosts=tuple(hosts))
+
+    def _survey(self) -> dict[str, dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = {}
+
+        def listen(event: Event) -> None:
+            if event.get("facts"):
+                found[str(event["host"])] = event["facts"]
+
+        with tempfile.TemporaryDirectory(prefix="microshard-") as temporary:
+            folder = RunFolder(Path(temporary))
+            for name in ("tmp", "logs"):
+                (folder / name).mkdir()
+            variables = folder / "vars.json"
+            variables.write_text(json.dumps({"host_facts_folder": self.base}), encoding="utf-8")
+            try:
+                self.playbooks(folder, listen, self.names).run("survey", variables)
+            except PlaybookError as error:
+                raise PlaceError(f"{self.where}:\n{error}") from None
+        problems = [sentence for name in self.names for sentence in _unusable(name, found.get(name), self.base)]
+        if problems:
+            raise PlaceError(f"{self.where}:\n" + "\n".join(problems))
+        return found
+
+    @contextlib.contextmanager
+    def ports(self, count: int) -> Iterator[int]:
+        """A range on which no host listened when it was asked; a port taken since is named when a process starts."""
+        taken = {port for facts in self.facts.values() for port in facts["listening"]}
+        for base in range(FIRST_PORT, _LAST_PORT - count):
+            if not any(port in taken for port in range(base, base + count)):
+                yield base
+                return
+        raise PlaceError(f"{self.where}: no {count} ports in a row between {FIRST_PORT} and {_LAST_PORT} are free")
+
+    def check_room(self, plan: Plan) -> None:
+        """Refuse to start what would push a host into swapping."""
+        problems = [
+            f"{host}: about {needs.memory_mib:,} MiB of RAM are needed at one time, "
+            f"{self.facts[host]['available_mib']:,.0f} MiB are available now"
+            for host, needs in plan.needs.items()
+            if needs.memory_mib > self.facts[host]["available_mib"]
+        ]
+        if problems:
+            raise PlaceError("\n".join([*problems, "use fewer shards, or set order.redeploy: per_repetition"]))
+
+    def binaries(self, plan: Plan) -> dict[str, Binaries]:
+        """Where they will be on the hosts, and how they come there. Raises PlaceError."""
+        return {point.id: install.on_hosts(point, self.base, self.client_folder()) for point in plan.points}
+
+    def client_folder(self) -> str:
+        """The virtual environment of the client hosts."""
+        return f"{self.base}/software/client-{install.client_key()}"
+
+    def client_python(self) -> str:
+        """Of the virtual environment."""
+        return f"{self.client_folder()}/bin/python"
+
+    def playbooks(self, folder: RunFolder, listener: Listener, limit: Sequence[str] = ()) -> Playbooks:
+        """Over connections that are kept until this object goes."""
+        if self.sockets is None:
+            self.sockets = _Sockets()
+        return Playbooks(
+            folder,
+            listener,
+            self.path,
+            remote_temp=str(self.host_folder(folder) / "tmp"),
+            sockets=self.sockets.folder,
+            limit=limit,
+        )
+
+    def hang_up(self) -> None:
+        """End the connections that are kept."""
+        if self.sockets is not None:
+            self.sockets.end()
+            self.sockets = None
+
+    def inventory(self, folder: RunFolder) -> Path:  # noqa: ARG002 - the user's own, the same for every run
+        """The user's own."""
+        return self.path
+
+    def host_folder(self, folder: RunFolder) -> Path:
+        """Below microshard_folder, by the run's name."""
+        return Path(self.base) / folder.run_id
+
+    def limit(self, plan: Plan) -> Sequence[str]:
+        """The hosts of the plan."""
+        self.used = [host.name for host in plan.hosts]
+        return self.used
+
+    def variables(self, folder: RunFolder) -> dict[str, Any]:
+        """As everywhere, and where software is kept on the hosts."""
+        return {
+            **super().variables(folder),
+            "software": f"{self.base}/software",
+            "client_folder": self.client_folder(),
+            "client_wheels": str(install.wheels_folder()),
+            "clock_offsets": {name: facts["clock_offset"] for name, facts in self.facts.items()},
+            "client_pythons": {name: facts["client_python"]["path"] for name, facts in self.facts.items()},
+            "make_base": [name for name, facts in self.facts.items() if not facts["writable"]],
+        }
+
+    def prepare(self, folder: RunFolder, playbooks: Playbooks, variables: Path) -> None:  # noqa: ARG002
+        """Folders, binaries and the client's software."""
+        clients = {name: self.facts[name] for name in self.group("client_hosts") if name in playbooks.limit}
+        install.client_wheels(clients)
+        playbooks.run("prepare", variables)
+
+    def remarks(self) -> list[str]:
+        """Clocks that differ."""
+        return clock_remarks({name: self.facts[name] for name in self.used or self.facts})
+
+    def clock_shifts(self, point: Point) -> Mapping[str, float]:
+        """Against the first client host, whose clock the phases are timed by."""
+        return shifts({host.name: self.facts[host.name] for host in point.hosts}, point.client_hosts[0])
+
+    def recorded(self, folder: RunFolder) -> Mapping[str, Any]:
+        """Inventory, folder and facts."""
+        return {
+            "inventory": str(self.path),
+            "folder": str(self.host_folder(folder)),
+            "hosts": self.facts,
+            "used": self.used,
+        }
+
+    def missing(self, folder: RunFolder, point: Point, playbooks: Playbooks) -> list[str]:  # noqa: ARG002
+        """Hosts that are gone, and processes that do not run any more with the end of their logs."""
+        told: list[str] = []
+        seen = self._look(folder, [h.name for h in point.hosts], told)
+        for process in point.processes:
+            mine = f"/{process.folder}/"
+            if process.host in seen and not any(mine in command for command in seen[process.host]["running"]):
+                words = seen[process.host]["logs"].get(process.folder) or []
+                end = "; the end of its log:\n" + "\n".join(f"    {w}" for w in words) if words else ""
+                told.append(f"{process.name} ({process.host}, {process.endpoint}) is not running any more{end}")
+        return told
+
+    def _look(self, folder: RunFolder, hosts: Sequence[str], told: list[str]) -> dict[str, dict[str, Any]]:
+        """What of the run is on these hosts; sentences on those that cannot be reached are added to `told`."""
+        seen: dict[str, dict[str, Any]] = {}
+
+        def listen(event: Event) -> None:
+            if event.get("run"):
+                seen[str(event["host"])] = event["run"]
+
+        variables = self._run_variables(folder)
+        try:
+            self.playbooks(folder, listen, hosts).run("look", variables)
+        except PlaybookError as error:
+            told += str(error).splitlines()
+        return seen
+
+    def ssh(self, host: str, *, terminal: bool) -> list[str]:
+        """The ssh command Ansible would use for a host, from the inventory's variables."""
+        words = ["ssh", *(["-t"] if terminal else ["-o", "BatchMode=yes"])]
+        key, port = self.variable(host, "ansible_ssh_private_key_file"), self.variable(host, "ansible_port")
+        user = self.variable(host, "ansible_user")
+        for name in ("ansible_ssh_common_args", "ansible_ssh_extra_args"):
+            words += shlex.split(str(self.variable(host, name) or ""))
+        words += ["-i", str(Path(key).expanduser())] if key else []
+        words += ["-p", str(port)] if port else []
+        address = str(self.variable(host, "ansible_host") or host)
+        return [*words, f"{user}@{address}" if user else address]
+
+    def _run_variables(self, folder: RunFolder) -> Path:
+        path = folder / "tmp" / "run.json"
+        path.parent.mkdir(exist_ok=True)
+        manager, machines = on_hosts.of_plan(folder)
+        point = {"id": "", "machines": machines}
+        write_json(path, {"microshard_run": {**self.variables(folder), **manager}, "microshard_point": point})
+        return path
+
+    def clean(self, folder: RunFolder, playbooks: Playbooks) -> list[str]:
+        """End processes and remove the run's folder on every host; names each host where that was not possible."""
+        leftovers.end_playbooks(folder)
+        names = list(playbooks.limit or self.limit_of(folder))
+        left: list[str] = []
+        try:
+            self.playbooks(folder, playbooks.listener, names).run("clean", self._run_variables(folder))
+        except PlaybookError as error:
+            rest = f"there may be processes of the run and {self.host_folder(folder)} on it"
+            left = [f"{line} ({rest})" for line in str(error).splitlines()]
+        with contextlib.suppress(OSError):
+            for file in (folder / "tmp").iterdir():
+                file.unlink()
+        shutil.rmtree(folder / "secrets", ignore_errors=True)
+        with contextlib.suppress(DiskError):
+            folder.ledger.append(kind="run", state="clean" if not left else "not clean", left=left)
+        return left
+
+    def running(self, folder: RunFolder) -> list[str]:
+        """Command lines on all hosts of the run; hosts that cannot be reached have none."""
+        seen = self._look(folder, self.limit_of(folder), [])
+        return [command for host in seen.values() for command in host["running"]]
+
+    def limit_of(self, folder: RunFolder) -> Sequence[str]:
+        """The hosts the run was made on."""
+        return list(json.loads((folder / RECORD).read_text(encoding="utf-8"))["used"])
+
+
+def listing_of(path: Path) -> dict[str, Any]:
+    """An inventory as ansible-inventory lists it. Raises PlaceError."""
+    root = project_root()
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("ansible-inventory")), "--inventory", str(path), "--list"],
+        cwd=root,
+        env={**os.environ, "ANSIBLE_CONFIG": str(root / "ansible.cfg"), "ANSIBLE_INVENTORY_UNPARSED_FAILED": "true"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    try:
+        listing: dict[str, Any] = json.loads(done.stdout)
+    except ValueError:
+        words = "\n".join(done.stderr.strip().splitlines()[-3:])
+        raise PlaceError(f"{path}: not an inventory Ansible can read: {words}") from None
+    return listing
+
+
+def _unusable(host: str, facts: Mapping[str, Any] | None, base: str) -> Iterator[str]:
+    if facts is None:
+        yield f"{host} told nothing about itself; see the log of ansible-playbook with: ansible -m ping {host}"
+        return
+    offset = float(facts["clock_offset"])
+    if abs(offset) > _CLOCK_REFUSAL:
+        direction = "ahead" if offset > 0 else "behind"
+        yield (
+            f"{host}: its clock is {abs(offset):,.0f} s {direction} of this machine's; set it, for example with "
+            "timedatectl set-ntp true"
+        )
+    if not facts["writable"] and not facts["sudo"]:
+        yield (
+            f"{host}: {base} cannot be written and {facts['user']} may not use sudo without a password; make the "
+            f"folder for this user, allow sudo, or set microshard_folder in the inventory"
+        )
+
+
+def clock_remarks(facts: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Clocks that differ enough to shift telemetry against the measurement if nobody corrected it."""
+    return [
+        f"{host}: its clock differs by {float(known['clock_offset']):+.1f} s from this machine's; its telemetry is "
+        "shifted by that, its logs are not"
+        for host, known in facts.items()
+        if abs(float(known["clock_offset"])) > _CLOCK_WARNING
+    ]
+
+
+def shifts(facts: Mapping[str, Mapping[str, Any]], client: str) -> dict[str, float]:
+    """Host → seconds to be added to its times to have the client's; left out where the difference may be none.
+
+    `facts` have `clock_offset` (s the host is ahead of the controller) and `clock_doubt` (s, ±) of each.
+    """
+    mine = facts[client]
+    found = {}
+    for host, known in facts.items():
+        difference = float(mine["clock_offset"]) - float(known["clock_offset"])
+        if abs(difference) > float(mine["clock_doubt"]) + float(known["clock_doubt"]):
+            found[host] = round(difference, 3)
+    return found

@@ -1,0 +1,134 @@
+"""What this machine is and has: the facts a plan is made for and a lock file keeps."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import platform
+import re
+import shutil
+import socket
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from microshard.errors import PlaceError
+from microshard.model.plan import FIRST_PORT
+
+_BLOCK = 100  # runs take their ports in blocks of this many
+_LAST_PORT = 32000  # from 32768 on the kernel hands out ports for outgoing connections
+MOST_PORTS = _LAST_PORT - FIRST_PORT - 2 * _BLOCK  # of a run at one time: whole blocks, with room for another run's
+
+
+def project_root() -> Path:
+    """The folder with ansible.cfg, playbooks/ and roles/. Raises PlaceError where there is none."""
+    root = Path(__file__).resolve().parents[3]
+    if not (root / "ansible.cfg").is_file():
+        raise PlaceError(f"{root}: no ansible.cfg; microshard runs from its checkout (make setup)")
+    return root
+
+
+def memory_mib(key: str = "MemTotal") -> float:
+    """A line of /proc/meminfo in MiB, capped by the cgroup's limit where there is one."""
+    value = float("inf")
+    with open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123 - not a file on disk
+        for line in file:
+            if line.startswith(key + ":"):
+                value = int(line.split()[1]) / 1024
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):
+            value = min(value, int(Path(limit).read_text(encoding="ascii")) / 2**20)
+    return value
+
+
+def user() -> str:
+    """Who runs this: the owner of what is made where no other is named. Only what fits a tag of EC2."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # a number without a name, in a container
+        name = f"uid-{os.getuid()}"
+    return re.sub(r"[^A-Za-z0-9._@+-]", "-", name)[:64]
+
+
+def cores() -> int:
+    """Cores this process may run on."""
+    return len(os.sched_getaffinity(0))
+
+
+def numa_nodes() -> tuple[int, ...]:
+    """Numbers of the NUMA nodes; a kernel without NUMA has node 0."""
+    found = [entry.name[4:] for entry in Path("/sys/devices/system/node").glob("node*")]
+    return tuple(sorted(int(number) for number in found if number.isdigit())) or (0,)
+
+
+def free_disk_bytes(folder: Path) -> int:
+    """Free bytes on the volume where `folder` is or will be."""
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
+
+
+def describe() -> dict[str, Any]:
+    """This machine, for the lock file: CPU, cores, RAM, kernel, system, Python."""
+    model = ""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                model = line.split(":", 1)[1].strip()
+                break
+    release = {}
+    with contextlib.suppress(OSError):
+        release = platform.freedesktop_os_release()
+    huge_pages = ""
+    with contextlib.suppress(OSError):
+        text = Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text(encoding="ascii")
+        huge_pages = text[text.index("[") + 1 : text.index("]")]
+    return {
+        "cpu": model,
+        "cores": cores(),
+        "ram_mib": round(memory_mib()),
+        "kernel": platform.release(),
+        "system": release.get("PRETTY_NAME", platform.system()),
+        "machine": platform.machine(),
+        "transparent_huge_pages": huge_pages,
+        "python": platform.python_version(),
+    }
+
+
+def packages() -> dict[str, str]:
+    """Versions of the libraries results depend on."""
+    return {name: metadata.version(name) for name in ("ansible", "ansible-core", "pymongo", "numpy", "scipy", "uvloop")}
+
+
+@contextlib.contextmanager
+def port_block(count: int) -> Iterator[int]:
+    """A range of `count` free ports on loopback; yields the first.
+
+    While the context is open a socket on the port just before the range keeps other runs of microshard
+    out of the block. Raises OSError when nothing is free below the kernel's own range.
+    """
+    blocks = -(-(count + 1) // _BLOCK)
+    for start in range(FIRST_PORT, _LAST_PORT - blocks * _BLOCK, _BLOCK):
+        with socket.socket() as guard:
+            try:
+                guard.bind(("127.0.0.1", start))
+                guard.listen(1)  # without it SO_REUSEADDR lets a second run bind the port too
+            except OSError:
+                continue
+            if all(is_free(port) for port in range(start + 1, start + 1 + count)):
+                yield start + 1
+                return
+    raise OSError(f"no {count} free ports in a row between {FIRST_PORT} and {_LAST_PORT}")
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on this port of loopback now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

@@ -1,1 +1,0 @@
-"""The experiment file: its types, its errors, its matrix."""

@@ -1,0 +1,222 @@
+"""The models as a tree that can be walked by key: what is allowed at a place, in words.
+
+pydantic knows this too, but not by the file's own keys and not in sentences. Everything that speaks of keys reads it
+here: error messages, nearest names, axes of the matrix and the reference page.
+"""
+
+from __future__ import annotations
+
+import datetime
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from microshard.experiment.scalars import written
+from microshard.model.base import InWords
+
+Kind = Literal[
+    "mapping", "variants", "either", "list", "map", "any", "whole", "number", "text", "bool", "date", "words"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What may stand at one place."""
+
+    kind: Kind
+    model: type[BaseModel] | None = None
+    """mapping: its model."""
+    variants: dict[str, Shape] = field(default_factory=dict)
+    """variants: word under `tag` → mapping."""
+    tag: str = ""
+    options: tuple[Shape, ...] = ()
+    """either: all that may stand here."""
+    item: Shape | None = None
+    """list, map: what is in it."""
+    key: Shape | None = None
+    """map: its keys."""
+    words: tuple[Any, ...] = ()
+    """words: the values themselves."""
+    nullable: bool = False
+    in_words: str = ""
+    """text: what its pattern says."""
+    unit: str = ""
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    lt: float | None = None
+    min_length: int | None = None
+    max_length: int | None = None
+
+    def keys(self, value: object = None) -> dict[str, Shape]:
+        """Keys of a mapping → shapes; of variants those of the variant the value says it is, or of all."""
+        if self.kind == "mapping" and self.model is not None:
+            return model_keys(self.model)
+        if self.kind == "variants":
+            word = value.get(self.tag) if isinstance(value, dict) else None
+            if isinstance(word, str) and word in self.variants:
+                return self.variants[word].keys()
+            return {k: s for variant in self.variants.values() for k, s in variant.keys().items()}
+        return {}
+
+    def child(self, part: str | int, value: object = None) -> Shape | None:
+        """The shape under a key or index; None where there is no such place."""
+        if self.kind == "any":
+            return self
+        if isinstance(part, int):
+            container = self.container([])
+            return container.item if container else None
+        if self.kind in {"mapping", "variants"}:
+            return self.keys(value).get(part)
+        container = self.container({})
+        return container.item if container else None
+
+    def container(self, value: object) -> Shape | None:
+        """This shape, or the one of its options, that takes a list or a mapping such as the value."""
+        wanted = {"list"} if isinstance(value, list) else {"map"} if isinstance(value, dict) else set()
+        return next((s for s in self.options or (self,) if s.kind in wanted), None)
+
+
+@cache
+def model_keys(model: type[BaseModel]) -> dict[str, Shape]:
+    """A model's keys → shapes."""
+    return {name: _shape(f.annotation, _metadata(f), _unit(f)) for name, f in model.model_fields.items()}
+
+
+def shape_of(model: type[BaseModel]) -> Shape:
+    """The shape of a whole model."""
+    return Shape("mapping", model=model)
+
+
+def _unit(info: FieldInfo) -> str:
+    extra = info.json_schema_extra
+    return str(extra.get("unit", "")) if isinstance(extra, dict) else ""
+
+
+def _metadata(info: FieldInfo) -> list[Any]:
+    return [*info.metadata, *([info] if info.discriminator else [])]
+
+
+def _shape(annotation: Any, metadata: list[Any], unit: str = "") -> Shape:
+    while get_origin(annotation) is Annotated:
+        annotation, *more = get_args(annotation)
+        for entry in more:
+            metadata = [*metadata, *(_metadata(entry) if isinstance(entry, FieldInfo) else [entry])]
+            unit = unit or (_unit(entry) if isinstance(entry, FieldInfo) else "")
+    shape = _plain_shape(annotation, metadata)
+    limits = {}
+    for name in ("ge", "gt", "le", "lt", "min_length", "max_length"):
+        values = [getattr(m, name) for m in metadata if getattr(m, name, None) is not None]
+        if values:
+            limits[name] = values[0]
+    in_words = next((m.text for m in metadata if isinstance(m, InWords)), "")
+    return replace(shape, unit=unit or shape.unit, in_words=in_words or shape.in_words, **limits)
+
+
+def _plain_shape(annotation: Any, metadata: list[Any]) -> Shape:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in {Union, types.UnionType}:
+        return _union(arguments, metadata)
+    if origin is Literal:
+        return Shape("words", words=arguments)
+    if origin is list:
+        return Shape("list", item=_shape(arguments[0], []))
+    if origin is dict:
+        return Shape("map", key=_shape(arguments[0], []), item=_shape(arguments[1], []))
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return Shape("mapping", model=annotation)
+    kinds: dict[Any, Kind] = {
+        int: "whole",
+        float: "number",
+        str: "text",
+        bool: "bool",
+        datetime.date: "date",
+        Any: "any",
+    }
+    return Shape(kinds[annotation])
+
+
+def _union(arguments: tuple[Any, ...], metadata: list[Any]) -> Shape:
+    given = [a for a in arguments if a is not type(None)]
+    nullable = len(given) < len(arguments)
+    tag = next((str(m.discriminator) for m in metadata if isinstance(m, FieldInfo) and m.discriminator), "")
+    if tag:
+        by_word = {get_args(m.model_fields[tag].annotation)[0]: Shape("mapping", model=m) for m in given}
+        return Shape("variants", variants=by_word, tag=tag, nullable=nullable)
+    if len(given) == 1:
+        return replace(_shape(given[0], []), nullable=nullable)
+    return Shape("either", options=tuple(_shape(a, []) for a in given), nullable=nullable)
+
+
+def describe(shape: Shape) -> str:
+    """What is allowed, in words that follow "needs"."""
+    text = _describe(shape)
+    return f"{text} or null" if shape.nullable else text
+
+
+def _describe(shape: Shape) -> str:  # noqa: PLR0911 - one sentence a kind
+    match shape.kind:
+        case "either":
+            return " or ".join(_describe(s) for s in shape.options)
+        case "whole" | "number":
+            return f"a {'whole ' if shape.kind == 'whole' else ''}number{limits(shape)}"
+        case "text":
+            return shape.in_words or "text"
+        case "bool":
+            return "true or false"
+        case "date":
+            return "a date such as 2015-07-03"
+        case "words":
+            words = [written(w) for w in shape.words]
+            return words[0] if len(words) == 1 else f"one of {', '.join(words)}"
+        case "list":
+            assert shape.item is not None  # noqa: S101 - a list has items, here for the type checker
+            return f"a list{limits(shape)}, each {_describe(shape.item)}"
+        case "variants":
+            return f"a mapping with {shape.tag}: {' or '.join(shape.variants)}"
+        case "any":
+            return "anything"
+        case _:
+            return f"a mapping{limits(shape)}"
+
+
+def limits(shape: Shape) -> str:
+    """Range or size, with a space in front; empty without one."""
+    low, high = shape.min_length, shape.max_length
+    if high is not None:
+        return f" of {low} to {high} entries" if low else f" of at most {high} entries"
+    if low:
+        return f" of at least {low} {'entry' if low == 1 else 'entries'}"
+    low_text = (
+        f"{_figure(shape.ge)}" if shape.ge is not None else f"above {_figure(shape.gt)}" if shape.gt is not None else ""
+    )
+    high_text = (
+        f"{_figure(shape.le)}" if shape.le is not None else f"below {_figure(shape.lt)}" if shape.lt is not None else ""
+    )
+    if shape.ge is not None and shape.le is not None:
+        return f" from {low_text} to {high_text}"
+    if shape.ge is not None:
+        low_text = f"of at least {low_text}"
+    if shape.le is not None:
+        high_text = f"at most {high_text}"
+    joined = " and ".join(t for t in (low_text, high_text) if t)
+    return f" {joined}" if joined else ""
+
+
+def _figure(value: float | None) -> str:
+    if value == 2**63:
+        return "2^63"
+    return str(value) if isinstance(value, int) else f"{value:g}"
+
+
+def dotted_keys(shape: Shape, prefix: str = "", depth: int = 8) -> Iterator[str]:
+    """All keys that can be named without an index, for the nearest name."""
+    for key, child in shape.keys().items():
+        yield f"{prefix}{key}"
+        if depth and child.kind in {"mapping", "variants"}:
+            yield from dotted_keys(child, f"{prefix}{key}.", depth - 1)

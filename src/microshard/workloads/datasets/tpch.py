@@ -1,0 +1,143 @@
+"""tpch: orders of TPC-H with their line items embedded, made by the program tpchgen-cli."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import bson
+
+from microshard.workloads.datasets.base import DataError, Dataset
+from microshard.workloads.datasets.encoding import Encoded, Ints, joined
+from microshard.workloads.datasets.flights import INSTALL
+
+ORDERS = 1_500_000  # at scale factor 1, TPC-H 4.2.5
+PART_ORDERS = 7_500  # orders the program makes at a time: 30 MB of Python objects
+
+
+def program() -> str:
+    """tpchgen-cli beside this Python or on PATH. Raises DataError."""
+    found = shutil.which("tpchgen-cli", path=str(Path(sys.executable).parent)) or shutil.which("tpchgen-cli")
+    if found is None:
+        raise DataError(f"the data set tpch needs the program tpchgen-cli, which is not installed: {INSTALL}")
+    return found
+
+
+class Tpch(Dataset):
+    """{_id, cname, status, totalprice, orderdate, comment, lineitems: [{…}]}: the published shape."""
+
+    options = ("documents",)
+    indexes = ({"orderdate": 1}, {"cname": 1}, {"lineitems.brand": 1, "lineitems.type": 1})
+    average_bytes = 1_755
+
+    def __init__(self, documents: int | None) -> None:
+        """`documents` orders decide the scale factor. Raises DataError when they are no multiple of 7,500."""
+        if not documents or documents % PART_ORDERS:
+            raise DataError(
+                f"tpch is made in parts of {PART_ORDERS:,} orders; {documents or 'null'} is no multiple of it"
+            )
+        self._orders = documents
+        self._part = lru_cache(maxsize=2)(self._make_part)
+
+    @property
+    def total(self) -> int:
+        """As many as were asked for."""
+        return self._orders
+
+    def available(self) -> None:
+        """Raises DataError with the command that installs it."""
+        program()
+
+    def count(self) -> int:
+        """As total, when the program is there. Raises DataError."""
+        program()
+        return self.total
+
+    def _table(self, table: str, parts: int = 1, part: int = 1) -> Iterator[list[str]]:
+        """Rows of a table's part, as lists of text. Raises DataError when the program fails."""
+        command = [program(), "tbl", "-s", str(self._orders / ORDERS), "-T", table, "--parts", str(parts)]
+        done = subprocess.run([*command, "--part", str(part), "--stdout"], check=False, capture_output=True)
+        if done.returncode:
+            words = done.stderr.decode(errors="replace").strip().splitlines()
+            raise DataError(f"{' '.join(command)} ended with {done.returncode}: {words[-1] if words else 'no word'}")
+        return (line.split("|") for line in done.stdout.decode("ascii").splitlines())
+
+    @cached_property
+    def _products(self) -> dict[str, tuple[str, str, str, str, int]]:
+        """Part key → manufacturer, brand, type, container, size."""
+        return {row[0]: (row[2], row[3], row[4], row[6], int(row[5])) for row in self._table("part")}
+
+    @cached_property
+    def _nations(self) -> dict[str, tuple[str, str]]:
+        """Supplier key → nation, region."""
+        regions = {row[0]: row[1] for row in self._table("region")}
+        nations = {row[0]: (row[1], regions[row[2]]) for row in self._table("nation")}
+        return {row[0]: nations[row[3]] for row in self._table("supplier")}
+
+    def _make_part(self, number: int) -> list[dict[str, Any]]:
+        """The orders of one part, with their items: the program cuts both tables at the same orders."""
+        parts = self.total // PART_ORDERS
+        orders: dict[str, dict[str, Any]] = {
+            row[0]: {
+                "cname": f"Customer#{int(row[1]):09d}",
+                "status": row[2],
+                "totalprice": float(row[3]),
+                "orderdate": _date(row[4]),
+                "comment": row[8],
+                "lineitems": [],
+            }
+            for row in self._table("orders", parts, number + 1)
+        }
+        for row in self._table("lineitem", parts, number + 1):
+            orders[row[0]]["lineitems"].append(self._item(row))
+        if len(orders) != PART_ORDERS:
+            raise DataError(f"tpchgen-cli made {len(orders)} orders in part {number + 1} of {parts}, not {PART_ORDERS}")
+        return list(orders.values())
+
+    def _item(self, row: list[str]) -> dict[str, Any]:
+        manufacturer, brand, kind, container, size = self._products[row[1]]
+        nation, region = self._nations[row[2]]
+        price, discount = float(row[5]), float(row[6])
+        return {
+            "lineitem": int(row[3]),
+            "mfgr": manufacturer,
+            "brand": brand,
+            "type": kind,
+            "container": container,
+            "quantity": int(row[4]),
+            "returnflag": row[8],
+            "linestatus": row[9],
+            "extprice": price,
+            "discount": discount,
+            "shipinstr": row[13],
+            "realPrice": round(price * (1 - discount), 4),
+            "shipmode": row[14],
+            "commitDate": _date(row[11]),
+            "shipDate": _date(row[10]),
+            "receiptDate": _date(row[12]),
+            "tax": float(row[7]),
+            "size": size,
+            "nation": nation,
+            "region": region,
+        }
+
+    def encode(self, first: int, ids: Ints, seed: int) -> Encoded:  # noqa: ARG002 - TPC-H has a seed of its own
+        """Orders in the order of their keys."""
+        documents = []
+        for offset, identifier in enumerate(ids.tolist()):
+            part, place = divmod(first + offset, PART_ORDERS)
+            documents.append(bson.encode({"_id": identifier} | self._part(part)[place]))
+        return joined(documents)
+
+
+def _date(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+DATASET = Tpch

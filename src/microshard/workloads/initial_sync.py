@@ -1,0 +1,420 @@
+"""The engine `initial_sync`: an empty member is added to a replica set, and watched until it is SECONDARY."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+from pymongo.errors import OperationFailure, PyMongoError
+
+from microshard.model.base import Namespace
+from microshard.model.job import Phase, ProcessInfo
+from microshard.model.members import listed
+from microshard.model.phase import Expected, PhaseKeys, PhaseKind, Rule, unfulfillable
+from microshard.model.topology import Topology
+from microshard.workloads import cold
+from microshard.workloads.background_load.keys import Traffic
+from microshard.workloads.background_load.load import Load
+from microshard.workloads.base import Client, Context, Engine, Metric, PhaseError, connect, cpu_seconds, read_keys
+from microshard.workloads.storage import direct
+from microshard.workloads.syncing.interruption import kill_and_start
+from microshard.workloads.syncing.progress import OWN_DATABASES, Sync, epoch, last_words
+from microshard.workloads.syncing.verification import catch_up, same_data
+
+LOOK_SECONDS = 0.1
+SERIES_SECONDS = 0.5
+SECONDARY = 2
+DEAD_SECONDS = 15.0  # without an answer of a member whose process nobody restarts
+DELAY_SINCE = 13  # maxWireVersion of 5.0, which renamed slaveDelay to secondaryDelaySecs
+CLONED_BYTES_PER_SECOND = 25_000_000  # mongod 6.0.5, one core for source and member each
+
+
+class InitialSyncPhase(PhaseKeys):
+    """Add a member to a replica set and watch its initial sync."""
+
+    changes_data: ClassVar[bool] = True
+
+    engine: Literal["initial_sync"]
+    """initial_sync: stages from `replSetGetStatus.initialSyncStatus`."""
+    replica_set: str | None = None
+    """Replica set whose member is added; null is the only one that has a member to add."""
+    load: Traffic | None = None
+    """Write load that runs while the member syncs; null for none."""
+    load_runs: bool = True
+    """Whether the load runs: with false the same is measured without it, so that it can be an axis."""
+    namespace: Namespace | None = None
+    """Collection the load writes to."""
+    before_seconds: Annotated[float, Field(ge=0, le=86_400, json_schema_extra={"unit": "s"})] = 0
+    """How long the load runs before the member is added: what its throughput is compared with."""
+    interruptions: Annotated[int, Field(ge=0, le=8)] = 0
+    """How often the syncing mongod is ended by SIGKILL and started again; each time it begins anew."""
+    interrupt_at: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """Share of the bytes that must have been copied before it is ended."""
+    time_limit_seconds: Annotated[float, Field(gt=0, le=2_592_000, json_schema_extra={"unit": "s"})] = 86_400
+    """How long the member may take to become SECONDARY."""
+    verify: Literal["counts", "hash"] = "counts"
+    """At the end: the same documents by number and the same indexes, or also `dbHash` of every database."""
+
+    @model_validator(mode="after")
+    def _load_has_a_place(self) -> InitialSyncPhase:
+        if (self.load is None) != (self.namespace is None):
+            raise ValueError("namespace: goes with load, and load needs it")
+        if self.before_seconds and self.load is None:
+            raise ValueError("before_seconds: needs a load")
+        if self.load is not None and self.load.documents is not None:
+            raise ValueError("load: documents must be null; the load ends with the sync")
+        return self
+
+    def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[Rule]:  # noqa: ARG002
+        """A topology without a member to add."""
+        if topology.kind == "standalone":
+            yield ("engine",), "initial_sync needs a replica set or shards, not kind: standalone", "error"
+            return
+        where = "replica_set" if topology.kind == "replica_set" else "shards"
+        members = listed(getattr(topology, where).members)
+        waiting = [n for n, m in enumerate(members) if not m.initial]
+        if len(waiting) != 1:
+            yield (
+                ("engine",),
+                f"topology.{where}.members must have one member with initial: false, found {len(waiting)}",
+                "error",
+            )
+        if where == "shards" and topology.shards.count > 1 and self.replica_set is None:
+            yield ("engine",), "there are several shards; name the one with replica_set, for example shard01", "error"
+        reason = unfulfillable(self.load.write_concern, topology) if self.load else None
+        if reason:
+            yield ("load", "write_concern"), reason, "error"
+
+    def target(self) -> str | None:
+        """Where the load writes."""
+        return self.namespace
+
+    def restarts(self) -> int:
+        """Once for each interruption."""
+        return self.interruptions
+
+    def seconds(self, expected: Expected) -> float:
+        """By the bytes to copy, at a thousand a document."""
+        once = expected.documents * 1000 / CLONED_BYTES_PER_SECOND + 5
+        return (self.before_seconds if self.load_runs else 0) + once * (1 + self.interruptions * self.interrupt_at)
+
+
+class InitialSyncEngine(Engine):
+    """See InitialSyncPhase."""
+
+    def __init__(self, phase: Phase, context: Context) -> None:
+        super().__init__(phase, context)
+        self.keys = read_keys(phase, InitialSyncPhase)
+        self.load = Load(self.keys.load) if self.keys.load and self.keys.load_runs else None
+        self.set: Client | None = None  # the whole replica set, for its primary
+        self.member: Client | None = None  # the new member alone
+        self.info: ProcessInfo | None = None
+        self.document: dict[str, Any] = {}
+        self.stages: list[dict[str, Any]] = []
+        self.sync = Sync()
+        self.ending = False  # the member is being killed: what is begun anew belongs to the next attempt
+        self.ahead = 0.0  # the member's clock minus ours, s
+        self.looks: list[tuple[float, int, int, int]] = []  # epoch, documents, bytes copied, operations applied
+        self.lags: list[float | None] = []
+
+    # --- before
+
+    def prepare(self) -> None:
+        """Find the member, see that it is up, empty and no member; start the load's workers."""
+        point, wish = self.context.job.point, self.keys.replica_set
+        sets = [rs for rs in point.replica_sets if rs.later and wish in {None, rs.name}]
+        if len(sets) != 1:
+            found = ", ".join(rs.name for rs in sets) or "none"
+            raise PhaseError("NoMember", f"one replica set with a member to add is needed, found {found}")
+        (rs,) = sets
+        self.document = dict(rs.later[0])
+        endpoint = self.document["endpoint"]
+        self.info = next(p for p in point.processes if p.endpoint == endpoint)
+        self.set = connect(rs.uri)
+        self.member = direct(self.info)
+        hello = self.member.admin.command("hello")
+        if hello.get("setName"):
+            raise PhaseError("NotEmpty", f"{self.info.name} ({endpoint}) belongs to {hello['setName']} already")
+        if self.load is not None and self.keys.namespace is not None:
+            database, _, collection = self.keys.namespace.partition(".")
+            with self.context.connect() as client:
+                known = client[database][collection].count_documents({})
+            self.load.prepare(
+                self.context.job.connection_string,
+                [(database, collection)],
+                known=known,
+                key_ranges=point.key_ranges(self.keys.namespace),
+            )
+
+    # --- the measurement
+
+    def run(self) -> None:
+        """Load, add, interrupt as asked, wait for SECONDARY, then compare the member with its set."""
+        keys, result = self.keys, self.outcome
+        cpu = cpu_seconds()
+        result.started = time.time()
+        try:
+            if self.load is not None:
+                self.load.begin("before" if keys.before_seconds else "during")
+                while time.time() < result.started + keys.before_seconds:
+                    self.load.check()
+                    time.sleep(LOOK_SECONDS)
+                if keys.before_seconds:
+                    self.load.mark("during")
+            joined = added = self._add()
+            for number in range(1, keys.interruptions + 1):
+                joined = self._interrupt(joined, number)
+            secondary = self._until_secondary(added)
+            self._hear_last_words()
+            self._must_have_begun_anew()
+            self.stages += self.sync.stages(joined + self.ahead, secondary + self.ahead)
+            if self.load is not None:
+                self.load.end()
+        finally:
+            result.ended = time.time()
+            result.client_cpu_seconds = cpu_seconds() - cpu + (self.load.cpu_seconds if self.load else 0.0)
+            self._tell()
+        total = secondary - added
+        result.metric = Metric("time to SECONDARY", "s", total, "lower")
+        result.samples = [total]
+        self._figures(total)
+        self._verify()
+
+    def _add(self) -> float:
+        """Reconfigure; the moment it was asked for."""
+        assert self.set is not None and self.info is not None  # noqa: S101, PT018 - for the type checker
+        hello = self.set.admin.command("hello")
+        config = self.set.admin.command("replSetGetConfig")["config"]
+        delay = "secondaryDelaySecs" if hello["maxWireVersion"] >= DELAY_SINCE else "slaveDelay"
+        config["members"].append(
+            {
+                "_id": max(m["_id"] for m in config["members"]) + 1,
+                "host": self.document["endpoint"],
+                "priority": self.document.get("priority", 1),
+                "votes": self.document.get("votes", 1),
+                "hidden": self.document.get("hidden", False),
+                delay: self.document.get("delay_seconds", 0),
+            }
+        )
+        config["version"] += 1
+        now = time.time()
+        try:
+            self.set.admin.command("replSetReconfig", config)
+        except OperationFailure as error:
+            raise PhaseError("CannotAdd", f"{self.info.name} cannot be added: code {error.code}: {error}") from error
+        return now
+
+    def _look(self) -> int | None:
+        """Ask the member; its state, or None when it does not answer."""
+        assert self.member is not None  # noqa: S101 - for the type checker
+        if self.load is not None:
+            self.load.check()
+        asked = time.time()
+        try:
+            status = self.member.admin.command("replSetGetStatus", initialSync=1)
+        except PyMongoError:
+            return None
+        if self.ending and self.sync.is_anew(status):
+            return None
+        answered = time.time()
+        self.ahead = epoch(status["date"]) - (asked + answered) / 2
+        self.sync.learn(status, epoch(status["date"]))
+        if not self.looks or answered - self.looks[-1][0] >= SERIES_SECONDS:
+            self.looks.append((answered, self.sync.documents, self.sync.bytes_copied, self.sync.applied))
+        note = (
+            f"{self.sync.documents:,} documents, {self.sync.bytes_copied / 1e6:,.0f} MB, {self.sync.applied:,} applied"
+        )
+        done = min(self.sync.bytes_copied, self.sync.bytes_to_copy - 1)
+        self.context.progress.report(self.phase.name, max(done, 0), max(self.sync.bytes_to_copy, 1), "bytes", note)
+        return int(status["myState"])
+
+    def _until_secondary(self, added: float) -> float:
+        """Wait; the moment it was SECONDARY. Raises PhaseError with how far it came when it never is."""
+        assert self.info is not None  # noqa: S101 - for the type checker
+        heard = time.time()
+        while True:
+            state, now = self._look(), time.time()
+            if state == SECONDARY:
+                return now
+            heard = now if state is not None else heard
+            if now - heard > DEAD_SECONDS or (state is None and not self._alive()):
+                raise PhaseError("CannotSync", f"{self.info.name} has ended while it synced: {self._how_far()}")
+            if now - added > self.keys.time_limit_seconds:
+                raise PhaseError(
+                    "CannotSync",
+                    f"{self.info.name} is not SECONDARY after {self.keys.time_limit_seconds:g} s: {self._how_far()}",
+                )
+            time.sleep(LOOK_SECONDS)
+
+    def _hear_last_words(self) -> None:
+        """What happened between the last answer and the end."""
+        assert self.member is not None  # noqa: S101 - for the type checker
+        told = last_words(self.member.admin.command("getLog", "global")["log"])
+        if told:
+            self.sync.learn({"initialSyncStatus": told}, time.time() + self.ahead)
+            self.looks.append((time.time(), self.sync.documents, self.sync.bytes_copied, self.sync.applied))
+        else:
+            self.outcome.notes["end"] = "the member's log has no statistics: the last 0.1 s of the sync were not seen"
+
+    def _alive(self) -> bool:
+        """Whether its process is there, as far as can be seen from here."""
+        assert self.info is not None  # noqa: S101 - for the type checker
+        if not Path(self.info.pid_path).is_file():
+            return True
+        try:
+            cold.find(self.info)
+        except PhaseError:
+            return False
+        return True
+
+    def _how_far(self) -> str:
+        text = f"{self.sync.documents:,} documents and {self.sync.bytes_copied / 1e6:,.1f} MB copied"
+        if self.sync.bytes_to_copy:
+            text += f" of {self.sync.bytes_to_copy / 1e6:,.1f} MB"
+        text += f", {self.sync.applied:,} operations applied, from {self.sync.source or 'no source yet'}"
+        return f"{text}; failed attempts: {'; '.join(self.sync.failures)}" if self.sync.failures else text
+
+    def _interrupt(self, joined: float, number: int) -> float:
+        """Wait until so much is copied, end the member by SIGKILL and start it again; the moment it was started."""
+        assert self.info is not None and self.member is not None  # noqa: S101, PT018 - for the type checker
+        self._until_share_is_copied(joined)
+        self.ending = True
+        started = kill_and_start(self.context, self.info, self.member, self._look_before_secondary)
+        self.ending = False
+        self.stages.append(
+            {
+                "name": f"lost attempt {number}",
+                "seconds": started - joined,
+                "bytes": self.sync.bytes_copied,
+                "documents": self.sync.documents,
+            }
+        )
+        self.sync = Sync()
+        return started
+
+    def _must_have_begun_anew(self) -> None:
+        assert self.info is not None  # noqa: S101 - for the type checker
+        if self.stages and self.sync.began is None:
+            raise PhaseError("TooFast", f"{self.info.name} did not sync anew: it was through when it was killed")
+
+    def _look_before_secondary(self) -> int | None:
+        """As _look. Raises PhaseError when it is too late for an interruption."""
+        assert self.info is not None  # noqa: S101 - for the type checker
+        state = self._look()
+        if state == SECONDARY:
+            raise PhaseError(
+                "TooFast",
+                f"{self.info.name} was SECONDARY before it could be interrupted at {self.keys.interrupt_at:.0%} of the "
+                "bytes; more data, or a smaller interrupt_at",
+            )
+        return state
+
+    def _until_share_is_copied(self, joined: float) -> None:
+        """Wait for the moment to interrupt. Raises PhaseError when it cannot come."""
+        assert self.info is not None  # noqa: S101 - for the type checker
+        while self.sync.share < self.keys.interrupt_at:
+            if self._look_before_secondary() is None and not self._alive():
+                raise PhaseError("CannotSync", f"{self.info.name} has ended while it synced: {self._how_far()}")
+            if time.time() - joined > self.keys.time_limit_seconds:
+                raise PhaseError("CannotSync", f"{self.info.name} did not come to its interruption: {self._how_far()}")
+            time.sleep(LOOK_SECONDS / 5)
+
+    # --- the result
+
+    def _tell(self) -> None:
+        """What was seen, also when it failed."""
+        result = self.outcome
+        result.stages = [
+            {key: round(value, 4) if key == "seconds" else value for key, value in stage.items()}
+            for stage in self.stages
+        ]
+        t = [round(at - result.started, 3) for at, *_ in self.looks]
+        for number, (name, unit) in enumerate(
+            (("documents", "documents"), ("bytes", "bytes"), ("oplog", "operations"))
+        ):
+            line = {"copied" if name != "oplog" else "applied": [look[number + 1] for look in self.looks]}
+            result.series.append(
+                {"name": f"{name} of the new member", "unit": unit, "stacked": False, "t": t, "lines": line}
+            )
+        clones = sorted(self.sync.clones.values(), key=lambda clone: -clone.bytes)
+        result.table = {
+            "columns": [
+                {"name": "collection", "unit": ""},
+                {"name": "documents", "unit": "documents"},
+                {"name": "size", "unit": "bytes"},
+                {"name": "indexes", "unit": ""},
+                {"name": "copying", "unit": "s"},
+                {"name": "finishing indexes", "unit": "s"},
+                {"name": "rate", "unit": "MB/s"},
+            ],
+            "rows": [
+                [c.namespace, c.documents, c.bytes, c.indexes, round(c.copying, 3), round(c.indexing, 3),
+                 round(c.bytes / c.copying / 1e6, 3) if c.copying else None]
+                for c in clones if c.namespace.partition(".")[0] not in OWN_DATABASES
+            ],
+        }  # fmt: skip
+        result.counters |= {
+            "documents": self.sync.documents,
+            "bytes": self.sync.bytes_copied,
+            "oplog operations": self.sync.applied,
+            "errors": 0,
+        }
+        result.notes["sync source"] = self.sync.source or "not told"
+        if self.sync.failures:
+            result.notes["failed attempts"] = "; ".join(self.sync.failures)
+        if self.load is not None:
+            self._tell_load(self.load)
+
+    def _tell_load(self, load: Load) -> None:
+        result = self.outcome
+        result.counters["documents inserted meanwhile"] = load.inserted
+        result.latency, result.windows = load.latency(), load.windows()
+        result.details = {"load": load.by_period()}
+        _, seconds = load.whole_seconds()
+        line = {"inserted": [load.by_second.get(s, 0) for s in seconds]}
+        t = [round(s - result.started, 3) for s in seconds]
+        result.series.append({"name": "load", "unit": "documents/s", "stacked": False, "t": t, "lines": line})
+        rates = {p.name: p.documents / p.seconds(result.ended) for p in load.periods if p.seconds(result.ended) > 0}
+        if rates.get("before"):
+            change = rates.get("during", 0.0) / rates["before"]
+            result.figures.append(Metric("load rate, during over before", "", change, "higher"))
+
+    def _figures(self, total: float) -> None:
+        stages = {stage["name"]: stage for stage in self.stages}
+        clone, oplog = stages["clone"], stages["apply oplog"]
+        figures = self.outcome.figures
+        figures.append(Metric("time to SECONDARY", "s", total, "lower"))
+        figures.append(Metric("data copied, over all", "MB/s", clone["bytes"] / total / 1e6, "higher"))
+        if clone["seconds"]:
+            figures.append(Metric("clone", "MB/s", clone["bytes"] / clone["seconds"] / 1e6, "higher"))
+            figures.append(Metric("clone rate", "documents/s", clone["documents"] / clone["seconds"], "higher"))
+        if self.sync.applied and oplog["seconds"]:
+            figures.append(Metric("oplog", "operations/s", self.sync.applied / oplog["seconds"], "higher"))
+        lost = sum(stage["seconds"] for stage in self.stages if stage["name"].startswith("lost"))
+        if self.keys.interruptions:
+            figures.append(Metric("lost by interruptions", "s", lost, "lower"))
+
+    def _verify(self) -> None:
+        """Raises PhaseError unless the member has what its set has, once it has caught up."""
+        assert self.set is not None and self.member is not None and self.info is not None  # noqa: S101, PT018
+        began = time.time()
+        catch_up(self.set, self.member)
+        documents = same_data(self.set, self.member, self.info.name, hashes=self.keys.verify == "hash")
+        self.outcome.counters["documents on the new member"] = documents
+        how = "counts and indexes" + (" and dbHash" if self.keys.verify == "hash" else "")
+        self.outcome.notes["verification"] = f"{how} are the primary's, {time.time() - began:.1f} s"
+
+    def close(self) -> None:
+        """End the load and the connections."""
+        if self.load is not None:
+            self.load.close()
+        for client in (self.set, self.member):
+            if client is not None:
+                client.close()
+
+
+ENGINE = InitialSyncEngine
+KEYS = InitialSyncPhase

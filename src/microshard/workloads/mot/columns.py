@@ -1,0 +1,176 @@
+"""What is in document number n, as numpy columns.
+
+Every value is a pure function of (seed, n): a counter is hashed (SplitMix64, Steele, Lea and Flood 2014) and its
+bits look up tables of 65,536 equally likely entries. So any loader can make any interval, and what belongs to a
+vehicle (make, engine, colour, first use, yearly mileage) is hashed from the vehicle's number and stays the same
+in all its inspections.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+from functools import cache
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from microshard.workloads.mot import catalog
+from microshard.workloads.splitmix import Hashes, hashes, key
+
+Ints = NDArray[np.int64]
+
+ENTRIES = 1 << 16
+FLEET = 33_000_000  # vehicles that are inspected, about the British fleet
+FIRST_TEST_ID = 1_000_000_001
+EPOCH = date(1970, 1, 1).toordinal()
+OPENED = date(2005, 1, 3).toordinal() - EPOCH  # inspections are on record from here …
+CLOSED = date(2014, 12, 31).toordinal() - EPOCH  # … to here
+FIRST_TEST_DAYS = 3 * 365 + 1  # a vehicle is inspected from its third year on
+
+_LOW16 = np.uint64(0xFFFF)
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """An interval of documents, one array entry a document; letters are the field names."""
+
+    t: Ints  # test id
+    v: Ints  # vehicle id
+    d: Ints  # test date, days since 1970-01-01
+    c: Ints  # test class
+    m: Ints  # mileage, miles
+    e: Ints  # engine capacity, cc
+    i: Ints  # date of first use, days since 1970-01-01
+    type_result: Ints  # index into type_results(): fields y and r
+    area: Ints  # index into the areas: field s
+    variant: Ints  # index into the variants: fields k, o, f and e
+    colour: Ints  # index into the colours: field u
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """Lookup tables: 65,536 entries drawn by a hash's bits, and the properties of each variant."""
+
+    variant: Ints
+    colour: Ints
+    area: Ints
+    test_type: Ints
+    yearly_miles: Ints
+    pass_below: Ints  # by full years of age: a normal test passes when its 16 bits are below
+    variant_class: Ints
+    variant_cc: Ints
+    variant_first: Ints  # first day of first use
+    variant_days: Ints  # days in which it can have been first used
+    variant_usage: Ints  # per mille of the table's yearly miles
+
+
+def _spread(weights: list[float]) -> Ints:
+    """65,536 indexes, each as often as its weight says (to one part in 65,536)."""
+    edges = np.round(np.cumsum(weights) / np.sum(weights) * ENTRIES).astype(np.int64)
+    return np.repeat(np.arange(len(weights), dtype=np.int64), np.diff(edges, prepend=0))
+
+
+def _usage(variant: catalog.Variant) -> int:
+    """Diesels are driven half as far again as petrol cars, motorcycles a third as far."""
+    return 330 if variant.test_class < 3 else 1450 if variant.fuel == "D" else 1000
+
+
+@cache
+def tables() -> Tables:
+    """The lookup tables, made once per process (a few milliseconds)."""
+    variants = catalog.variants()
+    normal = NormalDist()
+    # Log-normal with a median of 8,000 miles a year; the middle two thirds lie within a factor of 1.5.
+    miles = [8000 * float(np.exp(0.4 * normal.inv_cdf((k + 0.5) / 1024))) for k in range(1024)]
+    first = [date(v.first, 1, 1).toordinal() - EPOCH for v in variants]
+    last = [date(v.last, 12, 31).toordinal() - EPOCH for v in variants]
+    return Tables(
+        variant=_spread([v.share for v in variants]),
+        colour=_spread(catalog.weighted(catalog.COLOURS)[1]),
+        area=_spread(catalog.weighted(catalog.AREAS)[1]),
+        test_type=_spread(catalog.weighted(catalog.TYPES, "|")[1]),
+        yearly_miles=np.repeat(np.round(miles).astype(np.int64), ENTRIES // 1024),
+        pass_below=np.array([round(p * ENTRIES) for p in catalog.PASS_BY_AGE], dtype=np.int64),
+        variant_class=np.array([v.test_class for v in variants], dtype=np.int64),
+        variant_cc=np.array([v.engine_cc for v in variants], dtype=np.int64),
+        variant_first=np.array(first, dtype=np.int64),
+        variant_days=np.array(last, dtype=np.int64) - np.array(first, dtype=np.int64) + 1,
+        variant_usage=np.array([_usage(v) for v in variants], dtype=np.int64),
+    )
+
+
+def type_results() -> list[tuple[str, str]]:
+    """Every pair of the fields y and r, in the order of Columns.type_result."""
+    return [(y, r) for y in catalog.weighted(catalog.TYPES, "|")[0] for r in catalog.RESULTS]
+
+
+def _bits(hashes: Hashes, shift: int) -> Ints:
+    """Sixteen bits of each hash."""
+    return ((hashes >> np.uint64(shift)) & _LOW16).astype(np.int64)
+
+
+def columns(first: int, count: int, seed: int) -> Columns:
+    """Documents first … first + count - 1 of the data set `seed`."""
+    table = tables()
+    number = np.arange(first, first + count, dtype=np.uint64)
+    test = hashes(number, key(seed, 1))
+    more = hashes(number, key(seed, 2))
+
+    vehicle = ((hashes(number, key(seed, 3)) >> np.uint64(32)) * np.uint64(FLEET)) >> np.uint64(32)
+    made = hashes(vehicle, key(seed, 4))
+    variant = table.variant[_bits(made, 0)]
+    used = table.variant_first[variant] + ((_bits(made, 16) * table.variant_days[variant]) >> 16)
+
+    opened = np.maximum(used + FIRST_TEST_DAYS, OPENED)
+    day = opened + ((_bits(test, 0) * (CLOSED - opened + 1)) >> 16)
+    day -= (day + 4) % 7 == 0  # 1970-01-01 was a Thursday; stations close on Sundays, so Saturday it was
+
+    age = day - used
+    years = np.minimum(age // 365, 3 + len(table.pass_below) - 1)
+    yearly = table.yearly_miles[_bits(made, 32)] * table.variant_usage[variant] // 1000
+    # Older vehicles are driven less: each year's distance is 4 % of the first year's shorter, never below a third.
+    driven = yearly * age * (100 - np.minimum(2 * years, 33)) // 36500
+    miles = driven * (58982 + (_bits(test, 16) >> 2)) >> 16  # 0.90 to 1.15: no two years are alike
+    miles = np.minimum(miles, 499_999)  # odometers of the time
+
+    kind = table.test_type[_bits(test, 32)]
+    chance = _bits(test, 48)
+    limit = np.where(kind == 0, table.pass_below[np.maximum(years - 3, 0)], round(0.93 * ENTRIES))
+    result = np.where(chance < limit, 0, 1)  # a retest finds the repaired fault gone
+    left = ENTRIES - limit
+    result[(kind == 0) & (chance >= limit + left * 6 // 7)] = 2
+    result[chance >= ENTRIES - 200] = 3  # three in a thousand are abandoned
+
+    return Columns(
+        t=(number + np.uint64(FIRST_TEST_ID)).astype(np.int64),
+        v=vehicle.astype(np.int64) + 1,
+        d=day,
+        c=table.variant_class[variant],
+        m=miles,
+        e=table.variant_cc[variant],
+        i=used,
+        type_result=kind * len(catalog.RESULTS) + result,
+        area=table.area[_bits(more, 0)],
+        variant=variant,
+        colour=table.colour[_bits(made, 48)],
+    )
+
+
+def field_values(cols: Columns, index: int) -> dict[str, Any]:
+    """One document's fields as Python values (dates as days), for checks; slow."""
+    variant = catalog.variants()[int(cols.variant[index])]
+    y, r = type_results()[int(cols.type_result[index])]
+    numbers = {name: int(getattr(cols, name)[index]) for name in "tvdcmei"}
+    names = {
+        "y": y,
+        "r": r,
+        "s": catalog.weighted(catalog.AREAS)[0][int(cols.area[index])],
+        "k": variant.make,
+        "o": variant.description,
+        "u": catalog.weighted(catalog.COLOURS)[0][int(cols.colour[index])],
+        "f": variant.fuel,
+    }
+    return {name: (numbers | names)[name] for name in "tvdcyrmskoufei"}

@@ -1,0 +1,146 @@
+"""`python -m microshard.workloads --job JOB --out RESULT [--progress FILE]`: run the phases of a job.
+
+Exit codes: 0 all phases done, 3 a phase failed (the result says why) or the result cannot be written (the words say
+why), 2 the job is wrong (no result is written),
+143 ended by SIGTERM (130 by SIGINT); the result then holds the error and what was finished before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from pymongo.errors import PyMongoError
+
+from microshard.hostlib.lifetime import Terminated
+from microshard.model.job import Job, JobError, read_job
+from microshard.workloads import registry
+from microshard.workloads.base import Context, Engine, PhaseError, PhaseResult, cpu_seconds
+from microshard.workloads.progress import Progress
+
+FAILED = 3
+BAD_JOB = 2
+
+
+def write_atomically(path: Path, data: Any) -> None:
+    """Write JSON so that a reader finds the old file or the whole new one, also after a crash."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with draft.open("w", encoding="utf-8") as file:
+            json.dump(data, file, indent=1, ensure_ascii=False)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def run_phase(engine: Engine) -> tuple[PhaseResult, BaseException | None]:
+    """Run one engine to its end. Errors are in the result; what ends the whole program is handed back too."""
+    began, clock, cpu = time.time(), time.monotonic(), cpu_seconds()
+    failure: BaseException | None = None
+    try:
+        try:
+            engine.prepare()
+            engine.run()
+        finally:
+            engine.close()
+    except (PhaseError, PyMongoError, OSError) as error:
+        failure = error
+    except Terminated as signal:
+        failure = signal
+        engine.close()  # it may be close itself that was interrupted; signals are ignored from now on
+    result = engine.result()
+    result.started = result.started or began
+    result.ended = result.ended or time.time()
+    result.seconds = time.monotonic() - clock
+    if not result.client_cpu_seconds:
+        result.client_cpu_seconds = cpu_seconds() - cpu
+    if failure is not None:
+        kind = failure.kind if isinstance(failure, PhaseError) else type(failure).__name__
+        text = f"ended by {failure}" if isinstance(failure, Terminated) else str(failure)
+        result.error = {"type": kind, "message": text}
+    return result, failure
+
+
+def run_job(job: Job, progress: Progress, folder: Path | None = None) -> tuple[dict[str, Any], int]:
+    """Run the phases until one fails; the result as JSON and the exit code. Raises JobError before any is run."""
+    context = Context(job, progress, folder)
+    # All parameters are read before the first phase begins: a mistake in the last one must not cost a load.
+    engines = [registry.find(phase.engine)(phase, context) for phase in job.phases]
+    results: list[PhaseResult] = []
+    code = 0
+    for engine in engines:
+        result, failure = run_phase(engine)
+        results.append(result)
+        if failure is not None:
+            code = failure.exit_code if isinstance(failure, Terminated) else FAILED
+            break
+    problems = [f"{r.name}: {r.error['type']}: {r.error['message']}" for r in results if r.error]
+    return {
+        "microshard": 1,
+        "point": job.point.id,
+        "axes": dict(job.point.axes),
+        "step": job.step,
+        "purpose": job.purpose,
+        "valid": not problems,
+        "problems": problems,
+        "phases": [result.as_json() for result in results],
+    }, code
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m microshard.workloads", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--job", type=Path, required=True, help="what to run: JSON, see docs/contracts.md")
+    parser.add_argument("--out", type=Path, required=True, help="where the result is written")
+    parser.add_argument("--progress", type=Path, help="JSON lines are appended here while it runs")
+    given = parser.parse_args(arguments)
+    return execute(given.job, given.out, given.progress)
+
+
+def execute(path: Path, out: Path, progress_path: Path | None) -> int:
+    """Read the job, run it, write the result; returns the exit code."""
+    progress: Progress | None = None
+    try:
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise JobError(f"cannot read the job {path}: {error}") from None
+        progress = Progress(progress_path)
+        result, code = run_job(read_job(data), progress, out.with_suffix("").absolute())
+    except JobError as error:
+        print(f"microshard.workloads: {error}", file=sys.stderr)
+        return BAD_JOB
+    except Terminated as signal:  # between two phases
+        code = signal.exit_code
+        result = {"microshard": 1, "valid": False, "problems": [f"ended by {signal}"], "phases": []}
+    except OSError as error:
+        return _not_written(error, progress_path)
+    finally:
+        if progress is not None:
+            progress.close()
+    try:
+        write_atomically(out, result)
+    except OSError as error:
+        return _not_written(error, out)
+    for problem in result["problems"]:
+        print(f"microshard.workloads: {problem}", file=sys.stderr)
+    return code
+
+
+def _not_written(error: OSError, path: Path | None) -> int:
+    """A full or failing disk: there is no result then, and the words say why."""
+    print(f"microshard.workloads: {error.filename or path}: {error.strerror or error}", file=sys.stderr)
+    return FAILED

@@ -1,0 +1,255 @@
+"""Samples every mongod of a point.
+
+    python -m microshard.workloads.server_telemetry --job JOB.json --out FILE [--interval 1]
+
+A thread for each mongod asks for serverStatus once an interval and writes a JSON line with rates since the last
+answer; of a mongos only the way to it is measured. One that does not answer in time is recorded as {"t", "process",
+"error"} and asked again; the others go on as before. JOB.json is an engine's job or a point's vars.json. Ends on
+SIGTERM at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bson.raw_bson import RawBSONDocument
+from pymongo import MongoClient
+from pymongo.errors import PyMongoError
+
+from microshard.hostlib.lifetime import leave
+from microshard.workloads.access import SYSTEM, with_access
+
+TIMEOUT_MS = 1500  # for connecting, selecting and answering alike
+ROUND_TRIP_EVERY = 10  # samples
+HEARTBEAT_MS = 60_000  # the driver's own monitoring is of no use here
+# Sections that are large and not read; leaving them out is half of the cost.
+LEFT_OUT = dict.fromkeys(
+    (
+        *("metrics", "tcmalloc", "locks", "transactions", "sharding", "security", "asserts", "network"),
+        *("logicalSessionRecordCache", "electionMetrics", "flowControl"),
+        *("indexStats", "indexBulkBuilder", "scramCache", "catalogStats", "featureCompatibilityVersion"),
+        *("twoPhaseCommitCoordinator", "transportSecurity", "hedgingMetrics", "batchedDeletes", "tenantMigrations"),
+        *("readConcernCounters", "queryAnalyzers"),
+    ),
+    0,
+)
+
+Status = Mapping[str, Any]
+
+
+def counters(status: Status) -> dict[str, float]:
+    """The counters of a serverStatus that only grow."""
+    found = {f"opcounters.{name}": float(count) for name, count in status["opcounters"].items() if _is_number(count)}
+    found["page_faults"] = float(status.get("extra_info", {}).get("page_faults", 0))
+    engine = status.get("wiredTiger", {})
+    cache, yields = engine.get("cache", {}), engine.get("thread-yield", {})
+    found["read_into_bytes"] = float(cache.get("bytes read into cache", 0))
+    found["evicted_by_operations"] = float(cache.get("pages evicted by application threads", 0))
+    # µs that operations spent on the cache instead of their work: fetching pages, writing them, waiting for room
+    found["stall_us"] = sum(
+        float(section.get(name, 0))
+        for section, name in (
+            (cache, "application threads page read from disk to cache time (usecs)"),
+            (cache, "application threads page write from cache to disk time (usecs)"),
+            (yields, "application thread time waiting for cache (usecs)"),
+        )
+    )
+    found["checkpoint_ms"] = float(engine.get("transaction", {}).get("transaction checkpoint total time (msecs)", 0))
+    found["operation_us"] = sum(
+        float(kind["latency"]) for kind in status.get("opLatencies", {}).values() if "latency" in kind
+    )
+    moved = status.get("shardingStatistics", {})
+    found["migrations"] = float(moved.get("countDonorMoveChunkStarted", 0)) + float(
+        moved.get("countRecipientMoveChunkStarted", 0)
+    )
+    return found
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def record(process: str, when: float, status: Status, rates: Mapping[str, float]) -> dict[str, Any]:
+    """The record of docs/contracts.md; rates are per second, sizes bytes."""
+    line: dict[str, Any] = {
+        "t": when,
+        "process": process,
+        "opcounters": {
+            name.partition(".")[2]: round(rate, 2) for name, rate in rates.items() if name.startswith("opcounters.")
+        },
+        "connections": int(status["connections"]["current"]),
+        "page_faults": round(rates["page_faults"], 2),
+        "operation_time": round(rates["operation_us"] / 1e6, 4),
+        "migrations": round(rates["migrations"], 4),
+        "version": str(status.get("version", "")),
+    }
+    queue = status.get("globalLock", {}).get("currentQueue", {})
+    line["queue"] = {kind: int(queue.get(kind, 0)) for kind in ("readers", "writers")}
+    if "repl" in status:
+        mine = status["repl"]
+        leads = mine.get("isWritablePrimary", mine.get("ismaster"))
+        follows = mine.get("secondary") or mine.get("arbiterOnly")
+        line["state"] = "primary" if leads else "secondary" if follows else "other"
+    engine = status.get("wiredTiger")
+    if engine is not None:
+        cache = engine["cache"]
+        tickets = engine.get("concurrentTransactions", {})
+        line["wt"] = {
+            "cache_bytes": int(cache["bytes currently in the cache"]),
+            "cache_max": int(cache["maximum bytes configured"]),
+            "dirty_bytes": int(cache["tracked dirty bytes in the cache"]),
+            "read_into_bytes": round(rates["read_into_bytes"], 1),
+            "tickets_read_out": int(tickets.get("read", {}).get("out", 0)),
+            "tickets_write_out": int(tickets.get("write", {}).get("out", 0)),
+            "tickets_read_left": int(tickets.get("read", {}).get("available", -1)),
+            "tickets_write_left": int(tickets.get("write", {}).get("available", -1)),
+            "evicted_by_operations": round(rates["evicted_by_operations"], 1),
+            "stall": round(rates["stall_us"] / 1e6, 4),
+            "checkpoint": round(rates["checkpoint_ms"] / 1e3, 4),
+            "checkpoint_running": int(engine.get("transaction", {}).get("transaction checkpoint currently running", 0)),
+        }
+    return line
+
+
+def shortest_way(endpoint: str) -> float | None:
+    """The least round trip in s that the kernel saw on this process's connections to an endpoint; None without one.
+
+    tcpi_min_rtt of Linux's struct tcp_info is the way alone: neither a busy server nor a delayed answer is in it.
+    """
+    found = []
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - names are all that is needed
+        with contextlib.suppress(OSError, IndexError, ValueError, struct.error):
+            if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):  # noqa: PTH115
+                continue
+            with socket.socket(fileno=os.dup(int(name))) as mine:
+                if mine.type == socket.SOCK_STREAM and "{}:{}".format(*mine.getpeername()[:2]) == endpoint:
+                    info = mine.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 152)
+                    found.append(struct.unpack_from("=I", info, 148)[0] / 1e6)
+    return min(found, default=None)
+
+
+class Watch:
+    """One mongod and the counters of its last answer."""
+
+    def __init__(self, process: str, endpoint: str, *, door: bool = False, uri: str = "") -> None:
+        self.process = process
+        self._endpoint = endpoint
+        self._door = door
+        self._client: MongoClient[Any] = MongoClient(
+            uri or f"mongodb://{endpoint}/",
+            directConnection=True,
+            appname="microshard telemetry",
+            connectTimeoutMS=TIMEOUT_MS,
+            serverSelectionTimeoutMS=TIMEOUT_MS,
+            socketTimeoutMS=TIMEOUT_MS,
+            heartbeatFrequencyMS=HEARTBEAT_MS,
+            serverMonitoringMode="poll",
+            retryReads=False,
+            document_class=RawBSONDocument,  # decodes the few fields that are read, not the hundreds that are not
+        )
+        self._last: tuple[float, float, dict[str, float]] | None = None  # monotonic, uptime, counters
+        self._asked = 0
+        self._round_trip: float | None = None
+
+    def sample(self) -> dict[str, Any] | None:
+        """The record since the last answer; None for the first one, which is the baseline."""
+        try:
+            if self._door:
+                self._client.admin.command("ping")
+                way = self._way()
+                return None if way is None else {"t": time.time(), "process": self.process, "round_trip": way}
+            status = self._client.admin.command({"serverStatus": 1, **LEFT_OUT})
+        except PyMongoError as error:
+            # What is lost between two answers cannot be told apart from a restart.
+            self._last = None
+            return {"t": time.time(), "process": self.process, "error": f"{type(error).__name__}: {error}"[:300]}
+        now, uptime, values = time.monotonic(), float(status["uptime"]), counters(status)
+        last, self._last = self._last, (now, uptime, values)
+        if last is None or uptime < last[1]:
+            return None
+        seconds = max(now - last[0], 1e-6)
+        rates = {name: max(value - last[2].get(name, value), 0.0) / seconds for name, value in values.items()}
+        line = record(self.process, time.time(), status, rates)
+        way = self._way()
+        return line if way is None else line | {"round_trip": way}
+
+    def _way(self) -> float | None:
+        """The round trip in s; asked for now and then, since it is a least value."""
+        if self._asked % ROUND_TRIP_EVERY == 0:
+            self._round_trip = shortest_way(self._endpoint)
+        self._asked += 1
+        return self._round_trip
+
+
+def watch(target: Watch, out: int, interval: float) -> None:
+    """Sample one mongod for ever."""
+    due = time.monotonic()
+    while True:
+        line = target.sample()
+        if line is not None:
+            os.write(out, json.dumps(line, separators=(",", ":")).encode() + b"\n")  # one call: lines stay whole
+        late = time.monotonic() - due
+        due += interval * (1 + int(max(late, 0) / interval))
+        time.sleep(max(due - time.monotonic(), 0))
+
+
+def processes(job: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
+    """Name, endpoint and whether it is a mongos, of each process of a job or of a point's variables."""
+    point = job.get("point") or job["microshard_point"]
+    return [
+        (p["name"], p.get("endpoint") or f"{p['address']}:{p['port']}", p["role"] == "mongos")
+        for p in point["processes"]
+    ]
+
+
+def _reached(endpoint: str, job: Mapping[str, Any]) -> str:
+    """The process's URI with what a login of the run needs."""
+    point = job.get("point") or job["microshard_point"]
+    wanted, secrets = point.get("security") or {}, job.get("secrets")
+    authorization, tls = bool(wanted.get("authorization")), bool(wanted.get("tls"))
+    # The servers' own user: arbiters and members that are not there yet know no other.
+    folder = Path(secrets) if secrets else None
+    return with_access(f"mongodb://{endpoint}/", folder, authorization=authorization, tls=tls, user=SYSTEM)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command; returns the exit code (2: the job cannot be read)."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--job", type=Path, required=True, help="an engine's job or a point's vars.json")
+    parser.add_argument("--out", required=True, help="JSON lines are appended here")
+    parser.add_argument("--interval", type=float, default=1.0, help="seconds between samples of a mongod")
+    given = parser.parse_args(arguments)
+    if given.interval <= 0:
+        parser.error("--interval must be above 0")
+    try:
+        job = json.loads(given.job.read_text(encoding="utf-8"))
+        targets = processes(job)
+        uris = {endpoint: _reached(endpoint, job) for _, endpoint, _ in targets}
+        out = os.open(given.out, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        print(f"microshard.workloads.server_telemetry: {given.job}: {type(error).__name__}: {error}", file=sys.stderr)
+        return 2
+    # Blocked before any thread is there, so that all inherit it and only sigwait takes the signal.
+    ends = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+    for name, endpoint, door in targets:
+        target = Watch(name, endpoint, door=door, uri=uris[endpoint])
+        threading.Thread(target=watch, args=(target, out, given.interval), daemon=True).start()
+    signal.sigwait(ends)
+    return 0
+
+
+if __name__ == "__main__":
+    leave(main())  # threads may be in the middle of a time-out, nothing else is to be finished

@@ -1,0 +1,165 @@
+"""The engine `traffic`: a plain load of inserts and reads, to fill collections or to be measured itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+from pymongo import ASCENDING
+
+from microshard.model.base import Namespace
+from microshard.model.job import Phase
+from microshard.model.phase import Expected, PhaseKeys, PhaseKind, Rule, Surroundings, unfulfillable
+from microshard.model.topology import Topology
+from microshard.workloads import storage
+from microshard.workloads.background_load.documents import FIELDS
+from microshard.workloads.background_load.keys import Traffic
+from microshard.workloads.background_load.load import Load
+from microshard.workloads.base import Context, Engine, Metric, PhaseError, cpu_seconds, read_keys
+
+BYTES_PER_CORE_AND_SECOND = 12_000_000  # inserted by pymongo through one mongod, client included
+
+
+def targets_of(namespace: str, databases: int, collections: int) -> list[tuple[str, str]]:
+    """Database and collection of all targets: the one named, then the same with 2, 3 … after either part."""
+    database, _, collection = namespace.partition(".")
+    return [
+        (f"{database}{'' if d == 1 else d}", f"{collection}{'' if c == 1 else c}")
+        for d in range(1, databases + 1)
+        for c in range(1, collections + 1)
+    ]
+
+
+class TrafficPhase(PhaseKeys):
+    """Insert and read generated documents, by threads."""
+
+    changes_data: ClassVar[bool] = True
+
+    engine: Literal["traffic"]
+    """traffic: inserts in batches and reads by `_id`."""
+    namespace: Namespace
+    """Collection to fill; with several databases or collections the first of them."""
+    databases: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Databases that are filled: the one named, and the same name with 2, 3 … behind it."""
+    collections: Annotated[int, Field(ge=1, le=10_000)] = 1
+    """Collections of each database, named alike."""
+    indexes: Annotated[int, Field(ge=0, le=FIELDS)] = 0
+    """Secondary indexes of each collection, on f1, f2 … (random integers); made before the first document."""
+    load: Traffic
+    """The load. It ends after so many `documents` or `seconds`; one of the two is needed."""
+    seconds_long: Annotated[float, Field(gt=0, le=86_400, json_schema_extra={"unit": "s"})] | None = None
+    """The load ends after this time."""
+
+    @model_validator(mode="after")
+    def _ends(self) -> TrafficPhase:
+        if (self.load.documents is None) == (self.seconds_long is None):
+            raise ValueError("load: needs either documents in it or seconds_long beside it, so that it ends")
+        return self
+
+    def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[Rule]:  # noqa: ARG002
+        """A write concern nobody can fulfil; several collections where they would all lie on one shard."""
+        reason = unfulfillable(self.load.write_concern, topology)
+        if reason:
+            yield ("load", "write_concern"), reason, "error"
+
+    def problems(self, around: Surroundings) -> Iterator[tuple[str, str]]:  # noqa: ARG002
+        """Reads that cannot be checked."""
+        if self.load.reads and self.databases * self.collections > 1:
+            yield "load.reads", "reads are checked, so they need one collection; give each load collections: 1"
+
+    def adds(self) -> int:
+        """Documents it ends after."""
+        return self.load.documents or 0
+
+    def raw_bytes(self) -> int:
+        """BSON bytes of them."""
+        return self.adds() * self.load.document_bytes
+
+    def seconds(self, expected: Expected) -> float:
+        """By the bytes one core inserts."""
+        if self.seconds_long is not None:
+            return self.seconds_long
+        size = self.raw_bytes() * expected.copies * (1 + 0.3 * self.indexes)
+        return size / (BYTES_PER_CORE_AND_SECOND * max(expected.cores, 1))
+
+    def data(self) -> Any:
+        """Where how many of which documents are."""
+        keys = ("namespace", "databases", "collections")
+        return {k: getattr(self, k) for k in keys} | {"load": self.load.work()} if self.load.documents else None
+
+
+class TrafficEngine(Engine):
+    """See TrafficPhase."""
+
+    def __init__(self, phase: Phase, context: Context) -> None:
+        super().__init__(phase, context)
+        self.keys = read_keys(phase, TrafficPhase)
+        self.targets = targets_of(self.keys.namespace, self.keys.databases, self.keys.collections)
+        self.load = Load(self.keys.load)
+        self.before = 0
+
+    def prepare(self) -> None:
+        """Collections with their indexes; how many documents are there already; workers that are ready."""
+        with self.context.connect() as client:
+            for database, collection in self.targets:
+                for n in range(1, self.keys.indexes + 1):
+                    client[database][collection].create_index([(f"f{n}", ASCENDING)])
+            self.before = self._count(client)
+        self.load.prepare(self.context.job.connection_string, self.targets, known=self.before,
+                          key_ranges=self.context.job.point.key_ranges(self.keys.namespace))  # fmt: skip
+
+    def _count(self, client: Any) -> int:
+        return sum(client[d][c].count_documents({}) for d, c in self.targets)
+
+    def run(self) -> None:
+        """Let it run to its end, then count."""
+        keys, result = self.keys, self.outcome
+        cpu = cpu_seconds()
+        result.started = self.load.begin("load")
+        try:
+            while self.load.running:
+                seconds = time.time() - result.started
+                done = self.load.inserted
+                note = f"{done / seconds:,.0f} documents/s" if seconds > 0 else ""
+                if keys.seconds_long is None:
+                    self.context.progress.report(self.phase.name, done, keys.load.documents or 0, "documents", note)
+                else:
+                    self.context.progress.report(self.phase.name, int(seconds), int(keys.seconds_long), "s", note)
+                    if seconds >= keys.seconds_long:
+                        self.load.end()
+                time.sleep(0.05)
+            self.load.join()
+        finally:
+            result.ended = self.load.ended or time.time()
+            result.counters = {"documents": self.load.inserted, "errors": int(self.load.failed)}
+            result.client_cpu_seconds = cpu_seconds() - cpu + self.load.cpu_seconds
+            result.latency = self.load.latency()
+            result.windows = self.load.windows()
+        rate = self.load.inserted / (result.ended - result.started)
+        result.metric = Metric("load rate", "documents/s", rate, "higher")
+        result.samples = [rate]
+        self._verify()
+
+    def _verify(self) -> None:
+        """Raises PhaseError unless every acknowledged document is there once."""
+        with self.context.connect() as client:
+            found = self._count(client)
+            if found != self.before + self.load.inserted:
+                raise PhaseError(
+                    "WrongCount",
+                    f"{self.before} documents and {self.load.inserted} acknowledged inserts, but {found} are there",
+                )
+            storage.checkpoint(self.context.job.point.processes)
+            if len(self.targets) == 1:
+                ((database, collection),) = self.targets
+                self.outcome.storage = storage.measure(client, database, collection, self.context.job.point.processes)
+
+    def close(self) -> None:
+        """End the workers."""
+        self.load.close()
+
+
+ENGINE = TrafficEngine
+KEYS = TrafficPhase

@@ -1,0 +1,184 @@
+"""From the keys of a phase to the properties of each client: pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from microshard.workloads.streams import cut
+
+# Nothing is retried, as in every engine: one latency must not cover two tries. Servers that are gone become errors.
+URL_OPTIONS = {
+    "serverSelectionTimeoutMS": "15000",
+    "connectTimeoutMS": "10000",
+    "retryReads": "false",
+    "retryWrites": "false",
+}
+KEYS_A_CLIENT = 10**15  # new keys of a client's inserts lie apart from those of all others
+KEYS_A_SECOND = 10**6  # and from those it inserted in an earlier phase: a phase begins at another second
+EPOCH = 1_700_000_000
+UNBOUNDED = 2**31 - 1  # operationcount is an int; 0 would start no thread at all
+GRACE_SECONDS = 60  # after which a client ends by itself, should nobody stop it
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """One YCSB process of this host."""
+
+    number: int  # from 1, over all hosts
+    threads: int
+    rungs: tuple[int, ...]  # of this client; empty without a ladder
+    url: str
+    first: int  # record of a load
+    count: int
+    operations: int | None
+    target: int | None
+    ca_file: str | None = None  # PEM file of the authority that signed the servers' certificates
+
+
+def share(total: int, parts: int, index: int) -> int:
+    """What falls to one of `parts` when `total` is dealt out in turn; the shares differ by one at most."""
+    return total // parts + (index < total % parts)
+
+
+def client_url(connection_string: str, endpoints: Sequence[str]) -> str:
+    """The connection string with these endpoints instead of its own, and with what it does not say of URL_OPTIONS.
+
+    Without tlsCAFile, which Java's driver does not know: it is a property of the binding.
+    """
+    match = re.fullmatch(r"(mongodb://(?:[^@/]*@)?)([^/?]+)(/[^?]*)?(?:\?(.*))?", connection_string)
+    if match is None:
+        raise ValueError("not a connection string of the form mongodb://HOST:PORT/")
+    scheme, hosts, path, query = match.groups()
+    given = {name: value for name, value in _options(query) if name.lower() != "tlscafile"}
+    said = {name.lower() for name in given}
+    options = given | {name: value for name, value in URL_OPTIONS.items() if name.lower() not in said}
+    text = "&".join(f"{name}={value}" for name, value in options.items())
+    return f"{scheme}{','.join(endpoints) or hosts}{path or '/'}?{text}"
+
+
+def _options(query: str | None) -> list[tuple[str, str]]:
+    return [(name, value) for name, _, value in (part.partition("=") for part in (query or "").split("&") if part)]
+
+
+def _ca_file(connection_string: str) -> str | None:
+    options = _options(connection_string.partition("?")[2])
+    return next((unquote(value) for name, value in options if name.lower() == "tlscafile"), None)
+
+
+def divide(
+    keys: dict[str, Any], rungs: Sequence[int], connection_string: str, mongos: Sequence[str], *, index: int, of: int
+) -> list[Client]:
+    """The clients of host `index` of `of`: threads, key ranges, rates and routers dealt out over all clients.
+
+    `rungs` are those of all clients together; empty without a ladder.
+    """
+    total = keys["clients"]
+    ranges = cut(keys["records"], total)
+    found = []
+    for client in range(index, total, of):
+        mine = tuple(share(rung, total, client) for rung in rungs)
+        endpoints = [mongos[client % len(mongos)]] if mongos and keys["mongos"] == "own" else []
+        found.append(
+            Client(
+                number=client + 1,
+                threads=mine[-1] if mine else share(keys["threads"], total, client),
+                rungs=mine,
+                url=client_url(connection_string, endpoints),
+                first=ranges[client][0],
+                count=ranges[client][1],
+                operations=None if keys["operations"] is None else share(keys["operations"], total, client),
+                target=None if keys["target_rate"] is None else share(keys["target_rate"], total, client),
+                ca_file=_ca_file(connection_string),
+            )
+        )
+    return found
+
+
+def properties(
+    keys: dict[str, Any], client: Client, *, load: bool, now: float, start: str, seconds: float, prefix: str
+) -> dict[str, str]:
+    """YCSB's properties of one client. `start`: for the binding's property `mongodb.startat`; `seconds`: planned time
+    from now (epoch seconds) on; `prefix`: of the files it writes."""
+    database, _, table = keys["namespace"].partition(".")
+    found: dict[str, Any] = {
+        "workload": "site.ycsb.workloads.CoreWorkload",
+        "db": "site.ycsb.db.MongoDbClient",
+        "table": table,
+        "threadcount": client.threads,
+        "fieldcount": keys["fields"],
+        "fieldlength": keys["field_bytes"],
+        "insertorder": keys["insert_order"],
+        "measurementtype": "hdrhistogram",
+        "measurement.interval": "op" if keys["target_rate"] is None else "both",
+        "hdrhistogram.fileoutput": "true",
+        "hdrhistogram.output.path": f"{prefix}-",
+        "status.interval": 1,
+        "mongodb.url": client.url,
+        "mongodb.database": database,
+        "mongodb.writeConcern": keys["write_concern"],
+        "mongodb.readPreference": keys["read_preference"],
+        "mongodb.report": f"{prefix}-report.json",
+        "mongodb.startat": start,
+    }
+    if load:
+        found |= {
+            "recordcount": keys["records"],
+            "insertstart": client.first,
+            "insertcount": client.count,
+            "mongodb.batchsize": keys["batch_size"],
+        }
+    else:
+        found |= _run(keys, client, now, seconds)
+    if client.ca_file is not None:
+        found["mongodb.tlsCAFile"] = client.ca_file
+    if client.target is not None:
+        found["target"] = client.target
+    return {name: _text(value) for name, value in (found | keys["properties"]).items()}
+
+
+def _run(keys: dict[str, Any], client: Client, now: float, seconds: float) -> dict[str, Any]:
+    mix = keys["proportions"]
+    found: dict[str, Any] = {
+        "recordcount": keys["records"],
+        # Readers stay within the records of the load whatever is inserted meanwhile, by whomever.
+        "insertstart": 0,
+        "insertcount": keys["records"],
+        "requestdistribution": keys["distribution"],
+        "readproportion": mix.get("read", 0),
+        "updateproportion": mix.get("update", 0),
+        "insertproportion": mix.get("insert", 0),
+        "scanproportion": mix.get("scan", 0),
+        "readmodifywriteproportion": mix.get("read_modify_write", 0),
+        "readallfields": keys["read_all_fields"],
+        "writeallfields": keys["write_all_fields"],
+        "maxscanlength": keys["max_scan"],
+        "operationcount": client.operations or UNBOUNDED,
+    }
+    if mix.get("insert", 0) and keys["distribution"] not in {"zipfian", "latest", "exponential"}:
+        # YCSB gives new records the numbers from recordcount on, every client the same ones.
+        apart = (client.number - 1) * KEYS_A_CLIENT + max(0, int(now) - EPOCH) * KEYS_A_SECOND
+        found["recordcount"] = keys["records"] + apart
+    if client.operations is None:
+        found["maxexecutiontime"] = round(seconds) + GRACE_SECONDS
+    if client.rungs:
+        each = keys["ladder"]["rung_seconds"] + keys["ladder"]["settle_seconds"]
+        found |= {"mongodb.rungs": ",".join(map(str, client.rungs)), "mongodb.rungseconds": each}
+    return found
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def as_file(found: dict[str, str]) -> str:
+    """The text of a Java properties file."""
+    return "".join(f"{name}={_escaped(value)}\n" for name, value in found.items())
+
+
+def _escaped(value: str) -> str:
+    """Backslashes and what is not Latin-1 have to be escaped in a Java properties file."""
+    return "".join("\\\\" if c == "\\" else c if " " <= c <= "~" else f"\\u{ord(c):04x}" for c in value)

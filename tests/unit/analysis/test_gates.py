@@ -1,0 +1,178 @@
+"""Gates: what makes a measurement count, and what another attempt can change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from microshard.analysis.environment import EnvironmentBook
+from microshard.analysis.gates import Check, checks, documents_by_shard, variation
+
+OFF: dict[str, Any] = {"max_migrations": 0, "initial_sync": "refuse", "decided": ["max_migrations", "initial_sync"]}
+
+
+def phase(**changes: Any) -> dict[str, Any]:
+    return {"name": "measure", "kind": "measure", "metric": {"value": 10.0}, "counters": {"errors": 0}} | changes
+
+
+def telemetry(**server: Any) -> dict[str, Any]:
+    return {
+        "hosts": {"h1": {"cores": 4, "processes": ["shard01"]}, "h2": {"cores": 2, "processes": ["client"]}},
+        "processes": {"client": {"cpu_mean": 1.5}},
+        "servers": {"shard01": {"operations": {}, **server}, "shard02": {"operations": {}}, "mongos1": {}},
+    }
+
+
+def broken(*phases: dict[str, Any], deploys: bool = False, **limits: Any) -> list[Check]:
+    return [c for c in checks({"phases": list(phases)}, OFF | limits, deploys=deploys) if not c.held]
+
+
+def test_a_clean_measurement_breaks_no_gate() -> None:
+    assert broken(phase(telemetry=telemetry(states=["primary"], migrations=0))) == []
+
+
+def test_errors_are_always_checked_and_worth_another_attempt_except_in_a_load_that_stays() -> None:
+    (measured,) = broken(phase(counters={"errors": 3}))
+    assert (measured.gate, measured.value, measured.repeatable) == ("errors", 3, True)
+    load = phase(name="load", kind="load", counters={"errors": 1})
+    assert [c.repeatable for c in broken(load)] == [False]
+    assert [c.repeatable for c in broken(load, deploys=True)] == [True]
+
+
+def test_the_fullest_shard_is_held_against_the_mean() -> None:
+    uneven = phase(storage={"by_shard": {"a": {"documents": 70}, "b": {"documents": 30}}})
+    (check,) = broken(uneven, max_shard_skew=1.3)
+    assert (check.gate, check.repeatable) == ("max_shard_skew", False)
+    assert check.value == pytest.approx(1.4)
+    assert broken(uneven, max_shard_skew=1.5) == []
+    assert broken(uneven, max_shard_skew=1.3, deploys=True)[0].repeatable
+
+
+def test_documents_counted_by_an_earlier_step_still_hold() -> None:
+    load = {"phases": [{"storage": {"by_shard": {"a": {"documents": 6}, "b": {"documents": 2}}}}]}
+    known = documents_by_shard(load)
+    assert known == {"a": 6, "b": 2}
+    found = checks({"phases": [phase()]}, {"max_shard_skew": 1.2}, deploys=False, documents=known)
+    assert [(c.gate, c.value) for c in found] == [("max_shard_skew", 1.5)]
+
+
+def test_the_client_is_held_against_its_own_host() -> None:
+    (check,) = broken(phase(telemetry=telemetry()), max_client_cpu=0.7)
+    assert check.gate == "max_client_cpu"
+    assert check.value == pytest.approx(0.75)
+    assert broken(phase(telemetry=telemetry()), max_client_cpu=0.8) == []
+
+
+def test_of_several_clients_the_one_that_fills_its_host_most_is_held_against_the_limit() -> None:
+    found = telemetry()
+    found["hosts"] |= {
+        "h2": {"cores": 2, "processes": ["client/h2"]},
+        "h3": {"cores": 8, "processes": ["client/h3"]},
+    }
+    found["processes"] = {"client/h2": {"cpu_mean": 1.9}, "client/h3": {"cpu_mean": 2.0}}
+    (check,) = broken(phase(telemetry=found), max_client_cpu=0.9)
+    assert check.value == pytest.approx(0.95)
+
+
+def test_variation_is_over_windows_else_over_samples() -> None:
+    assert variation({"windows": {"values": [90, 100, 110]}, "samples": [1, 9, 1]}) == pytest.approx(0.1)
+    assert variation({"samples": [9, 10, 11]}) == pytest.approx(0.1)
+    assert variation({"samples": [9, 10]}) is None
+    (check,) = broken(phase(windows={"values": [50, 100, 150]}), max_variation=0.3)
+    assert (check.gate, check.repeatable) == ("max_variation", True)
+
+
+@pytest.mark.parametrize(
+    "gate", ["max_shard_skew", "max_client_cpu", "max_variation", "max_checkpoint_share", "max_migrations"]
+)
+def test_a_gate_asked_for_that_cannot_be_answered_does_not_hold(gate: str) -> None:
+    limits: dict[str, Any] = {"max_migrations": None, "decided": [], gate: 1}
+    (check,) = broken(phase(), **limits)
+    assert (check.gate, check.value) == (gate, None)
+    assert "no answer" in check.sentence
+
+
+def test_a_gate_nobody_asked_for_is_silent_without_telemetry() -> None:
+    assert broken(phase()) == []
+
+
+def test_migrations_and_checkpoints_are_background_work() -> None:
+    (check,) = broken(phase(telemetry=telemetry(migrations=1)))
+    assert (check.gate, check.value) == ("max_migrations", 1)
+    assert broken(phase(telemetry=telemetry(migrations=1)), max_migrations=None) == []
+    seen = telemetry(checkpoint_running_share=0.4)
+    assert [c.gate for c in broken(phase(telemetry=seen), max_checkpoint_share=0.3)] == ["max_checkpoint_share"]
+    assert broken(phase(telemetry=seen)) == []
+
+
+def test_a_member_that_does_not_serve_is_background_work_unless_allowed() -> None:
+    seen = phase(telemetry=telemetry(states=["other", "primary"]))
+    (check,) = broken(seen)
+    assert check.gate == "initial_sync"
+    assert "shard01" in check.sentence
+    assert broken(seen, initial_sync="allow") == []
+
+
+def test_a_restart_that_makes_the_cache_cold_is_no_background_work() -> None:
+    seen = phase(telemetry=telemetry(states=["other", "primary"]))
+    assert broken({**seen, "notes": {"cache": "cold: mongods restarted, page cache dropped"}}) == []
+    assert broken({**seen, "notes": {"cache": "cold: page cache dropped"}}) != []
+
+
+def test_drift_is_against_the_median_of_the_first_point() -> None:
+    def drift(value: float) -> list[bool]:
+        result = {"phases": [phase(metric={"value": value})]}
+        return [c.held for c in checks(result, {"max_drift": 0.1}, deploys=False, median={"measure": 10.0})]
+
+    assert (drift(10.9), drift(11.2), drift(8.9)) == ([True], [False], [False])
+    assert checks({"phases": [phase()]}, {"max_drift": 0.1}, deploys=False) == []
+
+
+def test_an_engine_that_gave_up_is_not_judged_by_gates() -> None:
+    failed = phase(error={"message": "gone"}, counters={"errors": 1})
+    assert broken(failed, max_variation=0.1) == []
+
+
+def test_another_environment_is_told_and_never_repeated() -> None:
+    (check,) = checks({"phases": []}, {}, deploys=True, environment=["kernel: a at first, b here"])
+    assert (check.gate, check.held, check.repeatable) == ("environment", False, False)
+
+
+def result(host: str = "local", versions: tuple[str, ...] = ("6.0.5",), **settings: Any) -> dict[str, Any]:
+    environment = {"kernel": "6.1", "readahead_kib": {"vda": "128"}} | settings
+    return {"point": "p01", "step": "r1", "environment": {host: environment}, "versions": list(versions)}
+
+
+def point(groups: tuple[str, ...] = ("shard_hosts",), axes: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {"axes": axes or {}, "hosts": [{"name": name, "groups": groups} for name in ("local", "h1", "h2")]}
+
+
+def test_a_setting_that_changed_since_the_first_measurement_is_named() -> None:
+    book = EnvironmentBook()
+    assert book.differs(result(), point()) == []
+    assert book.differs(result(), point()) == []
+    (sentence,) = book.differs(result(readahead_kib={"vda": "16"}), point())
+    assert sentence == "local: readahead_kib: 128 at first, 16 here (first: p01 r1)"
+    (sentence,) = book.differs(result(versions=("6.0.27",)), point())
+    assert "MongoDB: 6.0.5 at first, 6.0.27 here" in sentence
+
+
+def test_hosts_of_one_group_are_compared_and_device_names_are_not() -> None:
+    book = EnvironmentBook()
+    assert book.differs(result("h1", readahead_kib={"nvme1n1": "128"}), point()) == []
+    assert book.differs(result("h2", readahead_kib={"nvme2n1": "128"}), point()) == []
+    assert len(book.differs(result("h2", kernel="5.10"), point())) == 1
+    assert book.differs(result("h2", kernel="5.10"), point(("client_hosts",))) == []
+
+
+def test_points_that_were_asked_to_differ_are_not_compared() -> None:
+    book = EnvironmentBook()
+    axis = "infrastructure.shard_hosts.kernel.readahead_sectors"
+    assert book.differs(result(), point(axes={axis: 256})) == []
+    assert book.differs(result(readahead_kib={"vda": "16"}), point(axes={axis: 32})) == []
+    assert len(book.differs(result(readahead_kib={"vda": "16"}), point(axes={axis: 256}))) == 1
+
+
+def test_without_telemetry_nothing_is_said() -> None:
+    assert EnvironmentBook().differs({"point": "p01"}, point()) == []

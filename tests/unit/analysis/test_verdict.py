@@ -1,0 +1,353 @@
+"""The rules on evidence made by hand: each bottleneck alone, just below its threshold, and several at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from microshard.analysis.bottleneck_rules import THRESHOLDS, findings
+from microshard.analysis.evidence import Device, Evidence, Host, Interface, Mongod, Use, gather
+from microshard.analysis.telemetry import Telemetry
+from microshard.analysis.verdict import attach, judge, main_name, most_frequent
+
+
+def host(busy: float = 0.3, **changes: Any) -> Host:
+    return Host("local", 4.0, busy, 0.0, **({"roles": {"shards": busy * 4}} | changes))
+
+
+def shard(name: str = "shard01", cpu: float = 0.5, **changes: Any) -> Mongod:
+    return Mongod(Use(name, cpu), "local", **changes)
+
+
+def evidence(**changes: Any) -> Evidence:
+    """Nothing is at its limit."""
+    base = Evidence(seconds=10, records=9, hosts=(host(),), shards=(shard(), shard("shard02")), concurrency=16)
+    return replace(base, **changes)
+
+
+def volume(name: str = "vda", figures: dict[str, float] | None = None, **limits: float) -> Device:
+    return Device(
+        name, "local", {"r_ios": 95, "w_ios": 0, "r_bytes": 95 * 8192} | (figures or {}), limits, ("shard01",)
+    )
+
+
+LIMITS: dict[str, tuple[str, Evidence, Evidence]] = {
+    "cores of the shards": ("CPU", evidence(hosts=(host(0.91),)), evidence(hosts=(host(0.89),))),
+    "cores of the client": (
+        "client",
+        evidence(hosts=(host(0.95, roles={"shards": 1.0, "client": 2.8}),)),
+        evidence(hosts=(host(0.89, roles={"shards": 1.0, "client": 2.5}),)),
+    ),
+    "cores of the router": (
+        "router",
+        evidence(hosts=(host(0.95, roles={"shards": 1.0, "router": 2.8}),)),
+        evidence(hosts=(host(0.89, roles={"shards": 1.0, "router": 2.5}),)),
+    ),
+    "one core of a client": (
+        "client",
+        evidence(client=Use("client", 0.95, limit=1)),
+        evidence(client=Use("client", 0.85, limit=1)),
+    ),
+    "quota of a client": (
+        "client",
+        evidence(client=Use("client", 0.19, limit=0.2, held=0.7)),
+        evidence(client=Use("client", 0.17, limit=0.2)),
+    ),
+    "one core of a router": (
+        "router",
+        evidence(routers=(Use("mongos1", 0.93, limit=1), Use("mongos1/router", 0.9, limit=4))),
+        evidence(routers=(Use("mongos1", 0.88, limit=1), Use("mongos1/router", 0.99, limit=4))),
+    ),
+    "cores of a mongod's own": (
+        "CPU",
+        evidence(shards=(Mongod(Use("a", 0.95, limit=1), "local"), Mongod(Use("b", 0.9, limit=1), "local"))),
+        evidence(shards=(Mongod(Use("a", 0.85, limit=1), "local"), Mongod(Use("b", 0.9, limit=4), "local"))),
+    ),
+    "one thread a shard": (
+        "CPU",
+        evidence(concurrency=1, shards=(shard(cpu=0.82), shard("shard02", cpu=0.8))),
+        evidence(concurrency=1, shards=(shard(cpu=0.78), shard("shard02", cpu=0.7))),
+    ),
+    "known rate of requests": (
+        "disk IOPS",
+        evidence(devices=(volume(r_ios=100),)),
+        evidence(devices=(volume(r_ios=120),)),
+    ),
+    "known rate of bytes": (
+        "disk throughput",
+        evidence(devices=(volume(figures={"w_bytes": 91e6}, r_ios=500, w_bytes=100e6),)),
+        evidence(devices=(volume(figures={"w_bytes": 85e6}, r_ios=500, w_bytes=100e6),)),
+    ),
+    "known rate, in bursts": (
+        "disk IOPS",
+        evidence(devices=(volume(r_ios=120),), hosts=(host(stall={"io": 0.3}),)),
+        evidence(devices=(volume(r_ios=140),), hosts=(host(stall={"io": 0.3}),)),
+    ),
+    "busy volume, small requests": (
+        "disk IOPS",
+        evidence(devices=(volume(figures={"util": 0.95}),), hosts=(host(stall={"io": 0.4}),)),
+        evidence(devices=(volume(figures={"util": 0.95}),), hosts=(host(stall={"io": 0.2}),)),
+    ),
+    "busy volume, large requests": (
+        "disk throughput",
+        evidence(devices=(volume(figures={"util": 0.95, "r_bytes": 95e6}),), hosts=(host(stall={"io": 0.4}),)),
+        evidence(devices=(volume(figures={"util": 0.8, "r_bytes": 95e6}),), hosts=(host(stall={"io": 0.4}),)),
+    ),
+    "pages moved by operations": (
+        "cache",
+        evidence(shards=(shard(operation_time=2, stall=1.1), shard("shard02", operation_time=2, stall=1.2))),
+        evidence(shards=(shard(operation_time=2, stall=0.9), shard("shard02", operation_time=2, stall=0.8))),
+    ),
+    "tickets": (
+        "lock or ticket",
+        evidence(shards=(shard(queue=6, no_ticket=0.9, operation_time=30), shard("shard02", queue=5, no_ticket=1))),
+        evidence(shards=(shard(queue=6, no_ticket=0.4, operation_time=30), shard("shard02", queue=0.5, no_ticket=1))),
+    ),
+    "locks": (
+        "lock or ticket",
+        evidence(shards=(shard(queue=6, operation_time=9), shard("shard02", queue=6, operation_time=9))),
+        evidence(shards=(shard(queue=4, operation_time=9), shard("shard02", queue=4, operation_time=9))),
+    ),
+    "swapping": ("memory", evidence(hosts=(host(swap=2**20),)), evidence(hosts=(host(swap=2**19),))),
+    "waiting for memory": (
+        "memory",
+        evidence(hosts=(host(stall={"memory": 0.11}),)),
+        evidence(hosts=(host(stall={"memory": 0.09}),)),
+    ),
+    "pages read again": (
+        "memory",
+        evidence(shards=(Mongod(Use("shard01", 0.5, faults=120), "local"),)),
+        evidence(shards=(Mongod(Use("shard01", 0.5, faults=90), "local"),)),
+    ),
+    "the link": (
+        "network",
+        evidence(interfaces=(Interface("eth0", 110e6, 125e6),)),
+        evidence(interfaces=(Interface("eth0", 90e6, 125e6), Interface("eth1", 9e9, None))),
+    ),
+    "lost segments": (
+        "network",
+        evidence(hosts=(host(segments=5000, segments_again=60),)),
+        evidence(hosts=(host(segments=5000, segments_again=40),)),
+    ),
+    "the way": ("network", evidence(response=0.010, way=0.006), evidence(response=0.010, way=0.004)),
+}
+
+
+@pytest.mark.parametrize("case", LIMITS)
+def test_each_limit_is_named_when_it_is_reached_and_not_before(case: str) -> None:
+    name, reached, below = LIMITS[case]
+    assert judge(reached).name == name
+    verdict = judge(below)
+    assert verdict.name == "none"
+    assert verdict.runner_up is not None
+    assert (verdict.runner_up.name, verdict.runner_up.holds) == (name, False)
+
+
+def test_a_handful_of_segments_proves_nothing() -> None:
+    assert judge(evidence(hosts=(host(segments=5, segments_again=0.5),))).name == "none"
+
+
+def test_an_idle_mongod_that_reads_pages_has_no_bottleneck() -> None:
+    idle = shard(cpu=0.001, operation_time=0.01, stall=0.009)
+    assert judge(evidence(shards=(idle,))).name == "none"
+
+
+def test_other_programs_on_full_cores_are_named() -> None:
+    verdict = judge(evidence(hosts=(host(0.99, roles={"shards": 1.0, "others": 2.9}),)))
+    assert verdict.name == "CPU"
+    assert "2.90 of them with other programs" in verdict.sentence
+
+
+def test_the_second_largest_user_of_full_cores_comes_next() -> None:
+    verdict = judge(evidence(hosts=(host(0.99, roles={"shards": 2.0, "client": 1.5, "router": 0.4}),)))
+    assert verdict.runner_up is not None
+    assert (verdict.name, verdict.runner_up.name) == ("CPU", "client")
+
+
+@pytest.mark.parametrize(
+    ("reached", "order"),
+    [
+        (("cores of the shards", "pages moved by operations"), ("cache", "CPU")),
+        (("cores of the shards", "tickets"), ("CPU", "lock or ticket")),
+        (("known rate of requests", "pages moved by operations"), ("disk IOPS", "cache")),
+        (("swapping", "known rate of requests"), ("memory", "disk IOPS")),
+        (("quota of a client", "one thread a shard"), ("client", "CPU")),
+        (("one thread a shard", "the way"), ("CPU", "network")),
+    ],
+)
+def test_what_costs_the_others_their_time_comes_first(reached: tuple[str, str], order: tuple[str, str]) -> None:
+    both = evidence()
+    for case in reached:
+        made = LIMITS[case][1]
+        changed = {k: getattr(made, k) for k in Evidence.__slots__ if getattr(made, k) != getattr(evidence(), k)}
+        both = replace(both, **changed)
+    verdict = judge(both)
+    assert verdict.runner_up is not None
+    assert (verdict.name, verdict.runner_up.name, verdict.runner_up.holds) == (*order, True)
+
+
+def test_a_limit_that_one_shard_alone_reached_is_skew() -> None:
+    hot = evidence(hosts=(host(0.95),), shards=(shard(cpu=3.0), shard("shard02", cpu=0.5)))
+    verdict = judge(hot)
+    assert verdict.name == "skew"
+    assert verdict.figures["times_the_mean"] == pytest.approx(3.0 / 1.75)
+    assert "shard01 had 1.7 times the CPU time" in verdict.sentence
+    assert verdict.runner_up is not None
+    assert verdict.runner_up.name == "CPU"
+    even = evidence(hosts=(host(0.95),), shards=(shard(cpu=2.2), shard("shard02", cpu=1.6)))
+    assert judge(even).name == "CPU"
+
+
+def test_unequal_shards_nobody_waits_for_are_no_bottleneck() -> None:
+    assert judge(evidence(shards=(shard(cpu=0.6), shard("shard02", cpu=0.01)))).name == "none"
+    client = evidence(shards=(shard(cpu=0.6), shard("shard02", cpu=0.01)), client=Use("client", 1.0, limit=1))
+    assert judge(client).name == "client"
+
+
+def test_one_volume_of_several_at_its_limit_is_skew() -> None:
+    idle = Device("vdb", "local", {"r_ios": 3, "w_ios": 0}, {"r_ios": 100}, ("shard02",))
+    assert judge(evidence(devices=(volume(r_ios=100), idle))).name == "skew"
+    busy = Device("vdb", "local", {"r_ios": 91, "w_ios": 0}, {"r_ios": 100}, ("shard02",))
+    assert judge(evidence(devices=(volume(r_ios=100), busy))).name == "disk IOPS"
+
+
+def test_too_short_a_phase_is_not_judged() -> None:
+    verdict = judge(evidence(records=0, hosts=(host(0.99),)))
+    assert verdict.name == "unknown"
+    assert "measure longer" in verdict.sentence
+
+
+def test_operations_that_are_always_on_a_cpu_ask_for_more_of_them() -> None:
+    one = evidence(concurrency=1, hosts=(host(0.25, roles={"shards": 0.4, "client": 0.5}),), shards=(shard(cpu=0.4),))
+    assert "more of them at a time would do more" in judge(one).sentence
+    assert "more of them" not in judge(replace(one, concurrency=4)).sentence
+
+
+def test_findings_that_hold_come_before_those_that_do_not() -> None:
+    found = findings(evidence(hosts=(host(0.85, swap=2**20),)))
+    assert [f.holds for f in found] == sorted((f.holds for f in found), reverse=True)
+    assert found[0].name == "memory"
+
+
+POINT: dict[str, Any] = {
+    "processes": [
+        {"name": "shard01", "role": "shard", "host": "local"},
+        {"name": "mongos1", "role": "mongos", "host": "local"},
+        {"name": "config1", "role": "config", "host": "local"},
+    ],
+    "phases": [{"name": "measure", "parameters": {"connections": 8, "clients": 2, "batch_size": 10}}],
+}
+SUMMARY: dict[str, Any] = {
+    "processes": {
+        "shard01": {"cpu_mean": 0.5, "limit": 2, "faults_mean": 3},
+        "mongos1": {"cpu_mean": 0.2, "limit": 1},
+        "mongos1/router": {"cpu_mean": 0.4, "limit": 2},
+        "config1": {"cpu_mean": 0.1},
+        "client": {"cpu_mean": 0.3, "limit": 0.5, "held_mean": 0.2},
+    },
+    "hosts": {
+        "local": {
+            "records": 9,
+            "cores": 2,
+            "cpu": {"user": 0.7, "sys": 0.1, "iowait": 0.05},
+            "vm": {"swap_in": 1.0, "swap_out": 2.0},
+            "tcp": {"out": 10.0, "again": 1.0},
+            "processes": ["shard01", "mongos1", "mongos1/router", "config1", "client"],
+        }
+    },
+    "servers": {
+        "shard01": {"queue_mean": 2.0, "round_trip_min": 0.002, "operation_time_mean": 1.0},
+        "mongos1": {"round_trip_min": 0.001},
+        "config1": {"round_trip_min": 0.1},
+    },
+    "disk": {"vda": {"r_ios_mean": 5.0}, "vdb": {"r_ios_mean": 7.0}},
+    "devices": {
+        "shard01": {"data": {"device": "vda", "limits": {"r_ios": 10}}},
+        "config1": {"data": {"device": "vdb"}},
+    },
+    "net": {"lo": {"rx_bytes": 9e9, "tx_bytes": 0}, "eth0": {"rx_bytes": 10.0, "tx_bytes": 40.0, "speed": 100}},
+}
+
+
+def test_evidence_is_gathered_by_role() -> None:
+    phase = {
+        "name": "measure",
+        "started": 100.0,
+        "ended": 110.0,
+        "windows": {"values": [4, 4]},
+        "metric": {"unit": "1/s"},
+    }
+    found = gather(phase, SUMMARY, POINT)
+    (only,) = found.hosts
+    assert only.roles == pytest.approx(
+        {"shards": 0.5, "router": 0.6, "config": 0.1, "client": 0.3, "others": 0.1}, rel=1e-6
+    )
+    assert only.busy == pytest.approx(0.8)
+    assert (only.swap, only.segments) == (3, 10)
+    assert [s.use.name for s in found.shards] == ["shard01"]
+    assert [r.name for r in found.routers] == ["mongos1", "mongos1/router"]
+    assert found.client == Use("client", 0.3, 0.5, 0.2)
+    assert [(d.name, d.limits, d.shards) for d in found.devices] == [("vda", {"r_ios": 10}, ("shard01",))]
+    assert found.interfaces == (Interface("eth0", 4.0, 100),)
+    assert found.way == pytest.approx(0.003), "to the router and on to the shard; the config server is not on the way"
+    assert found.concurrency == 16
+    assert found.response == pytest.approx(16 * 10 / 8), "Little's law: 8 operations in 10 s with 16 in flight"
+
+
+@pytest.mark.parametrize(
+    ("phase", "seconds"),
+    [
+        ({"metric": {"unit": "s"}, "samples": [0.1, 0.2, 0.6]}, 0.2),
+        ({"metric": {"unit": "1/s"}, "counters": {"operations": 32}}, 5.0),
+        ({"metric": {"unit": "1/s"}, "counters": {"documents": 315}}, 5.0),
+        ({"metric": {"unit": "1/s"}, "counters": {}}, None),
+    ],
+)
+def test_the_time_of_an_operation_is_measured_or_follows_from_the_rate(phase: dict[str, Any], seconds: float) -> None:
+    found = gather({"name": "measure", "started": 100.0, "ended": 110.0, **phase}, SUMMARY, POINT)
+    assert found.response == (None if seconds is None else pytest.approx(seconds))
+
+
+def test_processes_of_one_control_group_share_its_limit() -> None:
+    place = {"data": {"device": "vda", "limits": {"w_ios": 100}}}
+    point = POINT | {"processes": [*POINT["processes"], {"name": "shard02", "role": "shard", "host": "local"}]}
+    found = gather({"name": "measure"}, SUMMARY | {"devices": {"shard01": place, "shard02": place}}, point)
+    assert found.devices[0].limits == {"w_ios": 100}
+
+
+def test_verdicts_are_put_beside_phases_that_were_measured() -> None:
+    records = [
+        {"t": 100.0 + n, "seconds": 1.0, "cores": 2, "cpu": {"user": 1.0}, "mem": {}, "proc": {"shard01": {"cpu": 1.9}}}
+        for n in range(10)
+    ]
+    result: dict[str, Any] = {
+        "phases": [
+            {"name": "load", "kind": "load", "started": 100.2, "ended": 100.9},
+            {"name": "measure", "kind": "measure", "started": 101.0, "ended": 108.0},
+            {"name": "other", "kind": "measure", "started": 101.0, "ended": 108.0, "error": {"message": "gone"}},
+        ]
+    }
+    attach(result, Telemetry(hosts={"local": records}), POINT)
+    names = [phase.get("verdict", {}).get("name") for phase in result["phases"]]
+    assert names == ["unknown", "CPU", None]
+    assert main_name(result) == "CPU"
+    assert result["phases"][1]["verdict"]["figures"]["busy"] == 1
+
+
+def test_the_verdict_of_several_measurements_is_the_most_frequent_then_the_earlier() -> None:
+    assert most_frequent(["CPU", "cache", "cache"]) == "cache"
+    assert most_frequent(["CPU", "cache"]) == "CPU"
+    assert most_frequent([]) == ""
+
+
+def test_every_threshold_says_why_and_is_in_the_documentation() -> None:
+    text = (Path(__file__).parents[3] / "docs/report.md").read_text(encoding="utf-8")
+    for name, limit in THRESHOLDS.items():
+        assert len(limit.why) > 10
+        (row,) = [line for line in text.splitlines() if f"(`{name}`" in line]
+        shown = {"share": f"{limit.value * 100:g} %", "bytes/s": f"{limit.value / 2**20:g} MiB/s"}
+        plain = {"bytes": f"{limit.value / 1024:g} KiB", "1/s": f"{limit.value:g}/s"}
+        assert {**shown, **plain}.get(limit.unit, f"{limit.value:g}") in row, name

@@ -1,0 +1,370 @@
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from microshard.experiment import source
+from microshard.experiment.errors import DefinitionError
+from microshard.experiment.grid import MAX_POINTS
+from microshard.experiment.load import build, load
+from microshard.experiment.matrix import expand
+from tests.unit.experiment.lab import BASE, Lab
+
+SHARDS, MONGOS, DOCUMENTS = "topology.shards.count", "topology.mongos.count", "workload.0.load.documents"
+
+
+def axes(lab: Lab, matrix: str) -> list[tuple[Any, ...]]:
+    return [tuple(p.axes.values()) for p in lab.points(f"{BASE}matrix: {matrix}\n")]
+
+
+def wrong(lab: Lab, matrix: str) -> list[str]:
+    """Headlines; the matrix begins at line 9, column 9."""
+    return lab.wrong(f"{BASE}matrix: {matrix}\n")
+
+
+def test_a_file_without_matrix_has_one_point(lab: Lab) -> None:
+    (point,) = lab.points(BASE)
+    assert point.axes == {}
+    assert point.experiment == lab.load(BASE).experiment
+
+
+def test_axes_are_combined_in_file_order_the_last_fastest(lab: Lab) -> None:
+    found = axes(lab, f"{{{SHARDS}: [4, 1], {MONGOS}: [1, 2], {DOCUMENTS}: [5, 6]}}")
+    assert found == list(itertools.product([4, 1], [1, 2], [5, 6]))
+
+
+def test_a_point_is_a_whole_experiment_with_its_values_in_their_places(lab: Lab) -> None:
+    points = lab.points(f"{BASE}matrix: {{{SHARDS}: [1, 16], {DOCUMENTS}: [7]}}\n")
+    assert [p.experiment.topology.shards.count for p in points] == [1, 16]
+    assert {p.experiment.workload[0].phase.model_dump()["documents"] for p in points} == {7}
+    assert points[1].experiment.topology.collections == lab.load(BASE).experiment.topology.collections
+    assert points[1].experiment.name == "base"
+    assert points[1].experiment.matrix.axes == {}
+
+
+def test_zip_goes_in_step_and_is_the_fastest_axis(lab: Lab) -> None:
+    found = axes(lab, f"{{zip: {{{MONGOS}: [1, 2], {DOCUMENTS}: [5, 6]}}, {SHARDS}: [1, 2]}}")
+    assert found == [(1, 1, 5), (1, 2, 6), (2, 1, 5), (2, 2, 6)]
+
+
+def test_exclude_takes_out_what_has_all_its_values_and_nothing_else(lab: Lab) -> None:
+    found = axes(lab, f"{{{SHARDS}: [1, 2], {MONGOS}: [1, 2], exclude: [{{{SHARDS}: 1, {MONGOS}: 2}}]}}")
+    assert found == [(1, 1), (2, 1), (2, 2)]
+    found = axes(lab, f"{{{SHARDS}: [1, 2], {MONGOS}: [1, 2], exclude: [{{{SHARDS}: 1}}]}}")
+    assert found == [(2, 1), (2, 2)]
+
+
+def test_include_adds_points_and_fills_what_they_leave_out_from_the_experiment(lab: Lab) -> None:
+    points = lab.points(
+        f"{BASE}matrix: {{{SHARDS}: [1], include: [{{{SHARDS}: 8, {MONGOS}: 3}}, {{{DOCUMENTS}: 5}}]}}\n"
+    )
+    assert [p.axes for p in points] == [
+        {SHARDS: 1, MONGOS: 1, DOCUMENTS: 100},
+        {SHARDS: 8, MONGOS: 3, DOCUMENTS: 100},
+        {SHARDS: 2, MONGOS: 1, DOCUMENTS: 5},
+    ]
+    assert points[2].experiment.topology.shards.count == 2
+
+
+def test_include_may_bring_back_what_exclude_took_out(lab: Lab) -> None:
+    assert axes(lab, f"{{{SHARDS}: [1, 2], exclude: [{{{SHARDS}: 1}}], include: [{{{SHARDS}: 1}}]}}") == [(2,), (1,)]
+
+
+def test_include_alone_makes_only_its_points(lab: Lab) -> None:
+    assert axes(lab, f"{{include: [{{{SHARDS}: 8}}, {{{SHARDS}: 9}}]}}") == [(8,), (9,)]
+
+
+def test_whole_mappings_and_lists_may_be_axes(lab: Lab) -> None:
+    volume = "infrastructure.shard_hosts.volumes.data"
+    points = lab.points(f"{BASE}matrix: {{{volume}: [null, {{type: io1, iops: 500}}, {{type: gp3}}]}}\n")
+    volumes = [p.experiment.infrastructure.shard_hosts.volumes.data for p in points]
+    assert [v and v.type for v in volumes] == [None, "io1", "gp3"]
+
+
+def test_options_of_mongod_may_be_axes(lab: Lab) -> None:
+    points = lab.points(f"{BASE}matrix: {{topology.mongod.setParameter.ttlMonitorEnabled: [true, false]}}\n")
+    assert [p.experiment.topology.mongod for p in points] == [
+        {"setParameter": {"ttlMonitorEnabled": True}},
+        {"setParameter": {"ttlMonitorEnabled": False}},
+    ]
+
+
+def test_warnings_of_a_point_are_those_the_experiment_has_not(lab: Lab) -> None:
+    text = BASE.replace("shards: {count: 2}", "replica_set: {members: 1}")
+    first, second = lab.points(
+        f"{text}matrix: {{topology.balancer.enabled: [false, true]}}\n".replace(
+            "{_id: 1}}", "{_id: hashed}, presplit: {policy: hashed}}"
+        )
+    )
+    assert first.warnings == ()
+    assert second.warnings == (
+        "topology.collections.0.presplit: the balancer is enabled and may move what is pre-split here",
+    )
+
+
+def many_axes(count: int) -> str:
+    return f"{{{', '.join(f'topology.mongod.setParameter.p{i}: [1, 2]' for i in range(count))}}}"
+
+
+REFUSED = {
+    "unknown key": (
+        "{topology.shards.cuont: [1]}",
+        "x.yml:9:10: matrix.axes.topology.shards.cuont: unknown key; did you mean `topology.shards.count`?",
+    ),
+    "unknown section": (
+        "{topologi.shards.count: [1]}",
+        "x.yml:9:10: matrix.axes.topologi.shards.count: cannot be an axis; axes begin with topology., infrastructure. "
+        "or workload.; did you mean `topology.shards.count`?",
+    ),
+    "a key that is none of a point": (
+        "{order.seed: [1]}",
+        "x.yml:9:10: matrix.axes.order.seed: cannot be an axis; axes begin with topology., infrastructure. "
+        "or workload.",
+    ),
+    "the matrix itself": (
+        "{matrix.axes.x: [1]}",
+        "x.yml:9:10: matrix.axes.matrix.axes.x: cannot be an axis; axes begin with topology., "
+        "infrastructure. or workload.",
+    ),
+    "no dots": (
+        "{repetitions: [1]}",
+        "x.yml:9:10: matrix.repetitions: unknown key; there is `repetitions` (allowed here: axes, zip, "
+        "include, exclude)",
+    ),
+    "an item that is not there": (
+        "{workload.2.measure.iterations: [1]}",
+        "x.yml:9:10: matrix.axes.workload.2.measure.iterations: workload has 2 items (0 to 1), so there is no 2",
+    ),
+    "no values": (
+        "{topology.shards.count: []}",
+        "x.yml:9:33: matrix.axes.topology.shards.count: found an empty list, "
+        "needs a list of 1 to 10000 entries, each anything",
+    ),
+    "a value instead of a list": (
+        "{topology.shards.count: 4}",
+        "x.yml:9:33: matrix.axes.topology.shards.count: found the number 4, "
+        "needs a list of 1 to 10000 entries, each anything; for a list of one write [4]",
+    ),
+    "a wrong value": (
+        "{topology.shards.count: [1, 0]}",
+        "x.yml:9:37: topology.shards.count: found the number 0, needs a whole number from 1 to 1024",
+    ),
+    "a wrong value in zip": (
+        "{zip: {topology.shards.count: [1, 2], topology.mongos.count: [1, x]}}",
+        'x.yml:9:74: topology.mongos.count: found the text "x", needs a whole number from 1 to 64',
+    ),
+    "a wrong value in include": (
+        "{include: [{topology.shards.count: -1}]}",
+        "x.yml:9:44: topology.shards.count: found the number -1, needs a whole number from 1 to 1024",
+    ),
+    "a value twice": (
+        "{topology.shards.count: [1, 2, 1]}",
+        "x.yml:9:40: topology.shards.count: 1 is there twice in topology.shards.count",
+    ),
+    "a row twice": (
+        "{zip: {topology.shards.count: [1, 1], topology.mongos.count: [2, 2]}}",
+        "x.yml:9:74: topology.mongos.count: 1, 2 is there twice in zip",
+    ),
+    "lists of unequal length": (
+        "{zip: {topology.shards.count: [1, 2], topology.mongos.count: [1]}}",
+        "x.yml:9:47: matrix.zip.topology.mongos.count: has 1 values where topology.shards.count has 2; zip "
+        "needs as many",
+    ),
+    "in axes and in zip": (
+        "{topology.shards.count: [1], zip: {topology.shards.count: [2]}}",
+        "x.yml:9:44: matrix.zip.topology.shards.count: is in axes and in zip; keep one",
+    ),
+    "a part beside its whole": (
+        "{topology.shards: [{count: 1}], topology.shards.count: [2]}",
+        "x.yml:9:41: matrix.axes.topology.shards.count: topology.shards.count is part of the axis topology.shards; "
+        "give one of the two",
+    ),
+    "an exclude that takes out nothing": (
+        "{topology.shards.count: [1, 2], exclude: [{topology.shards.count: 3}]}",
+        "x.yml:9:51: matrix.exclude.0: no point has topology.shards.count: 3, so nothing is excluded",
+    ),
+    "an exclude that takes true for 1": (
+        "{topology.shards.count: [1, 2], exclude: [{topology.shards.count: true}]}",
+        "x.yml:9:51: matrix.exclude.0: no point has topology.shards.count: true, so nothing is excluded",
+    ),
+    "an exclude of what is no axis": (
+        "{topology.shards.count: [1, 2], exclude: [{topology.shards.members: 1}]}",
+        "x.yml:9:52: matrix.exclude.0.topology.shards.members: is no axis, so nothing has it to be excluded "
+        "(axes: topology.shards.count)",
+    ),
+    "everything excluded": (
+        "{topology.shards.count: [1], exclude: [{topology.shards.count: 1}]}",
+        "x.yml:9:38: matrix.exclude: every point is excluded, so there is nothing to measure",
+    ),
+    "an include that is there already": (
+        "{topology.shards.count: [1, 2], include: [{topology.shards.count: 2}]}",
+        "x.yml:9:75: topology.shards.count: this point is there twice: it measures the same as topology.shards.count=2",
+    ),
+    "an include that is the experiment's own value": (
+        "{topology.shards.count: [1, 2], include: [{topology.mongos.count: 1}]}",
+        "x.yml:9:75: topology.mongos.count: this point is there twice: it measures the same as topology.shards.count=2",
+    ),
+    "two values that mean the same": (
+        "{topology.storage.cache: [{}, {value: 1024}]}",
+        "x.yml:9:39: topology.storage.cache: this point is there twice: it measures the same as "
+        "topology.storage.cache={}",
+    ),
+    "a rule across keys, at the value that breaks it": (
+        "{topology.shards.count: [1, 2], topology.kind: [sharded, standalone]}",
+        "x.yml:9:66: topology.collections: only a sharded cluster has sharded collections, not kind: standalone "
+        "(at the point topology.shards.count=1, topology.kind=standalone)",
+    ),
+    "a rule about versions": (
+        "{topology.storage.engine: [wiredTiger, mmapv1]}",
+        "x.yml:9:48: topology.storage.engine: mmapv1 exists only below MongoDB 4.2; the embedded mongod is 6.0",
+    ),
+    "a rule about a combination": (
+        "{infrastructure.shard_hosts.volumes.data.type: [gp3, io1], "
+        "infrastructure.shard_hosts.volumes.data.iops: [3000, 20000]}",
+        "x.yml:9:121: infrastructure.shard_hosts.volumes.data.iops: io1 volumes of 100 GiB take 100 to 5000 IOPS, "
+        "not 20000",
+    ),
+    "on as an option of mongod": (
+        "{topology.mongod.setParameter.x: [on]}",
+        "x.yml:9:43: topology.mongod.setParameter.x: on is text in YAML 1.2, not true or false; "
+        "write true or false, or quote it if text is meant",
+    ),
+    "an option of mongod that the tool decides": (
+        "{topology.mongod.net.port: [1]}",
+        "x.yml:9:37: topology.mongod.net.port: mongod's net.port cannot be set here: the plan gives every process its "
+        "own; its first port is topology.network.base_port",
+    ),
+    "too many combinations": (
+        many_axes(17),
+        "x.yml:9:1: matrix: 131,072 combinations; at most 10,000 points can be measured in one run",
+    ),
+    "too many points": (
+        many_axes(14),
+        "x.yml:9:1: matrix: 16,384 points; at most 10,000 can be measured in one run",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_wrong_matrix_is_told_at_the_value_that_is_wrong(lab: Lab, case: str) -> None:
+    matrix, expected = REFUSED[case]
+    found = wrong(lab, matrix)
+    assert found == [expected]
+
+
+def test_a_wrong_value_is_told_once_though_it_is_wrong_at_many_points(lab: Lab) -> None:
+    found = wrong(lab, f"{{{SHARDS}: [0, 1, x], {MONGOS}: {list(range(1, 60))}, {DOCUMENTS}: [0, 1]}}")
+    assert [f.split(": ")[1] for f in found] == [SHARDS, SHARDS, DOCUMENTS]
+
+
+def test_of_two_values_that_are_wrong_together_the_faster_axis_is_named(lab: Lab) -> None:
+    text = (
+        "microshard: 1\nname: x\n"
+        "topology: {shards: {members: 2}, replica_set: {members: 2}}\n"
+        "workload: [{load: {engine: insert, documents: 1, write_concern: {w: 2}}}, "
+        "{measure: {engine: aggregate, pipeline: p}}]\n"
+        "matrix:\n  topology.kind: [sharded, replica_set]\n  topology.replica_set.members: [2, 1]\n"
+        "  exclude: [{topology.kind: sharded, topology.replica_set.members: 1}]\n"
+    )
+    assert lab.wrong(text) == [
+        "x.yml:7:37: workload.0.load.write_concern.w: waits for 2 members where there is one member, so no "
+        "insert would "
+        "end (at the point topology.kind=replica_set, topology.replica_set.members=1)"
+    ]
+
+
+def test_a_matrix_that_is_wrong_everywhere_is_told_in_a_few_lines(lab: Lab) -> None:
+    assert len(wrong(lab, f"{{{SHARDS}: {list(range(-5000, 0))}}}")) == 20
+
+
+def test_several_wrong_keys_are_told_at_once(lab: Lab) -> None:
+    found = wrong(lab, f"{{{SHARDS}x: [1], {MONGOS}x: [1], exclude: [{{a.b: 1}}], include: [{{c.d: 1}}]}}")
+    assert [f.split(": ")[1] for f in found] == [
+        "matrix.axes.topology.shards.countx",
+        "matrix.axes.topology.mongos.countx",
+        "matrix.exclude.0.a.b",
+        "matrix.include.0.c.d",
+    ]
+
+
+def test_sections_no_axis_touches_are_shared_not_copied(lab: Lab) -> None:
+    points = lab.points(f"{BASE}matrix: {{{SHARDS}: [1, 2, 3]}}\n")
+    assert points[0].experiment.workload[0] is points[2].experiment.workload[0]
+    both = lab.points(f"{BASE}matrix: {{{SHARDS}: [1, 2], {DOCUMENTS}: [1, 2]}}\n")
+    assert both[0].experiment.topology is both[1].experiment.topology
+
+
+def test_as_many_points_as_a_run_may_have(lab: Lab) -> None:
+    points = lab.points(f"{BASE}matrix: {{{SHARDS}: {list(range(1, 101))}, {DOCUMENTS}: {list(range(1, 101))}}}\n")
+    assert len(points) == MAX_POINTS
+    assert points[-1].experiment.topology.shards.count == 100
+
+
+def test_every_point_of_a_sample_is_itself_an_experiment_of_one_point(sample: Path) -> None:
+    loaded = load(sample)
+    for point in expand(loaded):
+        again = type(point.experiment).model_validate(point.experiment.model_dump(exclude_unset=True))
+        assert again == point.experiment
+
+
+@settings(max_examples=60)
+@given(
+    shards=st.lists(st.integers(1, 50), min_size=1, max_size=5, unique=True),
+    mongos=st.lists(st.integers(1, 50), min_size=1, max_size=4, unique=True),
+    data=st.data(),
+)
+def test_the_grid_is_the_product_less_what_is_excluded_and_more_what_is_included(
+    shards: list[int], mongos: list[int], data: st.DataObject
+) -> None:
+    product = list(itertools.product(shards, mongos))
+    out = data.draw(st.lists(st.sampled_from(product), unique=True, max_size=len(product) - 1))
+    more = data.draw(st.lists(st.tuples(st.integers(51, 60), st.integers(51, 60)), unique=True, max_size=3))
+
+    def points(pairs: list[tuple[int, int]]) -> str:
+        return "[" + ", ".join(f"{{{SHARDS}: {s}, {MONGOS}: {m}}}" for s, m in pairs) + "]"
+
+    matrix = f"{{{SHARDS}: {shards}, {MONGOS}: {mongos}, exclude: {points(out)}, include: {points(more)}}}"
+    found = expand(build(*source.parse("x.yml", f"{BASE}matrix: {matrix}\n")))
+    wanted = [p for p in product if p not in out] + more
+    assert [(p.axes[SHARDS], p.axes[MONGOS]) for p in found] == wanted
+    assert [(p.experiment.topology.shards.count, p.experiment.topology.mongos.count) for p in found] == wanted
+
+
+def test_the_error_of_a_matrix_is_of_the_kind_the_loader_raises(lab: Lab) -> None:
+    loaded = lab.load(f"{BASE}matrix: {{{SHARDS}: [0]}}\n")
+    with pytest.raises(DefinitionError):
+        expand(loaded)
+
+
+def test_points_share_what_no_axis_varies_between_them(lab: Lab) -> None:
+    cache = "topology.storage.cache.value"
+    points = lab.points(f"{BASE}matrix: {{{SHARDS}: [1, 2], {cache}: [300, 400]}}\n")
+    topologies = [p.experiment.topology for p in points]
+    assert [t.storage.cache.value for t in topologies] == [300, 400, 300, 400]
+    assert topologies[0].shards is topologies[1].shards is not topologies[2].shards
+    assert topologies[0].storage is topologies[2].storage is not topologies[1].storage
+    assert len({id(t.balancer) for t in topologies}) == len({id(t.collections[0]) for t in topologies}) == 1
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["topology.storage.cache", "topology.mongod", "topology.collections.0.unique", "infrastructure.shard_hosts.kernel"],
+)
+def test_a_point_is_what_setting_its_values_makes_of_the_experiment(lab: Lab, key: str) -> None:
+    values_of: dict[str, list[Any]] = {
+        "topology.storage.cache": [{"policy": "per_process_mb", "value": 300}, {"policy": "host_total_mb"}],
+        "topology.mongod": [{"systemLog": {"verbosity": 1}}, {"systemLog": {"verbosity": 2}}],
+        "topology.collections.0.unique": [True, False],
+        "infrastructure.shard_hosts.kernel": [{"readahead_sectors": 32}, {"swappiness": 1}],
+    }
+    values = values_of[key]
+    points = lab.points(f"{BASE}matrix: {{{SHARDS}: [1, 2], {key}: {values!r}}}\n".replace("True", "true"))
+    for point, (shards, value) in zip(points, itertools.product([1, 2], values), strict=True):
+        alone = lab.load(BASE, overrides={SHARDS: shards, key: value}).experiment
+        for section in ("infrastructure", "topology", "workload"):
+            assert getattr(point.experiment, section) == getattr(alone, section)

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import re
+
+from pydantic import BaseModel
+
+from microshard.experiment.descriptions import descriptions
+from microshard.experiment.reference import _braced, reference_text
+from microshard.experiment.shape import Shape, shape_of
+from microshard.model.experiment import Experiment
+
+TEXT = reference_text()
+
+
+def models(shape: Shape) -> set[type[BaseModel]]:
+    inner = [*shape.keys().values(), *shape.variants.values(), *shape.options, *([shape.item] if shape.item else [])]
+    return ({shape.model} if shape.model else set()).union(*map(models, inner))
+
+
+def test_every_key_of_every_model_has_a_row_with_its_meaning() -> None:
+    for model in models(shape_of(Experiment)):
+        meanings = descriptions(model)
+        for key in model.model_fields:
+            meaning = meanings.get(key)
+            assert meaning, f"{model.__name__}.{key} says nothing"
+            assert re.search(rf"^\| `{key}` \|.*\| {re.escape(meaning)} \|$", TEXT, re.MULTILINE), key
+
+
+def test_every_link_leads_to_a_heading() -> None:
+    headings = re.findall(r"^## (.+)$", TEXT, re.MULTILINE)
+    anchors = [re.sub(r"[^a-z0-9_ -]", "", h.lower()).replace(" ", "-") for h in headings]
+    assert len(set(anchors)) == len(anchors)
+    links = re.findall(r"\]\(#([^)]+)\)", TEXT)
+    assert len(links) > 40
+    assert set(links) <= set(anchors)
+
+
+def test_a_row_shows_type_unit_range_default_and_meaning() -> None:
+    assert "| `size_gib` | whole number | GiB | 1 to 65536 | `100` | Size of the volume. |" in TEXT
+    assert "| `processes` | whole number or word | \N{EN DASH} | 1 to 256; `auto` | `auto` | Loader processes;" in TEXT
+    assert "| `kind` | word | \N{EN DASH} | `standalone`, `replica_set`, `sharded` | `sharded` | Kind of" in TEXT
+
+
+def test_a_mapping_that_stands_at_many_places_is_told_once() -> None:
+    assert TEXT.count("\n## Volume\n") == 1
+    assert (
+        "At `infrastructure.{shard_hosts,config_hosts,mongos_hosts,client_hosts}.volumes.{data,journal,log}`." in TEXT
+    )
+
+
+def test_paths_are_drawn_together_only_where_that_names_them_alone() -> None:
+    assert _braced(["a.x.c", "a.y.c"]) == ["a.{x,y}.c"]
+    assert _braced(["a.x", "b.y"]) == ["a.x", "b.y"]
+    assert _braced(["a.x", "b.y.z"]) == ["a.x", "b.y.z"]
+
+
+def test_every_table_has_the_same_number_of_cells_in_each_row() -> None:
+    rows = [line for line in TEXT.splitlines() if line.startswith("|")]
+    assert {len(re.split(r"(?<!\\)\|", row)) for row in rows} == {8}

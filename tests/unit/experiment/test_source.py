@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from microshard.experiment import source
+from microshard.experiment.errors import DefinitionError
+from microshard.experiment.load import load
+from tests.unit.experiment.lab import BASE, Lab
+
+# Line 9 is the line after BASE. Each entry: what is added there, and every headline that comes of it.
+TRAPS = {
+    "a key given twice": (
+        "title: a\ntitle: b",
+        ["x.yml:10:1: title: the key is given twice, first on line 9; keep one"],
+    ),
+    "a key given twice in braces": (
+        "order: {seed: 1, seed: 2}",
+        ["x.yml:9:18: order.seed: the key is given twice, first on line 9; keep one"],
+    ),
+    "a tag": ("title: !secret x", ["x.yml:9:8: title: the tag !secret is not used in experiment files; remove it"]),
+    "a tag that would run code": (
+        "title: !!python/object/apply:os.system [ls]",
+        ["x.yml:9:8: title: the tag !!python/object/apply:os.system is not used in experiment f"],
+    ),
+    "a merge key": (
+        "order: {<<: {seed: 1}}",
+        ["x.yml:9:9: order: merge keys (<<) are not part of YAML 1.2; write the keys out"],
+    ),
+    "a number as key": (
+        "scales: {1: {}}",
+        ['x.yml:9:10: scales: a key must be text, found the number 1; put quotes around it: "1"'],
+    ),
+    "a template": (
+        "title: {{ name }}",
+        ["x.yml:9:9: title: a key must be text; templates such as {{ name }} are not filled in"],
+    ),
+    "an alias without anchor": ("title: *nobody", ["x.yml:9:8: title: no anchor &nobody stands above this alias"]),
+    "an alias in its own anchor": (
+        "scales: &s {a: *s}",
+        ["x.yml:9:16: scales.a: the alias *s stands inside its own anchor: it would never end"],
+    ),
+    "a tab": ("order:\n\tseed: 1", ["x.yml:10:1: a tab; YAML is indented with spaces"]),
+    "a tab below a value": ("title: x\n\trepetitions: 1", ["x.yml:10:1: a tab; YAML is indented with spaces"]),
+    "a key given twice, wrong the first time": (
+        "title: 3\ntitle: b",
+        ["x.yml:10:1: title: the key is given twice, first on line 9; keep one"],
+    ),
+    "octal": (
+        "repetitions: 010",
+        ["x.yml:9:14: repetitions: 010 may be octal or decimal; write it without the leading 0, or as text in quotes"],
+    ),
+    "more than 64 bits": (
+        "repetitions: 9223372036854775808",
+        ["x.yml:9:14: repetitions: 9223372036854775808 does not fit 64 bits"],
+    ),
+    "more digits than Python converts": (
+        f"repetitions: {'9' * 5000}",
+        [f"x.yml:9:14: repetitions: {'9' * 29}… does not fit 64 bits"],
+    ),
+    "not a number": (
+        "gates: {max_variation: .nan}",
+        ["x.yml:9:24: gates.max_variation: .nan is no figure an experiment can use; write a number"],
+    ),
+    "infinity": (
+        "gates: {max_variation: -.inf}",
+        ["x.yml:9:24: gates.max_variation: -.inf is no figure an experiment can use; write a number"],
+    ),
+    "infinity by exponent": (
+        "gates: {max_variation: 1e999}",
+        ["x.yml:9:24: gates.max_variation: 1e999 is too large for a number"],
+    ),
+    "two documents": ("---\ntitle: x", ["x.yml:9:1: a second document begins here; an experiment file holds one"]),
+    "quotes left open": ('title: "x', ["x.yml:9:8: the quotes that begin here are never closed"]),
+    "a file that ends too soon": ("scales: [1,", ["x.yml:10:1: the file ends inside [ ] or { } that are not closed"]),
+    "a value left out": ("scales: [,]", ["x.yml:9:10: a value is missing here, or needs quotes"]),
+    "a list left open": ("scales: [1", ["x.yml:9:9: the list in [ ] is not closed, or a comma is missing"]),
+    "a mapping left open": ("order: {seed: 1", ["x.yml:9:8: the mapping in { } is not closed, or a comma is missing"]),
+    "a colon too many": (
+        "title: a: b",
+        ["x.yml:9:9: a `:` where no key can stand; indent it like its neighbours or quote the text"],
+    ),
+    "an @": ("title: @x", ["x.yml:9:8: text that begins with @ needs quotes"]),
+    "a control character": ("title: \x07", ["x.yml:9:8: the character U+0007 cannot stand in YAML; remove it"]),
+    "indented otherwise": (
+        " title: x",
+        ["x.yml:9:2: is indented unlike its neighbours, or mixes list items (-) with keys"],
+    ),
+}
+
+
+@pytest.mark.parametrize("trap", TRAPS)
+def test_a_trap_of_yaml_is_named_at_its_place(lab: Lab, trap: str) -> None:
+    text, expected = TRAPS[trap]
+    found = lab.wrong(f"{BASE}{text}\n")
+    assert [f[: len(e)] for f, e in zip(found, expected, strict=True)] == expected
+
+
+def test_several_traps_are_told_at_once_in_the_order_of_lines(lab: Lab) -> None:
+    text = BASE.replace("count: 2", "count: 02").replace("name: base", "name: !x base") + "repetitions: 0\n"
+    assert [f.split(": ")[0] for f in lab.wrong(text)] == ["x.yml:2:7", "x.yml:4:19", "x.yml:9:14"]
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "# nothing\n"])
+def test_an_empty_file_says_so(lab: Lab, text: str) -> None:
+    (found,) = lab.wrong(text)
+    assert "is empty; see `microshard schema`" in found
+
+
+@pytest.mark.parametrize(
+    ("text", "what"), [("- a\n", "a list of 1"), ("just text\n", 'the text "just text"'), ("--- 4\n", "the number 4")]
+)
+def test_a_file_that_is_no_mapping_says_what_it_is(lab: Lab, text: str, what: str) -> None:
+    (found,) = lab.wrong(text)
+    assert found.endswith(f"an experiment file is a mapping (`microshard: 1`, `name: …`), found {what}")
+
+
+def test_the_yaml_1_1_directive_is_refused(lab: Lab) -> None:
+    assert lab.wrong(f"%YAML 1.1\n---\n{BASE}") == ["x.yml:2:1: experiment files are YAML 1.2; remove the %YAML line"]
+
+
+def test_bytes_that_are_not_utf_8_are_located(lab: Lab) -> None:
+    text = BASE.encode() + "title: caf\u00e9".encode("latin-1")
+    assert lab.wrong(text) == [f"x.yml:9:11: byte {len(BASE) + 10} (0xe9) is not UTF-8; save the file as UTF-8"]
+
+
+def test_a_utf_16_file_is_refused_as_not_utf_8(lab: Lab) -> None:
+    (found,) = lab.wrong(BASE.encode("utf-16"))
+    assert found.startswith("x.yml:1:1: byte 0 (0xff) is not UTF-8")
+
+
+def test_a_byte_order_mark_is_passed_over_and_moves_no_column(lab: Lab) -> None:
+    lab.file.write_bytes(b"\xef\xbb\xbf" + BASE.encode())
+    assert load(lab.file).experiment.name == "base"
+    (problem,) = lab.problems(b"\xef\xbb\xbf" + BASE.replace("microshard: 1", "microshard: 2").encode())
+    assert (problem.line, problem.column, problem.source_line) == (1, 13, "microshard: 2")
+    assert lab.wrong(b"\xef\xbb\xbf" + BASE.replace("name: base", "nam: base").encode())[0].startswith(
+        "x.yml:2:1: nam:"
+    )
+
+
+def test_windows_line_ends_move_no_line(lab: Lab) -> None:
+    (found,) = lab.wrong(BASE.replace("documents: 100", "documents: x").replace("\n", "\r\n").encode())
+    assert found.startswith("x.yml:7:39: workload.0.load.documents: found")
+
+
+def test_a_file_larger_than_the_limit_is_refused_unread(lab: Lab) -> None:
+    assert lab.wrong(BASE + "#" * source.MAX_BYTES) == ["x.yml: larger than 512 KiB, which no experiment file is"]
+
+
+def test_what_is_nested_too_deeply_is_refused_at_the_level_too_many(lab: Lab) -> None:
+    deep = source.MAX_DEPTH - 1  # `title` is a level itself
+    assert "nested deeper" not in lab.wrong(f"{BASE}title: {'[' * deep}{']' * deep}")[0]
+    (found,) = lab.wrong(f"{BASE}title: {'[' * (deep + 1)}{']' * (deep + 1)}")
+    assert found.startswith(f"x.yml:9:{8 + deep}: ")
+    assert found.endswith("nested deeper than 64 levels")
+
+
+def test_aliases_cannot_hide_levels(lab: Lab) -> None:
+    lists = "".join(f"  - &l{i} {'[' * 9}{f'*l{i - 1}' if i else ''}{']' * 9}\n" for i in range(9))
+    (found,) = lab.wrong(f"{BASE}title:\n{lists}")
+    assert found.endswith("nested deeper than 64 levels once *l5 is written out")
+
+
+@pytest.mark.parametrize("opening", ["[", "{", "- ", "? ", "{a: ", "[{"])
+def test_a_file_of_nothing_but_openings_ends_at_once(lab: Lab, opening: str) -> None:
+    (found,) = lab.wrong(opening * 50_000)
+    assert "nested deeper" in found or "a key must be text" in found
+
+
+def test_an_alias_bomb_is_never_expanded(lab: Lab) -> None:
+    lines = ["bomb0: &b0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    lines += [f"bomb{i}: &b{i} [{', '.join([f'*b{i - 1}'] * 10)}]" for i in range(1, 20)]
+    (found,) = lab.wrong("\n".join(lines))
+    assert found == "x.yml:5:28: bomb4.3: more than 50,000 values, with every alias written out"
+
+
+def test_anchors_and_aliases_are_read_as_what_they_stand_for(lab: Lab) -> None:
+    text = BASE.replace("load: {", "load: &l {").replace("measure: {engine: aggregate, pipeline: p}", "warm_up: *l")
+    loaded = lab.load(text + "  - measure: {engine: aggregate, pipeline: p}\n")
+    assert loaded.experiment.workload[1].warm_up == loaded.experiment.workload[0].load
+
+
+def test_a_wrong_value_behind_an_alias_is_shown_where_it_is_written(lab: Lab) -> None:
+    text = BASE + "order: {seed: &n -1}\nrepetitions: *n\n"
+    assert [f.split(": ")[0] for f in lab.wrong(text)] == ["x.yml:9:15", "x.yml:9:15"]
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError) as raised:
+        load(tmp_path / "gone.yml")
+    assert str(raised.value) == f"{tmp_path}/gone.yml: no such file"
+
+
+def test_a_folder_is_no_experiment(tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError) as raised:
+        load(tmp_path)
+    assert str(raised.value) == f"{tmp_path}: is a folder; name the experiment file in it"
+
+
+def test_a_file_that_may_not_be_read_says_so(lab: Lab) -> None:
+    lab.file.write_text(BASE)
+    lab.file.chmod(0)
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)  # nobody: root may read everything
+    try:
+        with pytest.raises(DefinitionError, match="cannot be read: Permission denied"):
+            load(lab.file)
+    finally:
+        os.seteuid(user)
+
+
+def test_a_file_that_fails_while_reading_says_why(tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError, match="cannot be read: File name too long"):
+        load(tmp_path / ("x" * 300))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        *(("null", None), ("~", None), ("", None), ("true", True), ("False", False), ("'true'", "true"), ("on", "on")),
+        *(("12", 12), ("-3", -3), ("+3", 3), ("0", 0), ("0o17", 15), ("0x1F", 31), ("1_000", "1_000"), ("'4'", "4")),
+        *(("1.5", 1.5), (".5", 0.5), ("1e3", 1000.0), ("0.10", 0.1), (".", "."), ("12:30:45", "12:30:45")),
+        *(("9223372036854775807", 2**63 - 1), ("-9223372036854775808", -(2**63)), ("2015-07-03", "2015-07-03")),
+    ],
+)
+def test_scalars_are_those_of_yaml_1_2(text: str, value: object) -> None:
+    data, _, problems = source.parse("x.yml", f"a: {text}\n")
+    assert problems == []
+    assert data == {"a": value}
+    assert type(data["a"]) is type(value)

@@ -1,0 +1,47 @@
+"""Keys that speak of EC2: what is refused, where, and in which words."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.experiment.lab import BASE, Lab
+
+EC2 = "infrastructure:\n  ec2: {%s}\n"
+GROUP = "infrastructure:\n  shard_hosts: {%s}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "words"),
+    [
+        (EC2 % "region: us-est", "infrastructure.ec2.region", "a region such as us-east-1"),
+        (EC2 % "region: eu-west-1, zones: [us-east-1a]", "infrastructure.ec2.zones", "us-east-1a is not in eu-west-1"),
+        (EC2 % "zones: [us-east-1a, us-east-1a]", "infrastructure.ec2.zones", "one is there twice"),
+        (EC2 % "vpc_id: vpc-0123abcd, subnet_id: subnet-0123abcd", "infrastructure.ec2.vpc_id", "has its VPC already"),
+        (EC2 % "zones: [us-east-1a], subnet_id: subnet-0123abcd", "infrastructure.ec2.zones", "in one zone already"),
+        (EC2 % "vpc_id: my-vpc", "infrastructure.ec2.vpc_id", "the id of a VPC"),
+        (EC2 % "controller_cidrs: [0.0.0.0/0]", "infrastructure.ec2.controller_cidrs", "opens SSH to too many"),
+        (EC2 % "controller_cidrs: ['2001:db8::/64']", "infrastructure.ec2.controller_cidrs", "IPv4"),
+        (EC2 % "controller_cidrs: [here]", "infrastructure.ec2.controller_cidrs", "'here' does not appear"),
+        (EC2 % "owner: 'a b'", "infrastructure.ec2.owner", "a name of letters"),
+        (GROUP % "instance_type: big", "infrastructure.shard_hosts.instance_type", "an EC2 instance type such as"),
+        (GROUP % "alternative_types: [c5.large]", "infrastructure.shard_hosts.alternative_types", "no instance_type"),
+        (
+            GROUP % "instance_type: c5.large, alternative_types: [c5.large]",
+            "infrastructure.shard_hosts.alternative_types",
+            "there twice",
+        ),
+        (GROUP % "market: sport", "infrastructure.shard_hosts.market", "did you mean `spot`?"),
+        (GROUP % "threads_per_core: 3", "infrastructure.shard_hosts.threads_per_core", "found the number 3"),
+        (GROUP % "image: windows", "infrastructure.shard_hosts.image", "al2023, ubuntu-22.04"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_key(lab: Lab, text: str, key: str, words: str) -> None:
+    (problem,) = lab.problems(BASE + text)
+    assert problem.key_path == key or problem.key_path.startswith(f"{key}.")
+    assert words in problem.message
+
+
+@pytest.mark.parametrize("image", ["debian-12", "ami-0123456789abcdef0", "'ssm:/my/{arch}'", "'name:mine-*'"])
+def test_images(lab: Lab, image: str) -> None:
+    loaded = lab.load(BASE + GROUP % f"image: {image}")
+    assert loaded.experiment.infrastructure.shard_hosts.image == image.strip("'")

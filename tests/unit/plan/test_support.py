@@ -1,0 +1,113 @@
+"""What a place cannot do is refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from microshard.plan import Inputs, PlanError
+
+from .conftest import experiment, points
+
+EC2: dict[str, Any] = {
+    "infrastructure": {
+        "shard_hosts": {"instance_type": "c5.4xlarge"},
+        "client_hosts": {"instance_type": "c5.large"},
+    },
+    "budget": {"max_hours": 2.0},
+}
+PACKAGES = {"mongodb": {"source": "packages", "version": "7.0"}}
+
+
+def refused(backend: str, changes: dict[str, Any]) -> list[str]:
+    from microshard.plan import build_plan
+
+    base = experiment(**changes)
+    with pytest.raises(PlanError) as caught:
+        build_plan(base, points(base, [1]), Inputs(cores=2, backend=backend))
+    return [key for key, _ in caught.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("infrastructure", "key"),
+    [
+        ({"shard_hosts": {"market": "spot"}}, "shard_hosts.market"),
+        ({"shard_hosts": {"image": "al2023"}}, "shard_hosts.image"),
+        ({"client_hosts": {"root_size_gib": 20}}, "client_hosts.root_size_gib"),
+        ({"client_hosts": {"threads_per_core": 1}}, "client_hosts.threads_per_core"),
+        ({"ec2": {"region": "us-east-1"}}, "ec2.region"),
+        ({"ec2": {"placement_group": True}}, "ec2.placement_group"),
+        ({"ec2": {"owner": "ann"}}, "ec2.owner"),
+        ({"ec2": {"controller_cidrs": ["192.0.2.1/32"]}}, "ec2.controller_cidrs"),
+    ],
+)
+def test_what_speaks_of_ec2_is_refused_on_this_machine(infrastructure: dict[str, Any], key: str) -> None:
+    assert refused("local", {"infrastructure": infrastructure}) == [f"infrastructure.{key}"]
+
+
+def test_ec2_needs_types_and_an_end_and_has_no_embedded_mongos() -> None:
+    assert refused("ec2", {}) == [
+        "infrastructure.shard_hosts.instance_type",
+        "infrastructure.client_hosts.instance_type",
+        "budget.max_hours",
+        "topology.mongodb.source",
+    ]
+
+
+def test_an_emulated_volume_is_refused_on_ec2() -> None:
+    hosts = {"instance_type": "c5.large", "volumes": {"log": {"type": "emulated"}}}
+    changes = {**EC2, "infrastructure": {**EC2["infrastructure"], "shard_hosts": hosts}, "topology": PACKAGES}
+    assert refused("ec2", changes) == ["infrastructure.shard_hosts.volumes.log.type"]
+
+
+@pytest.mark.parametrize(("engine", "version"), [("mmapv1", "3.0"), ("rocksdb", "3.2"), ("tokumx", "2.4")])
+def test_servers_no_client_speaks_to_are_planned_on_ec2_and_refused_by_name_where_they_would_run(
+    engine: str, version: str
+) -> None:
+    from microshard.plan import build_plan
+    from microshard.plan.support import not_on_hosts_yet
+
+    topology = {
+        "kind": "standalone",
+        "mongodb": {"source": "path", "path": "/opt/mongodb", "version": version},
+        "network": {"compressors": []},
+        "storage": {"engine": engine, "block_compressor": "zlib"},
+    }
+    keys = ["topology.storage.engine", "topology.mongodb.version"]
+    assert refused("local", {"topology": topology}) == keys
+    assert refused("hosts", {"topology": topology}) == keys
+    base = experiment(**EC2, topology=topology)
+    (point,) = build_plan(base, points(base, [1]), Inputs(cores=2, ram_mib=16384.0, backend="ec2")).points
+    assert point.processes[0].options["storage"]["engine"] == engine
+    assert [key for key, _ in not_on_hosts_yet(base)] == keys
+
+
+def several(*workload: dict[str, Any], topology: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {
+        "infrastructure": {"client_hosts": {"count": 2}},
+        "topology": topology or {"kind": "standalone"},
+        "workload": list(workload),
+    }
+
+
+def test_an_engine_of_one_client_host_is_refused_by_name_where_there_are_several() -> None:
+    ycsb = {"engine": "ycsb", "records": 1000, "clients": 2}
+    insert = {"load": {"engine": "insert", "documents": 1000}}
+    assert refused("hosts", several(insert, {"measure": ycsb})) == ["workload.0.load.engine"]
+    embedded = {"kind": "sharded", "collections": []}
+    assert refused("hosts", several({"load": ycsb}, {"measure": ycsb}, topology=embedded)) == [
+        "infrastructure.client_hosts.count"
+    ]
+    assert refused("local", several({"load": ycsb}, {"measure": ycsb})) == ["infrastructure.client_hosts.count"]
+
+
+def test_fewer_clients_than_client_hosts_are_refused() -> None:
+    from microshard.model.plan import Host
+    from microshard.plan import build_plan
+
+    hosts = (Host("db", "10.0.0.1", ("shard_hosts",)), *(Host(n, n, ("client_hosts",)) for n in ("c1", "c2")))
+    one = {"engine": "ycsb", "records": 1000}
+    base = experiment(**several({"load": one | {"clients": 2}}, {"measure": one}))
+    with pytest.raises(PlanError, match=r"workload\.1\.measure\.clients: 1 on 2 client hosts"):
+        build_plan(base, points(base, [1]), Inputs(hosts=hosts, backend="hosts"))

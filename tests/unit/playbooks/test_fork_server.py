@@ -1,0 +1,193 @@
+"""Ansible imported once and forked for each playbook: the real one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from microshard.backends import leftovers
+from microshard.backends.this_machine import project_root
+from microshard.playbooks.fork_server import AnsibleProcess
+from microshard.records.run_folder import DiskError, RunFolder
+
+ARGUMENTS = ["-i", "localhost,", "-c", "local", "-e", f"ansible_python_interpreter={sys.executable}"]
+CLIENT = """
+import os, pathlib, sys, time
+from microshard.playbooks.fork_server import AnsibleProcess
+process = AnsibleProcess(pathlib.Path(sys.argv[1]), os.environ, pathlib.Path(sys.argv[2]), sys.argv[3])
+process.begin("play", sys.argv[4:], os.open(os.devnull, os.O_WRONLY))
+while not process.pid:
+    process._receive(None)
+print(process._server.pid, process.pid, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[AnsibleProcess]:
+    """A server with its temporary files in the test's folder."""
+    environment = {**os.environ, "ANSIBLE_HOME": str(tmp_path), "ANSIBLE_LOCAL_TEMP": str(tmp_path / "tmp")}
+    environment |= {"ANSIBLE_CONFIG": str(project_root() / "ansible.cfg"), "PYTHONUNBUFFERED": "1"}
+    environment |= {"TMPDIR": str(tmp_path)}  # a module that is killed leaves its archive
+    made = AnsibleProcess(project_root(), environment, tmp_path / "log", "mark")
+    yield made
+    made.close()
+
+
+def play(folder: Path, *commands: list[str], name: str = "play") -> Path:
+    """A playbook with these commands."""
+    tasks = [{"ansible.builtin.command": {"argv": argv}} for argv in commands]
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps([{"hosts": "all", "gather_facts": False, "tasks": tasks}]), encoding="utf-8")
+    return path
+
+
+def begin(process: AnsibleProcess, playbook: Path) -> int:
+    """Have it executed; the descriptor its events can be read from."""
+    read, write = os.pipe()
+    process.begin("play", [*ARGUMENTS, str(playbook)], write)
+    os.close(write)
+    return read
+
+
+def events(descriptor: int) -> list[dict[str, Any]]:
+    """All events, once nobody can write one any more."""
+    with os.fdopen(descriptor, encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def is_there(pid: int) -> bool:
+    """Whether a process has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_gone(*pids: int) -> None:
+    """Return when none of them is there."""
+    until = time.monotonic() + 30
+    while any(is_there(pid) for pid in pids):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_playbooks_have_exit_codes_events_and_temporary_files_of_their_own(
+    process: AnsibleProcess, tmp_path: Path
+) -> None:
+    pids = set()
+    for number, (argv, code) in enumerate([(["true"], 0), (["false"], 2), (["true"], 0)]):
+        told = begin(process, play(tmp_path, ["touch", str(tmp_path / f"done-{number}")], argv))
+        assert process.wait() == code
+        assert [e for e in events(told) if e["event"] == "playbook"] == [
+            {"event": "playbook", "time": pytest.approx(time.time(), abs=60), "playbook": "play.json"}
+        ]
+        assert (tmp_path / f"done-{number}").exists()
+        pids.add(process.pid)
+    assert len(pids) == 3
+    server = process._server
+    assert server is not None
+    process.close()
+    assert not is_there(server.pid)
+    assert server.returncode == 0
+    assert not list((tmp_path / "tmp").iterdir())
+    log = (tmp_path / "log").read_text(encoding="utf-8")
+    assert log.count("$ ansible-playbook -i localhost, -c local") == 3
+    assert "Traceback" not in log
+    assert "warning" not in log.lower()  # of what is configured once more in each fork
+
+
+def test_a_playbook_that_is_ended_takes_its_workers_along_and_the_next_one_runs(
+    process: AnsibleProcess, tmp_path: Path
+) -> None:
+    told = begin(process, play(tmp_path, ["sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 60"]))
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text(encoding="ascii").strip():
+        time.sleep(0.02)
+    with pytest.raises(TimeoutError):
+        process.wait(0.1)
+    process.end()
+    wait_gone(int((tmp_path / "pid").read_text(encoding="ascii")), process.pid)
+    assert process.wait() != 0
+    os.close(told)
+    told = begin(process, play(tmp_path, ["true"]))
+    assert process.wait() == 0
+    os.close(told)
+
+
+@pytest.mark.parametrize("victim", ["playbook", "server"])
+def test_what_is_killed_is_told_and_the_next_playbook_runs(
+    process: AnsibleProcess, tmp_path: Path, victim: str
+) -> None:
+    told = begin(process, play(tmp_path, ["sleep", "60"]))
+    while not process.pid:
+        process._receive(None)
+    assert process._server is not None
+    os.kill(process.pid if victim == "playbook" else process._server.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    process.signal(signal.SIGKILL)  # as the runner does after every failure
+    wait_gone(process.pid)
+    os.close(told)
+    told = begin(process, play(tmp_path, ["true"]))
+    assert process.wait() == 0
+    os.close(told)
+
+
+def killed_client(folder: Path, mark: str, seconds: int) -> tuple[int, int]:
+    """Server and playbook of a client that was killed while the playbook sleeps so long."""
+    playbook = play(folder, ["sleep", str(seconds)])
+    command = [sys.executable, "-c", CLIENT, str(project_root()), str(folder / "log"), mark, *ARGUMENTS, str(playbook)]
+    environment = {**os.environ, "ANSIBLE_HOME": str(folder)}
+    client = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    assert client.stdout is not None
+    server, running = (int(word) for word in client.stdout.readline().split())
+    client.kill()
+    client.wait()
+    client.stdout.close()
+    return server, running
+
+
+@pytest.mark.parametrize("victim", ["playbook", "server"])
+def test_ctrl_c_leaves_no_traceback_in_the_log(process: AnsibleProcess, tmp_path: Path, victim: str) -> None:
+    told = begin(process, play(tmp_path, ["sh", "-c", f"touch {tmp_path}/began; exec sleep 60"]))
+    while not process.pid:
+        process._receive(None)
+    while not (tmp_path / "began").exists():
+        time.sleep(0.02)
+    assert process._server is not None
+    os.kill(process.pid if victim == "playbook" else process._server.pid, signal.SIGINT)
+    assert process.wait() != 0
+    process.signal(signal.SIGKILL)
+    wait_gone(process.pid)
+    os.close(told)
+    assert "Traceback" not in (tmp_path / "log").read_text(encoding="utf-8")
+
+
+def test_nothing_of_it_outlives_a_killed_client_but_the_playbook_that_runs(tmp_path: Path) -> None:
+    server, running = killed_client(tmp_path, "mark", 2)
+    assert b"mark" in Path(f"/proc/{running}/cmdline").read_bytes().split(b"\0")
+    assert Path(f"/proc/{running}/comm").read_text(encoding="utf-8") == "play\n"
+    wait_gone(running, server)
+
+
+def test_and_that_can_be_found_and_ended(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, "sample")
+    server, running = killed_client(tmp_path, f"{run / 'tmp'}/", 60)
+    assert {process.pid for process in leftovers.running(run)} >= {server, running}
+    leftovers.end_playbooks(run)
+    wait_gone(running, server)
+
+
+def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    process = AnsibleProcess(project_root(), os.environ, tmp_path / "nowhere" / "log", "mark")
+    with pytest.raises(DiskError, match="nowhere"):
+        process.begin("play", [], 1)
+    process.close()

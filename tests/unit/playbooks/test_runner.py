@@ -1,0 +1,45 @@
+"""What Ansible is started with: the project's own settings, whatever the user's environment says."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from microshard.backends.this_machine import project_root
+from microshard.playbooks.runner import Playbooks, _explain
+from microshard.records.run_folder import RunFolder
+
+
+def test_host_keys_are_checked_and_temporary_files_lie_in_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANSIBLE_HOST_KEY_CHECKING", "False")
+    monkeypatch.setenv("ANSIBLE_SSH_ARGS", "-o StrictHostKeyChecking=no")
+    run = RunFolder.create(tmp_path, "sample")
+    command = [str(Path(sys.executable).with_name("ansible-config")), "dump", "--format", "json"]
+    environment = Playbooks(run)._environment(project_root())
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, cwd=tmp_path)
+    said = {one["name"]: one["value"] for one in json.loads(done.stdout) if "name" in one}
+    assert said["HOST_KEY_CHECKING"] is True
+    assert said["DEFAULT_LOCAL_TMP"].startswith(str(run / "tmp"))
+    assert "StrictHostKeyChecking" not in environment.get("ANSIBLE_SSH_ARGS", "")
+    assert "StrictHostKeyChecking=no" not in (project_root() / "ansible.cfg").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("code", "by"), [(-9, "SIGKILL"), (-15, "SIGTERM"), (99, "SIGINT"), (130, "SIGINT")])
+def test_a_playbook_that_was_ended_is_told_without_what_python_was_at(tmp_path: Path, code: int, by: str) -> None:
+    log = tmp_path / "ansible.log"
+    log.write_text("TASK [sleep]\nTraceback (most recent call last):\nKeyboardInterrupt\n", encoding="utf-8")
+    assert _explain("measure", code, [], log) == f"playbook measure was ended by {by}; see {log}"
+
+
+def test_a_playbook_that_failed_without_a_task_shows_the_end_of_its_log(tmp_path: Path) -> None:
+    log = tmp_path / "ansible.log"
+    log.write_text("[ERROR]: the playbook could not be found\n", encoding="utf-8")
+    said = _explain("measure", 4, [], log)
+    assert said.startswith("playbook measure ended with exit code 4; the end of ")
+    assert said.endswith("[ERROR]: the playbook could not be found")

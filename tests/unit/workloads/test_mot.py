@@ -1,0 +1,177 @@
+"""The data set `mot`: the same for everyone, valid BSON, and shaped like the inspections it stands for."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import bson
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from microshard.workloads import mot
+from microshard.workloads.mot import catalog
+from microshard.workloads.mot.columns import field_values
+from microshard.workloads.mot.greenness import BAND_LIMITS
+
+SAMPLE = 200_000
+FIELDS = list("tvdcyrmskoufei")
+NUMBERS = ("t", "v", "d", "c", "m", "e", "i", "type_result", "area", "variant", "colour")
+
+
+@pytest.fixture(scope="module")
+def sample() -> mot.Columns:
+    return mot.columns(0, SAMPLE, seed=11)
+
+
+def decoded(first: int, count: int, seed: int) -> list[dict[str, Any]]:
+    encoded, starts = mot.encode(mot.columns(first, count, seed), np.arange(first, first + count))
+    return [bson.decode(encoded[a:b]) for a, b in pairwise(starts.tolist())]
+
+
+@given(st.integers(0, 2**63 - 1), st.integers(0, 10**9), st.integers(1, 200), st.data())
+@settings(max_examples=60)
+def test_a_document_is_the_same_in_whichever_interval_it_is_made(seed: int, first: int, count: int, data: Any) -> None:
+    cut = data.draw(st.integers(0, count))
+    whole = mot.columns(first, count, seed)
+    left, right = mot.columns(first, cut, seed), mot.columns(first + cut, count - cut, seed)
+    for name in NUMBERS:
+        assert np.array_equal(getattr(whole, name), np.concatenate([getattr(left, name), getattr(right, name)]))
+
+
+@given(st.integers(0, 2**63 - 2), st.integers(0, 10**9))
+@settings(max_examples=30)
+def test_another_seed_is_another_data_set(seed: int, first: int) -> None:
+    one, other = mot.columns(first, 100, seed), mot.columns(first, 100, seed + 1)
+    assert np.mean(one.v == other.v) < 0.1
+
+
+def test_the_data_set_is_what_it_was_in_earlier_versions() -> None:
+    """Published results name a seed: its documents may never change."""
+    assert field_values(mot.columns(123_456, 1, seed=1), 0) == FROZEN
+
+
+@given(st.integers(0, 2**40), st.integers(1, 50), st.integers(0, 2**63 - 1))
+@settings(max_examples=40)
+def test_every_document_decodes_to_its_columns(first: int, count: int, seed: int) -> None:
+    cols = mot.columns(first, count, seed)
+    epoch = datetime(1970, 1, 1)
+    for number, document in enumerate(decoded(first, count, seed)):
+        expected = field_values(cols, number)
+        expected |= {name: epoch + timedelta(days=expected[name]) for name in "di"}
+        assert list(document) == ["_id", *FIELDS]
+        assert document == {"_id": first + number, **expected}
+
+
+def test_ids_are_taken_as_given() -> None:
+    ids = np.array([5 << 32, (5 << 32) + 1, 2**62], dtype=np.int64)
+    encoded, starts = mot.encode(mot.columns(0, 3, 1), ids)
+    assert [bson.decode(encoded[a:b])["_id"] for a, b in pairwise(starts.tolist())] == ids.tolist()
+
+
+def test_the_average_document_is_as_large_as_stated() -> None:
+    encoded, _ = mot.encode(mot.columns(0, SAMPLE, 11), np.arange(SAMPLE))
+    assert len(encoded) / SAMPLE == pytest.approx(mot.AVERAGE_BYTES, abs=1)
+
+
+def share(mask: Any) -> float:
+    return float(np.mean(mask))
+
+
+def test_results_and_test_types_have_their_shares(sample: mot.Columns) -> None:
+    results = sample.type_result % len(catalog.RESULTS)
+    assert 0.60 < share(results == catalog.RESULTS.index("P")) < 0.75
+    assert 0.20 < share(results == catalog.RESULTS.index("F")) < 0.35
+    assert 0.02 < share(results == catalog.RESULTS.index("PRS")) < 0.08
+    assert share(sample.type_result // len(catalog.RESULTS) == 0) == pytest.approx(0.74, abs=0.01)
+
+
+def test_most_vehicles_are_cars_and_a_third_are_diesels(sample: mot.Columns) -> None:
+    fuels = np.array([variant.fuel for variant in catalog.variants()])[sample.variant]
+    assert 0.90 < share(sample.c == 4) < 0.97
+    assert set(np.unique(sample.c)) == {1, 2, 4, 5, 7}
+    assert 0.30 < share(fuels == "D") < 0.42
+    assert set(np.unique(fuels)) == set("PDHLE")
+
+
+def test_older_vehicles_fail_more_often(sample: mot.Columns) -> None:
+    normal = sample.type_result // len(catalog.RESULTS) == 0
+    passed = sample.type_result % len(catalog.RESULTS) == 0
+    age = (sample.d - sample.i) // 365
+    assert share(passed[normal & (age < 5)]) > share(passed[normal & (age > 11)]) + 0.15
+
+
+def test_mileage_grows_with_age_and_has_a_long_tail(sample: mot.Columns) -> None:
+    age = (sample.d - sample.i) // 365
+    young, old = (np.median(sample.m[age == years]) for years in (3, 9))
+    assert 15_000 < young < 40_000
+    assert old > 1.8 * young
+    assert np.mean(sample.m) > 1.05 * np.median(sample.m)
+    assert sample.m.min() >= 0
+    assert sample.m.max() < 500_000
+
+
+def test_dates_lie_in_the_records_years_and_after_the_third_year(sample: mot.Columns) -> None:
+    day = int(datetime(2005, 1, 2, tzinfo=UTC).timestamp()) // 86400
+    assert sample.d.min() >= day
+    assert sample.d.max() <= int(datetime(2014, 12, 31, tzinfo=UTC).timestamp()) // 86400
+    assert (sample.d - sample.i).min() >= 3 * 365
+    assert not np.any((sample.d + 4) % 7 == 0), "stations are closed on Sundays"
+
+
+def test_a_vehicle_is_the_same_in_all_its_inspections() -> None:
+    cols = mot.columns(0, 1_000_000, seed=2)
+    order = np.argsort(cols.v, kind="stable")
+    again = np.flatnonzero(np.diff(cols.v[order]) == 0)
+    assert len(again) > 10_000
+    for name in ("variant", "colour", "i", "e", "c"):
+        values = getattr(cols, name)[order]
+        assert np.array_equal(values[again], values[again + 1]), name
+
+
+def test_every_variant_and_area_turns_up(sample: mot.Columns) -> None:
+    assert len(np.unique(sample.area)) == len(catalog.weighted(catalog.AREAS)[0])
+    assert len(np.unique(sample.variant)) > 0.98 * len(catalog.variants())
+
+
+def test_the_expected_answer_is_that_of_a_plain_loop() -> None:
+    limits = ((1000, 1), (1200, 2), (1600, 3), (2000, 4), (2500, 5), (3500, 6))
+    bands: dict[float, list[int]] = {}
+    for document in decoded(0, 3000, 5):
+        band = next((band for limit, band in limits if document["e"] < limit), 7) * (1.5 if document["f"] == "D" else 1)
+        found = bands.setdefault(band, [0, 0])
+        found[0] += 1
+        found[1] += document["m"]
+    expected = [{"_id": band, "count": bands[band][0], "miles": bands[band][1]} for band in sorted(bands)]
+    assert mot.expected_greenness(3000, 5) == expected
+
+
+def test_the_pipeline_and_the_expected_answer_have_the_same_limits() -> None:
+    path = Path(__file__).parents[3] / "experiments" / "pipelines" / "mot_greenness.json"
+    band = json.loads(path.read_text())[0]["$group"]["_id"]["$multiply"][0]["$switch"]
+    limits = [(branch["case"]["$lt"], branch["then"]) for branch in band["branches"]]
+    assert limits == [(["$e", limit], number) for number, limit in enumerate(BAND_LIMITS, 1)]
+    assert BAND_LIMITS == (1000, 1200, 1600, 2000, 2500, 3500), "the source's table"
+
+
+FROZEN: dict[str, Any] = {
+    "t": 1000123457,
+    "v": 30908352,
+    "d": 16032,
+    "c": 4,
+    "y": "NORMAL TEST",
+    "r": "P",
+    "m": 61297,
+    "s": "PE",
+    "k": "LAND ROVER",
+    "o": "FREELANDER TD4 SE 2.0 110 PS 5 SPEED MANUAL 5 DOOR ESTATE",
+    "u": "BLUE",
+    "f": "D",
+    "e": 1951,
+    "i": 13801,
+}

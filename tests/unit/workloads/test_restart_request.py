@@ -1,0 +1,133 @@
+"""What an engine asks of the play, and what it makes of the answers."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from microshard.model.job import Job, JobPoint, ProcessInfo
+from microshard.workloads import cold
+from microshard.workloads import restart_request as asking
+from microshard.workloads.base import Context, PhaseError
+from microshard.workloads.progress import Progress
+from microshard.workloads.syncing.progress import Sync
+
+
+def process(name: str, host: str, role: str = "shard") -> ProcessInfo:
+    return ProcessInfo(name, role, f"{host}:27018", "/data", "/pid", host)
+
+
+PROCESSES = (process("shard01", "host1"), process("shard02", "host2"), process("mongos1", "host1", "mongos"))
+
+
+def context(folder: Path | None) -> Context:
+    point = JobPoint("p01", 2, "sharded", 2, PROCESSES, (), {})
+    return Context(Job("mongodb://host1/", point, (), "r1", "measure", asks=True), Progress(None), folder)
+
+
+@contextmanager
+def play(folder: Path, answer: Callable[[dict[str, Any]], dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Who does what the engine asks for, by the files of docs/contracts.md; what was asked."""
+    asked: list[dict[str, Any]] = []
+    over = threading.Event()
+
+    def work() -> None:
+        while not over.is_set():
+            path = folder / "asks" / f"ask-{len(asked) + 1}.json"
+            if path.exists():
+                asked.append(json.loads(path.read_text()))
+                path.with_name(f"answer-{len(asked)}.json.new").write_text(json.dumps(answer(asked[-1])))
+                path.with_name(f"answer-{len(asked)}.json.new").replace(path.with_name(f"answer-{len(asked)}.json"))
+            time.sleep(0.002)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield asked
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_asks_are_numbered_and_each_has_its_own_answer(tmp_path: Path) -> None:
+    looks = []
+    with play(
+        tmp_path, lambda ask: {"page_cache": {"host1": f"{ask['restart']}", "host2": None}, "error": ""}
+    ) as asked:
+        first = asking.restarted(context(tmp_path), PROCESSES[:1], drop_page_cache=True)
+        second = asking.restarted(context(tmp_path), PROCESSES[1:2], kill=True, meanwhile=lambda: looks.append(1))
+    assert [first, second] == [{"host1": "['shard01']"}, {"host1": "['shard02']"}]
+    assert asked == [
+        {"restart": ["shard01"], "kill": False, "drop_page_cache": True},
+        {"restart": ["shard02"], "kill": True, "drop_page_cache": False},
+    ]
+    assert looks, "what goes on meanwhile was looked at"
+
+
+def test_what_could_not_be_done_fails_the_phase_in_the_words_of_the_play(tmp_path: Path) -> None:
+    with (
+        play(tmp_path, lambda _: {"error": "shard02 (mongod, host2:27018) ended with exit code 1"}),
+        pytest.raises(PhaseError, match=r"^shard02 \(mongod, host2:27018\) ended with exit code 1$") as caught,
+    ):
+        asking.restarted(context(tmp_path), PROCESSES[:2])
+    assert caught.value.kind == "DoesNotStart"
+
+
+def test_an_engine_that_nobody_answers_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "ANSWER_SECONDS", 0.05)
+    with pytest.raises(PhaseError, match="nobody has restarted shard01, shard02") as caught:
+        asking.restarted(context(tmp_path), PROCESSES[:2])
+    assert caught.value.kind == "NotAnswered"
+    with pytest.raises(PhaseError, match="cannot ask"):
+        asking.restarted(context(None), PROCESSES[:2])
+
+
+@pytest.mark.parametrize(
+    ("page_cache", "words"),
+    [
+        ({"host1": "dropped", "host2": "dropped"}, "page cache dropped"),
+        (dict.fromkeys(("host1", "host2"), "not dropped (not root)"), "page cache not dropped (not root)"),
+        (
+            {"host1": "dropped", "host2": "not dropped (not root)"},
+            "page cache dropped on host1, page cache not dropped (not root) on host2",
+        ),
+        (
+            {"host2": "dropped"},
+            "page cache not dropped (nothing was told) on host1, page cache dropped on host2",
+        ),
+    ],
+)
+def test_a_cold_cache_is_said_to_be_so_only_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page_cache: dict[str, str], words: str
+) -> None:
+    monkeypatch.setattr(cold, "_takes_part", lambda _: True)
+    with play(tmp_path, lambda _: {"page_cache": page_cache, "error": ""}) as asked:
+        assert cold.make_cold(context(tmp_path)) == f"mongods restarted, {words}"
+    assert [ask["restart"] for ask in asked] == [["shard01", "shard02"]], "no mongos"
+
+
+def test_a_mongod_that_takes_no_part_again_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cold, "_takes_part", lambda info: info.name == "shard01")
+    monkeypatch.setattr(cold, "START_SECONDS", 0.05)
+    with play(tmp_path, lambda _: {}), pytest.raises(PhaseError, match="shard02 was not ready"):
+        cold.make_cold(context(tmp_path))
+
+
+def test_a_sync_that_is_begun_anew_is_told_from_the_one_before() -> None:
+    sync = Sync()
+    first, later = (
+        {"initialSyncStatus": {"initialSyncStart": datetime(2026, 1, 1, 0, 0, s, tzinfo=UTC)}} for s in (1, 2)
+    )
+    assert not sync.is_anew(first)
+    sync.learn(first, 0.0)
+    assert not sync.is_anew(first)
+    assert not sync.is_anew({})
+    assert sync.is_anew(later)

@@ -1,0 +1,177 @@
+"""The server sampler: records from serverStatus, and what becomes of a server that is silent."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from microshard.workloads import server_telemetry as server
+
+STATUS: dict[str, Any] = {
+    "uptime": 50.0,
+    "version": "6.0.5",
+    "opcounters": {"insert": 10, "query": 2, "deprecated": {"total": 5}},
+    "connections": {"current": 4},
+    "globalLock": {"currentQueue": {"total": 5, "readers": 3, "writers": 2}},
+    "repl": {"isWritablePrimary": False, "secondary": False},
+    "opLatencies": {"reads": {"latency": 900, "ops": 2}, "writes": {"latency": 100, "ops": 1}},
+    "shardingStatistics": {"countDonorMoveChunkStarted": 1, "countRecipientMoveChunkStarted": 2},
+    "extra_info": {"page_faults": 3},
+    "wiredTiger": {
+        "cache": {
+            "bytes read into cache": 100,
+            "bytes currently in the cache": 70,
+            "maximum bytes configured": 80,
+            "tracked dirty bytes in the cache": 9,
+            "pages evicted by application threads": 6,
+            "application threads page read from disk to cache time (usecs)": 500,
+            "application threads page write from cache to disk time (usecs)": 40,
+        },
+        "thread-yield": {"application thread time waiting for cache (usecs)": 7},
+        "transaction": {
+            "transaction checkpoint total time (msecs)": 30,
+            "transaction checkpoint currently running": 1,
+        },
+        "concurrentTransactions": {"read": {"out": 1, "available": 127}, "write": {"out": 2, "available": 126}},
+    },
+}
+
+
+def test_counters_are_what_only_grows() -> None:
+    assert server.counters(STATUS) == {
+        "opcounters.insert": 10,
+        "opcounters.query": 2,
+        "page_faults": 3,
+        "read_into_bytes": 100,
+        "evicted_by_operations": 6,
+        "stall_us": 547,
+        "checkpoint_ms": 30,
+        "operation_us": 1000,
+        "migrations": 3,
+    }
+
+
+def test_a_record_has_rates_and_levels() -> None:
+    rates = {"opcounters.insert": 5.0, "opcounters.query": 0.0, "page_faults": 1.0, "read_into_bytes": 2.0}
+    rates |= {"evicted_by_operations": 8.0, "stall_us": 5e5, "checkpoint_ms": 250.0}
+    rates |= {"operation_us": 2.5e6, "migrations": 0.5}
+    assert server.record("shard01", 7.0, STATUS, rates) == {
+        "t": 7.0,
+        "process": "shard01",
+        "opcounters": {"insert": 5.0, "query": 0.0},
+        "connections": 4,
+        "page_faults": 1.0,
+        "operation_time": 2.5,
+        "migrations": 0.5,
+        "version": "6.0.5",
+        "queue": {"readers": 3, "writers": 2},
+        "state": "other",
+        "wt": {
+            "cache_bytes": 70,
+            "cache_max": 80,
+            "dirty_bytes": 9,
+            "read_into_bytes": 2.0,
+            "tickets_read_out": 1,
+            "tickets_write_out": 2,
+            "tickets_read_left": 127,
+            "tickets_write_left": 126,
+            "evicted_by_operations": 8.0,
+            "stall": 0.5,
+            "checkpoint": 0.25,
+            "checkpoint_running": 1,
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("mine", "state"),
+    [
+        ({"isWritablePrimary": True}, "primary"),
+        ({"ismaster": True}, "primary"),
+        ({"isWritablePrimary": False, "secondary": True}, "secondary"),
+        ({"isWritablePrimary": False, "secondary": False}, "other"),
+    ],
+)
+def test_a_member_that_neither_leads_nor_follows_is_seen(mine: dict[str, Any], state: str) -> None:
+    status = STATUS | {"repl": mine}
+    assert server.record("shard01", 7.0, status, server.counters(status))["state"] == state
+
+
+def test_the_shortest_way_is_that_of_the_own_connection() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        endpoint = f"127.0.0.1:{listener.getsockname()[1]}"
+        assert server.shortest_way(endpoint) is None
+        with socket.create_connection(listener.getsockname()):
+            found = server.shortest_way(endpoint)
+            assert found is not None
+            assert 0 < found < 0.05, "loopback takes microseconds, in seconds"
+
+
+def test_a_server_with_another_storage_engine_has_no_cache_figures() -> None:
+    status = {key: value for key, value in STATUS.items() if key != "wiredTiger"}
+    assert "wt" not in server.record("old", 7.0, status, server.counters(status))
+
+
+def test_mongods_are_found_in_a_job_and_in_a_points_variables() -> None:
+    job = {
+        "point": {
+            "processes": [
+                {"name": "a", "role": "shard", "endpoint": "h:1"},
+                {"name": "m", "role": "mongos", "endpoint": "h:2"},
+            ]
+        }
+    }
+    listed = [
+        {"name": "a", "role": "shard", "address": "h", "port": 1},
+        {"name": "m", "role": "mongos", "address": "h", "port": 2},
+    ]
+    variables = {"microshard_point": {"processes": listed}}
+    assert server.processes(job) == server.processes(variables) == [("a", "h:1", False), ("m", "h:2", True)]
+
+
+def test_a_silent_server_is_recorded_and_sigterm_ends_at_once(tmp_path: Path) -> None:
+    """A listener that accepts and never answers, and a port where nobody listens."""
+    with socket.socket() as silent, socket.socket() as closed:
+        for each in (silent, closed):
+            each.bind(("127.0.0.1", 0))
+        silent.listen()
+        processes = [
+            {"name": name, "role": "shard", "endpoint": f"127.0.0.1:{each.getsockname()[1]}"}
+            for name, each in (("silent", silent), ("closed", closed))
+        ]
+        job, out = tmp_path / "job.json", tmp_path / "server.jsonl"
+        job.write_text(json.dumps({"point": {"processes": processes}}))
+        command = [sys.executable, "-m", "microshard.workloads.server_telemetry", "--job", str(job), "--out", str(out)]
+        sampler = subprocess.Popen([*command, "--interval", "0.2"])
+        try:
+            deadline = time.monotonic() + 60
+            named: set[str] = set()
+            while named != {"silent", "closed"}:
+                assert time.monotonic() < deadline
+                text = out.read_text() if out.exists() else ""
+                lines = [json.loads(line) for line in text.splitlines()]
+                assert all("error" in line for line in lines)
+                named = {line["process"] for line in lines}
+                time.sleep(0.05)
+            sampler.send_signal(signal.SIGTERM)
+            assert sampler.wait(1) == 0, "it does not wait for the time-out of the silent one"
+        finally:
+            sampler.kill()
+            sampler.wait()
+
+
+def test_a_job_that_cannot_be_read_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "job.json").write_text("{}")
+    code = server.main(["--job", str(tmp_path / "job.json"), "--out", str(tmp_path / "out")])
+    assert code == 2
+    assert "job.json" in capsys.readouterr().err

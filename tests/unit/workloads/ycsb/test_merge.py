@@ -1,0 +1,115 @@
+"""A phase of several client hosts as one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from microshard.workloads.base import PhaseError, PhaseResult
+from microshard.workloads.ycsb import logs
+from microshard.workloads.ycsb.keys import Ladder
+from microshard.workloads.ycsb.merge import merge_phases, merge_windows
+from microshard.workloads.ycsb.outcome import fill, rung_of
+from tests.unit.workloads.ycsb.test_logs import BASE, log
+
+CPU = {"client": 1.0, "routers": {}, "servers": 0.0, "by_server": {}, "cores": 4, "busy": 0.4}
+
+
+def part(*seconds: list[int], kind: str = "measure", cpu: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    """A result as the engine of one host writes it."""
+    outcome = PhaseResult("measure", kind, "ycsb")
+    found = logs.cut_out([{"READ": log(*seconds)}], BASE, BASE + len(seconds))
+    fill(outcome, found, cpu or CPU, {"clients": 1, "threads": 4, "target": None})
+    outcome.counters["errors"] = 0
+    phase = outcome.as_json() | more
+    top = {"microshard": 1, "point": "p01", "axes": {}, "step": "r1", "purpose": "measure", "valid": True}
+    return json.loads(json.dumps({**top, "problems": [], "phases": [phase]}))  # type: ignore[no-any-return]
+
+
+def merged_of(*results: dict[str, Any]) -> dict[str, Any]:
+    """The one phase of these results of hosts c1, c2 …"""
+    return merge_phases({f"c{number}": result["phases"][0] for number, result in enumerate(results, 1)})
+
+
+def test_percentiles_are_those_of_all_hosts_values_together() -> None:
+    first, second = [[10, 20, 30] * 50] * 3, [[500, 900] * 20] * 3
+    merged = merged_of(part(*first), part(*second))
+    raw = logs.empty()
+    for value in (v for host in (first, second) for interval in host for v in interval):
+        raw.record_value(value)
+    assert merged["latency"]["READ"] == logs.as_latency(raw)
+    assert merged["counters"]["operations"] == 3 * (150 + 40)
+
+
+def test_rates_windows_clients_and_cpu_add_up() -> None:
+    merged = merged_of(part([1] * 100, [1] * 100), part([1] * 50, [1] * 50))
+    assert merged["metric"]["value"] == pytest.approx(150)
+    assert merged["windows"]["values"] == pytest.approx([150, 150])
+    assert merged["details"]["clients"] == 2
+    assert merged["details"]["cpu"]["client"] == 2.0
+    assert "limited" not in merged["notes"]
+
+
+def test_windows_that_begin_elsewhere_are_shared_out_by_time() -> None:
+    windows = merge_windows(
+        [{"start": 0.0, "seconds": 1.0, "values": [10, 10, 10]}, {"start": 0.5, "seconds": 1.0, "values": [0, 100, 0]}]
+    )
+    assert (windows["start"], windows["values"]) == (0.5, [10, 110])
+
+
+def test_one_host_that_is_limited_marks_the_whole() -> None:
+    merged = merged_of(part([1]), part([1], cpu=CPU | {"client": 3.9}))
+    assert merged["details"]["limited"] == "client"
+    assert "limited of c2" in merged["notes"]
+
+
+def test_one_host_that_failed_makes_the_whole_fail_by_its_name() -> None:
+    merged = merged_of(part([1]), part([1], error={"type": "ClientDied", "message": "client2 …"}, metric=None))
+    assert merged["error"] == {"type": "ClientDied", "message": "c2: client2 …"}
+
+
+def test_a_load_ends_with_the_last_host() -> None:
+    parts = [part([1] * 100, kind="load"), part([1] * 100, [1] * 100, kind="load")]
+    for result, documents in zip(parts, (100, 200), strict=True):
+        result["phases"][0]["counters"]["documents"] = documents
+    assert merged_of(*parts)["metric"]["value"] == pytest.approx(150, rel=0.01)
+
+
+def ladder(values: list[int], percentile: list[int]) -> dict[str, Any]:
+    """A host's ladder: operations a second and latency of every rung."""
+    slices = [logs.cut_out([{"READ": log([p] * v)}], BASE, BASE + 1) for v, p in zip(values, percentile, strict=True)]
+    result = part([1])
+    phase = result["phases"][0]
+    phase["rungs"] = [rung_of(2**n, found, CPU) for n, found in enumerate(slices)]
+    phase["figures"] = [{"name": "threads at the knee", "unit": "threads", "value": 1, "better": "lower"}]
+    phase["details"]["rule"] = Ladder().model_dump()
+    phase["details"]["rungs"] = [
+        {name: entry["histogram"] for name, entry in logs.latencies(found.histograms).items()} for found in slices
+    ]
+    return result
+
+
+def test_rungs_are_judged_on_what_all_hosts_did_together() -> None:
+    # Alone, the first host would have ended at its second rung; together the second rung is the best.
+    first, second = ladder([100, 90, 80], [10, 20, 50]), ladder([100, 200, 190], [10, 11, 50])
+    merged = merged_of(first, second)
+    assert [rung["value"] for rung in merged["rungs"]] == pytest.approx([200, 290, 270])
+    assert merged["figures"][0]["value"] == 2
+    assert merged["metric"]["value"] == pytest.approx(290)
+    assert merged["latency"]["READ"]["count"] == 290
+    assert merged["rungs"][1]["latency"]["READ"]["percentiles"]["99"] == 20
+
+
+def test_rungs_after_the_end_are_left_out() -> None:
+    merged = merged_of(*[ladder([100, 100, 500], [10, 20, 30])] * 2)
+    assert [rung["threads"] for rung in merged["rungs"]] == [1, 2]
+    assert merged["figures"][0]["value"] == 1
+
+
+def test_ladders_of_different_threads_are_refused() -> None:
+    other = ladder([100, 200], [10, 20])
+    other["phases"][0]["rungs"][1]["threads"] = 3
+    with pytest.raises(PhaseError, match=r"rung 2 has different threads: \[2, 3\]"):
+        merged_of(ladder([100, 200], [10, 20]), other)
