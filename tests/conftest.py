@@ -1,5 +1,6 @@
 """For all tests: the end of a run says in one line what this machine could not run, and why."""
 
+import datetime
 import re
 import signal
 from collections import Counter
@@ -37,7 +38,18 @@ def handlers() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--parts", type=int, default=1, metavar="N", help="of the files of tests, today's one of N parts")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    parts = config.getoption("--parts")
+    if parts > 1:
+        files = sorted({item.nodeid.partition("::")[0] for item in items})
+        today = set(files[datetime.datetime.now(datetime.UTC).toordinal() % parts :: parts])
+        chosen = [item for item in items if item.nodeid.partition("::")[0] in today]
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = chosen
     ranks = {folder: rank for rank, folder in enumerate(LONGEST)}
     items.sort(key=lambda item: min((r for f, r in ranks.items() if item.nodeid.startswith(f)), default=len(ranks)))
 
