@@ -103,7 +103,7 @@ def with_unit(value: float | None, unit: str) -> str:
     return size(value) if unit == "bytes" else of_unit(number(value), unit, " ")
 
 
-def told_apart(labels: list[str]) -> list[str]:
+def distinguishing_labels(labels: list[str]) -> list[str]:
     """Labels without the words that all of them begin with; `true` and mere numbers keep the word before them."""
     words = [label.split(" ") for label in labels]
     same = 0

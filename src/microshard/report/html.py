@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _MOST_LOGS = 400  # rows; logs/POINT/summary.json has them all
 _MOST_INVALID = 500  # rows of the list; figures.csv has them all
-_OWN = {
+_PER_PROCESS_OPTIONS = {
     "net.port",
     "net.bindIp",
     "storage.dbPath",
@@ -47,7 +47,7 @@ class Tile:
 
 
 def page(model: ReportModel, pictures: list[Picture]) -> str:
-    """The whole page as text; it asks for nothing from outside."""
+    """The whole page as text; it loads nothing from elsewhere."""
     from jinja2 import Environment, StrictUndefined  # noqa: PLC0415 - the command line starts without it
     from markupsafe import Markup  # noqa: PLC0415
 
@@ -108,9 +108,11 @@ def tiles(model: ReportModel) -> Iterator[Tile]:
         if figures.efficiency is not None and len(rows) > 1:
             cores = figures.efficiency_of_cores
             note = f"{fmt.per_cent(cores.value)} of the cores" if cores is not None else ""
-            yield Tile(fmt.per_cent(figures.efficiency.value), "efficiency there", note)
+            yield Tile(fmt.per_cent(figures.efficiency.value), f"efficiency at {best.label}", note)
         if best.published_speed_up is not None and len(rows) > 1:
-            yield Tile(f"{fmt.factor(best.published_speed_up)} {fmt.TIMES}", "published there", "another machine")
+            yield Tile(
+                f"{fmt.factor(best.published_speed_up)} {fmt.TIMES}", f"published, {best.label}", "another machine"
+            )
     given = [point.answers for point in model.points if point.answers != "none"]
     if given:
         wrong = given.count("differs")
@@ -146,7 +148,7 @@ def scaling(model: ReportModel) -> Iterator[str]:
             note = f" ({usl.knee_note})" if usl.knee_note else ""
             yield (
                 f"Its knee, beyond which more shards are slower, is at {fmt.spread(usl.knee)} shards{note}; the "
-                "interval knows the scatter of the repetitions only, not whether the law holds."
+                "interval reflects repetition variance only, not whether the law holds."
             )
         else:
             yield f"No knee is claimed: {usl.knee_note}."
@@ -208,7 +210,7 @@ def _topology(model: ReportModel, storage: Mapping[str, Any], first: Mapping[str
 
 def _run(model: ReportModel) -> Iterator[tuple[str, str]]:
     yield "run", model.run_id
-    yield "made", fmt.moment(model.created)
+    yield "created", fmt.moment(model.created)
     if model.started is not None and model.ended is not None:
         yield "first to last phase", fmt.duration(model.ended - model.started)
     yield "measurements", f"{model.steps_done:,} of {model.steps_planned:,}"
@@ -268,8 +270,8 @@ def method(model: ReportModel) -> Iterator[str]:
         yield policy + seed + ("; the first point comes once more at the end, to show drift." if again else ".")
     if model.plan.get("redeploy") == "per_point":
         yield (
-            "Each point is deployed and loaded once. While another point is measured its processes are parked: stopped "
-            "by SIGSTOP, so that they use no CPU but keep their memory and caches."
+            "Each point is deployed and loaded once. While another point is measured its processes are paused "
+            "(SIGSTOP), so that they use no CPU but keep their memory and caches."
         )
     elif model.plan.get("redeploy") == "per_repetition":
         yield "Each point is deployed and loaded anew before every repetition, and removed after it."
@@ -316,7 +318,7 @@ def options(point: PointReport) -> list[tuple[str, list[str]]]:
     shared: dict[str, dict[str, str]] = {}
     for process in processes(point):
         role = text(process.get("role"))
-        flat = {key: value for key, value in _flat(mapping(process.get("options"))) if key not in _OWN}
+        flat = {key: value for key, value in _flat(mapping(process.get("options"))) if key not in _PER_PROCESS_OPTIONS}
         known = shared.setdefault(role, flat)
         shared[role] = {key: value for key, value in known.items() if flat.get(key) == value}
     return [

@@ -41,7 +41,7 @@ def of(model: ReportModel) -> list[Table]:
     """All tables there are data for."""
     found = [*_phases(model), *_published(model)]
     for phase in dict.fromkeys(name for point in model.points for name in point.phases):
-        found += [*_figures(model, phase), *_own(model, phase)]
+        found += [*_figures(model, phase), *_engine_tables(model, phase)]
     return found
 
 
@@ -100,7 +100,7 @@ def _scaled(unit: str, found: Any) -> str:
     return spread(found.value / scale, found.low / scale, found.high / scale)
 
 
-def _own(model: ReportModel, phase: str) -> Iterator[Table]:
+def _engine_tables(model: ReportModel, phase: str) -> Iterator[Table]:
     """The engine's own table, of all points below each other."""
     rows = [(p, f.further) for p in _ordered(model) if (f := p.phases.get(phase)) and f.further and f.further.table]
     heads = list(dict.fromkeys(column for _, more in rows if more.table for column in more.table.columns))
@@ -118,7 +118,7 @@ def _own(model: ReportModel, phase: str) -> Iterator[Table]:
     note = "" if single else "Of each point the repetition with the median result."
     yield Table(
         f"table-{phase}",
-        f"What {_engine(model, phase)} saw in {phase}",
+        f"{_engine(model, phase)}: details of {phase}",
         note + cut,
         ("point", *(_head(name, unit) for name, unit in heads)),
         tuple(cells[:MOST_ROWS]),
@@ -154,7 +154,7 @@ def _published(model: ReportModel) -> Iterator[Table]:
         same = " The machines differ: compare the shapes." if any(row[4] != fmt.NONE for row in rows) else ""
         yield Table(
             "published",
-            "Published beside measured",
+            "Published and measured",
             f"{text(block.get('source'))}.{same}".lstrip("."),
             ("at", "figure", "published", "measured", "measured / published", "remark"),
             tuple(rows),
@@ -180,10 +180,10 @@ def _published_rows(
     metric, unit = text(block.get("metric")) or "query time", text(block.get("unit")) if "unit" in block else "s"
     value = number(entry.get("value"))
     if value is not None or label:
-        yield _beside(place, metric, unit, value, _measured(model, point, phase, metric, unit, entry), label)
+        yield _compared(place, metric, unit, value, _measured(model, point, phase, metric, unit, entry), label)
     for name, published in mapping(entry.get("figures")).items():
         figure = _figure(point, phase, name)
-        yield _beside(place, name, figure[1] if figure else "", number(published), figure[0] if figure else None, "")
+        yield _compared(place, name, figure[1] if figure else "", number(published), figure[0] if figure else None, "")
     yield from _machine(model, point, phase, place, entry)
 
 
@@ -195,16 +195,16 @@ def _machine(
     cpu = figures.cpu if figures else None
     for name in ("user", "sys", "iowait", "idle"):
         if (published := number(entry.get(name))) is not None:
-            yield _beside(place, name, "%", published, getattr(cpu, name) * 100 if cpu else None, "")
+            yield _compared(place, name, "%", published, getattr(cpu, name) * 100 if cpu else None, "")
     if (disk := number(entry.get("disk_gb"))) is not None:
-        held = point.storage.total if point and point.storage else None
-        yield _beside(place, "disk", "GB", disk, None if held is None else held / 1e9, "")
+        known = point.storage.total if point and point.storage else None
+        yield _compared(place, "disk", "GB", disk, None if known is None else known / 1e9, "")
     if (minutes := number(entry.get("load_minutes"))) is not None:
         load = point.phases.get(model.load) if point and model.load else None
-        yield _beside(place, "load", "min", minutes, load.seconds / 60 if load and load.seconds else None, "")
+        yield _compared(place, "load", "min", minutes, load.seconds / 60 if load and load.seconds else None, "")
 
 
-def _beside(
+def _compared(
     place: str, name: str, unit: str, published: float | None, measured: float | None, label: str
 ) -> tuple[str, ...]:
     ratio = measured / published if published and measured is not None else None
@@ -278,12 +278,12 @@ def differences(model: ReportModel) -> list[tuple[str, list[tuple[str, str]]]]:
     total = len(model.points)
     found = []
     for key, holders in values.items():
-        held = sum(len(labels) for labels in holders.values())
-        if len(holders) == 1 and held == total:
+        known = sum(len(labels) for labels in holders.values())
+        if len(holders) == 1 and known == total:
             continue
         shown = [(value, _who(labels)) for value, labels in list(holders.items())[:MOST_VALUES]]
-        if held < total:
-            shown.append((fmt.NONE, fmt.count(total - held, "other point")))
+        if known < total:
+            shown.append((fmt.NONE, fmt.count(total - known, "other point")))
         if len(holders) > MOST_VALUES:
             shown.append(("…", fmt.count(len(holders) - MOST_VALUES, "more value")))
         found.append((key, shown))

@@ -31,7 +31,7 @@ def compared(model: ReportModel, phase: str | None = None) -> str:
     rows = [(p, f, f.estimate) for p, f in measured(model, phase) if f.estimate is not None]
     if len(rows) < 2:
         return "Nothing to compare with yet"
-    names = fmt.told_apart([point.label for point, _, _ in rows])
+    names = fmt.distinguishing_labels([point.label for point, _, _ in rows])
     ranked = sorted(((name, e) for name, (_, _, e) in zip(names, rows, strict=True)), key=lambda row: row[1].value)
     (low, least), (high, most) = ranked[0], ranked[-1]
     best, worst = (low, high) if rows[0][1].better == "lower" else (high, low)
@@ -67,7 +67,7 @@ def measured(model: ReportModel, phase: str | None = None, series: str | None = 
 
 
 def speed(model: ReportModel) -> str:
-    """The largest speed-up, and what the curve does beyond the cores."""
+    """The largest speed-up, and the shape of the curve beyond the number of cores."""
     rows = [(p, f.speed_up, f.speed_up.value) for p, f in measured(model) if f.speed_up is not None]
     if len(rows) < 2:
         return "Nothing to compare with yet"
@@ -78,10 +78,10 @@ def speed(model: ReportModel) -> str:
     if best is rows[0][0] or top <= 1 + SAME / 2:
         last, _, value = rows[-1]
         base = next(point for point, _, _ in rows if point.series == last.series)
-        told = f"No gain from {base.label} to {last.label}"
+        sentence = f"No gain from {base.label} to {last.label}"
         if value < 1 - SAME:
-            told = f"No gain: {last.label} reach {fmt.factor(value)} {fmt.TIMES} the speed of {base.label}"
-        return told + _doubt(model, base, last)
+            sentence = f"No gain: {last.label} reach {fmt.factor(value)} {fmt.TIMES} the speed of {base.label}"
+        return sentence + _doubt(model, base, last)
     base = next(point for point, _, _ in rows if point.series == best.series)
     sentence, doubt = f"{fmt.factor(top)} {fmt.TIMES} at {best.label}", _doubt(model, base, best)
     if doubt or len(model.series) > 1:
@@ -90,9 +90,9 @@ def speed(model: ReportModel) -> str:
 
 
 def _doubt(model: ReportModel, *points: PointReport) -> str:
-    """What is to be said where one of two points that are compared was disturbed: then their ratio says nothing."""
-    beside = [point.label for point in points if disturbed(model, point)]
-    return f", but not to be trusted: other programs ran beside {' and '.join(beside)}" if beside else ""
+    """A warning where one of two compared points had background CPU load: their ratio says nothing then."""
+    disturbed_labels = [point.label for point in points if disturbed(model, point)]
+    return f"; unreliable: background CPU load at {' and '.join(disturbed_labels)}" if disturbed_labels else ""
 
 
 def _beyond(model: ReportModel, rows: Sequence[tuple[PointReport, Estimate]], best: PointReport, top: Estimate) -> str:
@@ -103,11 +103,11 @@ def _beyond(model: ReportModel, rows: Sequence[tuple[PointReport, Estimate]], be
     if last is not best and end.value < top.value * (1 - 2 * SAME):
         return f"; down to {fmt.factor(end.value)} {fmt.TIMES} at {last.label}"
     if cores and full and over:
-        told = fmt.count(cores, "core")
+        sentence = fmt.count(cores, "core")
         if top.value > cores / first.size * (1 + SAME):
-            return f"; more than the {told} alone explain"
+            return f"; more than the {sentence} alone explain"
         risen = top.value > full[-1].value * (1 + SAME) and not _touch(full[-1], top)
-        return f"; still rising after the {told} are full" if risen else f"; flat after the {told} are full"
+        return f"; still rising after the {sentence} are full" if risen else f"; flat after the {sentence} are full"
     if last is best:
         return "; still rising at the last point"
     return ""
@@ -134,7 +134,7 @@ def value(model: ReportModel, phase: str | None = None) -> str:
 
 
 def cpu(model: ReportModel) -> str:
-    """Where the processor's time went."""
+    """How busy the CPU was."""
     rows = [(p, f.cpu) for p, f in measured(model) if f.cpu is not None]
     if not rows:
         return "No telemetry"
@@ -166,7 +166,7 @@ def roles(model: ReportModel) -> str:
         return "No process used the CPU"
     others = max(use.get("others", 0.0) for _, use in rows)
     if model.cores and others > OTHERS * model.cores:
-        return f"Other programs used up to {others:.1f} of the {model.cores} cores"
+        return f"Background CPU load: up to {others:.1f} of the {model.cores} cores"
     return (
         f"{fmt.percent(shards / total)} % of the CPU used is the shards'; "
         f"router at most {router:.2f}, client {client:.2f} cores"

@@ -56,7 +56,7 @@ def test_moments_are_utc() -> None:
     ],
 )
 def test_labels_lose_what_all_have_but_stay_readable(labels: list[str], shown: list[str]) -> None:
-    assert fmt.told_apart(labels) == shown
+    assert fmt.distinguishing_labels(labels) == shown
 
 
 def test_a_value_has_its_unit_where_there_is_one() -> None:

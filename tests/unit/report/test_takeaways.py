@@ -31,9 +31,9 @@ def test_the_headline_says_what_the_curve_does(
     [
         (
             {1: 2.4, 2: 1.25},
-            "1.92 × at 2 shards, but not to be trusted: other programs ran beside 1 shard and 2 shards",
+            "1.92 × at 2 shards; unreliable: background CPU load at 1 shard and 2 shards",
         ),
-        ({1: 2.0, 2: 2.5}, "No gain: 2 shards reach 0.80 × the speed of 1 shard, but not to be trusted"),
+        ({1: 2.0, 2: 2.5}, "No gain: 2 shards reach 0.80 × the speed of 1 shard; unreliable"),
     ],
 )
 def test_a_speed_up_beside_other_programs_is_not_claimed(

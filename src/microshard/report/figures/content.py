@@ -1,4 +1,4 @@
-"""Pictures of a metric over the points: from the model to lines or bars, a title, words and a table of the numbers."""
+"""Pictures of a metric over the points: lines or bars, a title, a caption and a table of the numbers."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _along(model: ReportModel, phase: str | None, title: str, *, scaled_referenc
     if published:
         columns.append("published, scaled")
         cells = [[*row, fmt.number(scaled.get(p.x or 0.0))] for row, (p, _) in zip(cells, rows, strict=True)]
-    beside = (
+    compared = (
         f" Dashed: the published curve ({reference.host or reference.title}), scaled to the first point, because the "
         "machines differ."
         if published and reference is not None
@@ -116,7 +116,7 @@ def _along(model: ReportModel, phase: str | None, title: str, *, scaled_referenc
     subtitle = subtitle_of(model, f"median of {most} repetitions" if most > 1 else "one value a point")
     return Content(
         title,
-        f"{fmt.of_unit(figures.metric.capitalize(), figures.unit, ' in ')}. {_intervals(model, phase)}{beside}{core}",
+        f"{fmt.of_unit(figures.metric.capitalize(), figures.unit, ' in ')}. {_intervals(model, phase)}{compared}{core}",
         f"Line chart. {title}. " + "; ".join(f"{p.label}: {fmt.spread(f.estimate)} {f.unit}" for p, f in rows[:24]),
         DataTable(tuple(columns), tuple(map(tuple, cells))),
         lambda: curves.draw(title, subtitle, data),
@@ -175,7 +175,7 @@ def _curve(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], 
 
 
 def speed_up(model: ReportModel) -> Content | None:
-    """Speed-up along the axis beside the published one and the ideal."""
+    """Speed-up along the axis compared the published one and the ideal."""
     rows = [(p, f) for p, f in takeaways.measured(model) if p.x is not None and f.speed_up is not None]
     if len(rows) < 2 or model.axis is None:
         return None
@@ -196,7 +196,9 @@ def speed_up(model: ReportModel) -> Content | None:
         ideal=sharded,
         log_y=True,
     )
-    beside = f" Dashed: published ({reference.host or reference.title})." if reference is not None and published else ""
+    compared = (
+        f" Dashed: published ({reference.host or reference.title})." if reference is not None and published else ""
+    )
     columns = (model.axis_label, "speed-up", "efficiency, %", "of the cores, %", "published speed-up")
     cells = tuple(
         (
@@ -213,7 +215,7 @@ def speed_up(model: ReportModel) -> Content | None:
     return Content(
         title,
         f"How many times as fast as {base}, on logarithmic scales: equal distances are equal factors. "
-        f"{_intervals(model, model.main)}{beside}"
+        f"{_intervals(model, model.main)}{compared}"
         + (" Dotted: one times faster per shard, up to the cores." if sharded else ""),
         f"Line chart. {title}. "
         + "; ".join(f"{p.label}: {fmt.factor(f.speed_up.value)} times" for p, f in rows[:24] if f.speed_up),
@@ -242,13 +244,13 @@ def _series_names(model: ReportModel) -> dict[str, str]:
     """What tells the lines apart: "block size 4 KiB" and "block size 8 KiB" are "4 KiB" and "8 KiB"."""
     if len(model.series) < 2:
         return dict.fromkeys(model.series, "measured")
-    return dict(zip(model.series, fmt.told_apart(list(model.series)), strict=True))
+    return dict(zip(model.series, fmt.distinguishing_labels(list(model.series)), strict=True))
 
 
 def row_labels(model: ReportModel) -> dict[str, str]:
     """Label of every point's bar, by id: what tells it apart, in as few words as that takes."""
     if model.axis is None:
-        names = fmt.told_apart([point.label for point in model.points])
+        names = fmt.distinguishing_labels([point.label for point in model.points])
         return dict(zip((point.id for point in model.points), names, strict=True))
     series = _series_names(model)
     return {

@@ -87,10 +87,10 @@ def places(axes: Axes, xs: Sequence[float], name: str) -> Callable[[float], floa
     def place(x: float) -> float:
         return math.log2(x) if logarithmic else x
 
-    spots = [place(x) for x in xs]
-    span = (spots[-1] - spots[0]) if len(spots) > 1 else 1.0
-    if spots:
-        axes.set_xlim(spots[0] - span * 0.05, spots[-1] + span * 0.05)
+    positions = [place(x) for x in xs]
+    span = (positions[-1] - positions[0]) if len(positions) > 1 else 1.0
+    if positions:
+        axes.set_xlim(positions[0] - span * 0.05, positions[-1] + span * 0.05)
     ticks = _roomy(xs, place, span)
     axes.set_xticks([place(x) for x in ticks], [f"{x:g}" for x in ticks])
     axes.set_xlabel(name, color=colour("muted"), fontsize=TEXT, labelpad=4)
@@ -153,12 +153,12 @@ def tick_text(value: float) -> str:
 
 
 def _line(axes: Axes, line: Line, place: Callable[[float], float], tint: str) -> None:
-    spots = [place(x) for x in line.x]
-    axes.plot(spots, [e.value for e in line.y], color=tint, linewidth=2.2, marker="o", markersize=5, zorder=5)
-    for spot, estimate in zip(spots, line.y, strict=True):
+    positions = [place(x) for x in line.x]
+    axes.plot(positions, [e.value for e in line.y], color=tint, linewidth=2.2, marker="o", markersize=5, zorder=5)
+    for position, estimate in zip(positions, line.y, strict=True):
         if estimate.interval is not None and estimate.interval.high > estimate.interval.low:
             axes.errorbar(
-                spot, estimate.value,
+                position, estimate.value,
                 [[estimate.value - estimate.interval.low], [estimate.interval.high - estimate.value]],
                 color=tint, linewidth=1.4, capsize=4, capthick=1.4, zorder=4,
             )  # fmt: skip
@@ -180,24 +180,26 @@ def _many(axes: Axes, lines: Sequence[Line], place: Callable[[float], float]) ->
 
 def _cores_line(axes: Axes, data: Curves, cores: int, place: Callable[[float], float]) -> None:
     """A vertical line with its name, at the end of the line that no curve comes near."""
-    spot = place(float(cores))
-    axes.axvline(spot, color=colour("cores"), linewidth=1.1, linestyle=(0, (1.5, 2)), zorder=1)
+    position = place(float(cores))
+    axes.axvline(position, color=colour("cores"), linewidth=1.1, linestyle=(0, (1.5, 2)), zorder=1)
     left, right = axes.get_xlim()
-    inside = (spot - left) / (right - left) < 0.65
+    inside = (position - left) / (right - left) < 0.65
     to_axes = axes.transData + axes.transAxes.inverted()
     ends = [(x, e.value) for line in data.lines for x, e in zip(line.x, line.y, strict=True)] + list(data.published)
     near = [to_axes.transform((place(x), y)) for x, y in ends]
-    beside = [float(y) for x, y in near if -0.05 < (x - (spot - left) / (right - left)) * (1 if inside else -1) < 0.4]
-    top = not any(y > 0.8 for y in beside)
+    nearby = [
+        float(y) for x, y in near if -0.05 < (x - (position - left) / (right - left)) * (1 if inside else -1) < 0.4
+    ]
+    top = not any(y > 0.8 for y in nearby)
     axes.annotate(
-        f"{fmt.count(cores, 'core')} full", (spot, 1 if top else 0), xytext=(5 if inside else -5, -1 if top else 4),
+        f"{fmt.count(cores, 'core')} full", (position, 1 if top else 0), xytext=(5 if inside else -5, -1 if top else 4),
         xycoords=("data", "axes fraction"), textcoords="offset points", color=colour("cores"), fontsize=9.5,
         va="top" if top else "bottom", ha="left" if inside else "right",
     )  # fmt: skip
 
 
 def _ideal(axes: Axes, data: Curves, xs: Sequence[float], place: Callable[[float], float]) -> None:
-    """Speed-up equal to growth from the smallest point to the cores, as many spots as a curve needs."""
+    """Speed-up equal to growth from the smallest point to the cores, as many positions as a curve needs."""
     first, last = xs[0], min(xs[-1], float(data.cores or xs[-1]))
     if last <= first:
         return
@@ -214,8 +216,8 @@ def _ideal(axes: Axes, data: Curves, xs: Sequence[float], place: Callable[[float
 
 def _near_end(axes: Axes, line: Line, data: Curves, place: Callable[[float], float], tint: str) -> None:
     """The name of a line that ends before the published one, on the side away from it."""
-    beside = [y for x, y in data.published if x >= line.x[-1]]
-    above = not beside or beside[-1] < line.y[-1].value
+    nearby = [y for x, y in data.published if x >= line.x[-1]]
+    above = not nearby or nearby[-1] < line.y[-1].value
     axes.annotate(
         _wrapped(line.label), (place(line.x[-1]), line.y[-1].value), xytext=(7, 10 if above else -10),
         textcoords="offset points", color=tint, fontsize=9.5, va="center", ha="left",
@@ -229,10 +231,10 @@ def end_labels(axes: Axes, ends: Sequence[tuple[float, str, str]], last: float) 
     figure = axes.figure
     height = axes.get_position().height * figure.get_figure(root=True).get_size_inches()[1] * 72
     to_axes = axes.transData + axes.transAxes.inverted()
-    wishes = [float(to_axes.transform((last, value))[1]) * height for value, _, _ in ends]
+    wanted = [float(to_axes.transform((last, value))[1]) * height for value, _, _ in ends]
     rows = [_wrapped(label) for _, label, _ in ends]
     gap = 12.0 * max(row.count("\n") + 1 for row in rows)
-    for (_, _, role), row, y in zip(ends, rows, apart(wishes, gap, 4, height - 2), strict=True):
+    for (_, _, role), row, y in zip(ends, rows, apart(wanted, gap, 4, height - 2), strict=True):
         axes.annotate(
             row, (1, y / height), xytext=(5, 0), xycoords="axes fraction", textcoords="offset points",
             color=colour(role), fontsize=9.5, va="center", ha="left", linespacing=1.05, annotation_clip=False,

@@ -17,7 +17,7 @@ MOST_ROWS = 24  # rows of percentiles
 LIMITS = {"client": "the client", "router": "the router", "host": "other work on the client's host"}
 MILLI = 1000.0  # µs
 
-Found = list[tuple[PointReport, PhaseDetails]]
+PhaseRows = list[tuple[PointReport, PhaseDetails]]
 
 
 def slug(name: str) -> str:
@@ -25,8 +25,8 @@ def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "phase"
 
 
-def found(model: ReportModel, phase: str) -> Found:
-    """Points with further parts of a phase, series by series, the smallest first."""
+def phase_rows(model: ReportModel, phase: str) -> PhaseRows:
+    """The points that have details of a phase, series by series, the smallest first."""
     return [
         (point, figures.further)
         for name in model.series
@@ -36,16 +36,16 @@ def found(model: ReportModel, phase: str) -> Found:
 
 
 def phase_name(model: ReportModel, phase: str) -> str:
-    """What a title begins with where there are several phases."""
+    """The prefix of a title where there are several phases."""
     return f"{phase}: " if len(model.measure_phases) > 1 else ""
 
 
 def lower_first(sentence: str) -> str:
-    """A sentence as it goes on after a colon."""
+    """The sentence with a small first letter, to follow a colon."""
     return sentence if sentence[1:2].isupper() else sentence[:1].lower() + sentence[1:]
 
 
-def told(model: ReportModel, phase: str, sentence: str) -> str:
+def phase_title(model: ReportModel, phase: str, sentence: str) -> str:
     """A title, with the phase's name where there are several."""
     prefix = phase_name(model, phase)
     return f"{prefix}{lower_first(sentence)}" if prefix else sentence
@@ -57,23 +57,23 @@ def told(model: ReportModel, phase: str, sentence: str) -> str:
 def ladders(model: ReportModel) -> Iterator[tuple[str, Content]]:
     """Throughput and latencies against threads, for each phase that climbed a ladder."""
     for phase in model.measure_phases:
-        rows = [(point, more) for point, more in found(model, phase) if len(more.rungs) > 1]
+        rows = [(point, more) for point, more in phase_rows(model, phase) if len(more.rungs) > 1]
         if rows:
             yield f"ladder-{slug(phase)}", _ladder(model, phase, rows)
 
 
-def _ladder(model: ReportModel, phase: str, rows: Found) -> Content:
+def _ladder(model: ReportModel, phase: str, rows: PhaseRows) -> Content:
     figures = rows[0][0].phases[phase]
-    title = told(model, phase, _ladder_title(rows, figures.unit))
+    title = phase_title(model, phase, _ladder_title(rows, figures.unit))
     reference = model.references.get(phase)
-    spots: tuple[tuple[float, float], ...] = ()
+    published: tuple[tuple[float, float], ...] = ()
     if reference is not None and reference.axis.endswith(".threads"):
-        spots = tuple((float(r.at), r.value) for r in reference.points if not isinstance(r.at, str) and r.value)
+        published = tuple((float(r.at), r.value) for r in reference.points if not isinstance(r.at, str) and r.value)
         known = {float(rung.threads) for _, more in rows for rung in more.rungs}
-        spots = tuple(spot for spot in spots if spot[0] in known)
+        published = tuple(spot for spot in published if spot[0] in known)
     labels = row_labels(model)
     above = tuple(_rung_lines(labels, rows, lambda rung: rung.middle.value, spans=True))
-    shown = [panels.Panel(f"{figures.metric}, {figures.unit}", above, spots=spots, height=130)]
+    shown = [panels.Panel(f"{figures.metric}, {figures.unit}", above, published=published, height=130)]
     if len(rows) == 1:
         p95 = _rung_lines({rows[0][0].id: "p95"}, rows, lambda rung: _ms(rung.p95))
         p99 = _rung_lines({rows[0][0].id: "p99"}, rows, lambda rung: _ms(rung.p99), role="series-3", dashed=True)
@@ -90,7 +90,7 @@ def _ladder(model: ReportModel, phase: str, rows: Found) -> Content:
         f"and whose p95 or p99 rises. {'Medians of the repetitions, whiskers their range. ' if n > 1 else ''}"
         + ("An empty mark is a rung that the client, the router or other work on the client's host limited: it says "
            "nothing about the servers. " if limited else "")
-        + (f"Diamonds: published ({_source(reference)})." if spots and reference else "")
+        + (f"Diamonds: published ({_source(reference)})." if published and reference else "")
     )  # fmt: skip
     columns = ("point", "threads", f"{figures.metric}, {figures.unit}", "p95, ms", "p99, ms", "limited by", "knee")
     cells = tuple(
@@ -126,7 +126,7 @@ def _source(reference: Reference) -> str:
     return reference.host or reference.title or reference.source
 
 
-def _ladder_title(rows: Found, unit: str) -> str:
+def _ladder_title(rows: PhaseRows, unit: str) -> str:
     best = max(rows, key=lambda row: max(rung.middle.value for rung in row[1].rungs))
     point, more = best
     knee = next((rung for rung in more.rungs if rung.threads == more.knee), None)
@@ -150,7 +150,7 @@ def _span(names: list[str]) -> str:
 
 def _rung_lines(
     labels: dict[str, str],
-    rows: Found,
+    rows: PhaseRows,
     pick: Callable[[Rung], float | None],
     *,
     role: str = "",
@@ -204,7 +204,7 @@ def spread(value: float, low: float, high: float) -> str:
 def latencies(model: ReportModel) -> Iterator[tuple[str, Content]]:
     """Percentiles of the latencies of each measured phase by point."""
     for phase in model.measure_phases:
-        rows = [(point, more) for point, more in found(model, phase) if _operations(more)]
+        rows = [(point, more) for point, more in phase_rows(model, phase) if _operations(more)]
         if rows:
             yield f"latency-{slug(phase)}", _latency(model, phase, rows)
 
@@ -214,9 +214,9 @@ def _operations(more: PhaseDetails) -> dict[str, Latency]:
     return {name: one for name, one in more.latency.items() if {"50", "95", "99"} <= set(one.percentiles)}
 
 
-def _latency(model: ReportModel, phase: str, rows: Found) -> Content:
+def _latency(model: ReportModel, phase: str, rows: PhaseRows) -> Content:
     names = list(dict.fromkeys(n.removeprefix(INTENDED) for _, more in rows for n in _operations(more)))
-    title = told(model, phase, _latency_title(rows))
+    title = phase_title(model, phase, _latency_title(rows))
     every = [one for _, more in rows for one in _operations(more).values()]
     intended = any(name.startswith(INTENDED) for _, more in rows for name in _operations(more))
     way = (
@@ -278,7 +278,7 @@ def _rows(more: PhaseDetails, roles: dict[str, str]) -> Iterator[panels.Percenti
         yield panels.Percentiles(roles[name.removeprefix(INTENDED)], (p50, p95, p99), name.startswith(INTENDED))
 
 
-def _busiest(rows: Found) -> str:
+def _busiest(rows: PhaseRows) -> str:
     counts: dict[str, int] = {}
     for _, more in rows:
         for name, one in _operations(more).items():
@@ -287,7 +287,7 @@ def _busiest(rows: Found) -> str:
     return max(counts, key=lambda name: counts[name]) if counts else next(iter(_operations(rows[0][1])))
 
 
-def _over_points(rows: Found, percentile: str) -> panels.Panel:
+def _over_points(rows: PhaseRows, percentile: str) -> panels.Panel:
     name = _busiest(rows)
     line = panels.Line(
         f"p{percentile}",
@@ -301,7 +301,7 @@ def _over_points(rows: Found, percentile: str) -> panels.Panel:
     return panels.Panel(f"p{percentile} of {name}, ms", (line,), height=76)
 
 
-def _latency_title(rows: Found) -> str:
+def _latency_title(rows: PhaseRows) -> str:
     name = _busiest(rows)
     of = [(p, one) for p, more in rows if (one := _operations(more).get(name)) is not None]
     if not of:
@@ -323,12 +323,12 @@ def _latency_title(rows: Found) -> str:
 def stages(model: ReportModel) -> Iterator[tuple[str, Content]]:
     """What a thing that goes on in stages spends its time on, by point."""
     for phase in model.measure_phases:
-        rows = [(point, more) for point, more in found(model, phase) if more.stages]
+        rows = [(point, more) for point, more in phase_rows(model, phase) if more.stages]
         if rows:
             yield f"stages-{slug(phase)}", _stages(model, phase, rows)
 
 
-def _stages(model: ReportModel, phase: str, rows: Found) -> Content:
+def _stages(model: ReportModel, phase: str, rows: PhaseRows) -> Content:
     names = list(dict.fromkeys(stage.name for _, more in rows for stage in more.stages))
     shown = names if len(names) <= len(STACK) else [*names[: len(STACK) - 1], "others"]
     seconds = [{stage.name: stage.seconds.value for stage in more.stages} for _, more in rows]
@@ -337,7 +337,7 @@ def _stages(model: ReportModel, phase: str, rows: Found) -> Content:
     longest = max(seconds[slow], key=lambda name: seconds[slow][name])
     share = fmt.per_cent(seconds[slow][longest] / sums[slow]) if sums[slow] > 0 else fmt.NONE
     at = f", at {rows[slow][0].label}" if len(rows) > 1 else ""
-    title = told(model, phase, f"{longest.capitalize()} takes {share} of the {fmt.duration(sums[slow])}{at}")
+    title = phase_title(model, phase, f"{longest.capitalize()} takes {share} of the {fmt.duration(sums[slow])}{at}")
     limit = max(sums) * 1.02 or 1.0
     step = nice(limit / 4)
     labels = row_labels(model)

@@ -1,4 +1,4 @@
-"""Pictures over the time of a phase: what a balancer moved, what a new member copied, how steady a load was."""
+"""Pictures over the time of a phase: chunks moved by the balancer, data copied by a new member, the rate of a load."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from microshard.analysis.report_model import PointReport, ReportModel
 from microshard.report import format as fmt
 from microshard.report.figures import bars, panels
 from microshard.report.figures.content import Content, DataTable, nice, row_labels
-from microshard.report.figures.kinds import Found, found, line_roles, slug, told
+from microshard.report.figures.kinds import PhaseRows, line_roles, phase_rows, phase_title, slug
 from microshard.report.figures.style import SERIES, STACK
 
 MOST_POINTS = 6  # pictures of single points of a phase
@@ -20,9 +20,9 @@ STEADY = 0.05  # coefficient of variation up to which a load is called steady
 
 
 def series(model: ReportModel) -> Iterator[tuple[str, Content]]:
-    """What each point was like over time: shares by shard as areas, the load's throughput and latency below."""
+    """Each point over time: shares by shard as areas, the throughput and latency of the load below."""
     for phase in model.measure_phases:
-        rows = [(point, more) for point, more in found(model, phase) if more.series]
+        rows = [(point, more) for point, more in phase_rows(model, phase) if more.series]
         for point, more in rows[:MOST_POINTS]:
             yield f"series-{slug(phase)}-{slug(point.id)}", _point(model, phase, point, more, len(rows))
 
@@ -30,7 +30,7 @@ def series(model: ReportModel) -> Iterator[tuple[str, Content]]:
 def _point(model: ReportModel, phase: str, point: PointReport, more: PhaseDetails, points: int) -> Content:
     chosen = _chosen(more.series)
     shown = [_panel(one) for one in chosen]
-    title = told(model, phase, f"{point.label}: {_said(chosen)}")
+    title = phase_title(model, phase, f"{point.label}: {_sentence(chosen)}")
     single = len(point.phases[phase].values) < 2
     which = "" if single else f" Of {more.witness}, the repetition with the median result."
     left_out = f" Of {points:,} points the first {MOST_POINTS} are shown." if points > MOST_POINTS else ""
@@ -50,10 +50,10 @@ def _lines(chosen: Sequence[Series]) -> list[str]:
     return list(next(one for one in chosen if one.stacked).lines)
 
 
-def _chosen(told_: Sequence[Series]) -> list[Series]:
+def _chosen(given: Sequence[Series]) -> list[Series]:
     """What is drawn: without lines that are zero throughout, and without bytes, which look like documents."""
-    names = {one.name for one in told_}
-    kept = [one for one in told_ if any(value for line in one.lines.values() for value in line)] or list(told_[:1])
+    names = {one.name for one in given}
+    kept = [one for one in given if any(value for line in one.lines.values() for value in line)] or list(given[:1])
     return [
         one for one in kept if not (one.name.startswith("bytes") and one.name.replace("bytes", "documents", 1) in names)
     ]
@@ -86,7 +86,7 @@ def _shares(columns: Sequence[Sequence[float | None]]) -> list[tuple[float | Non
     return [tuple((v or 0.0) / s * 100 if s else 0.0 for v, s in zip(c, sums, strict=True)) for c in columns]
 
 
-def _said(chosen: Sequence[Series]) -> str:
+def _sentence(chosen: Sequence[Series]) -> str:
     """The one sentence: how even the shards became, else what the first line went up to."""
     spread = [one for one in chosen if one.stacked and len(one.lines) > 1]
     even = next((one for one in spread if one.name.startswith("documents")), spread[0] if spread else None)
@@ -107,18 +107,18 @@ def _said(chosen: Sequence[Series]) -> str:
 
 
 def _fullest(one: Series, at: int) -> float | None:
-    held = [line[at] or 0.0 for line in one.lines.values()]
-    return max(held) * len(held) / sum(held) if sum(held) > 0 else None
+    per_shard = [line[at] or 0.0 for line in one.lines.values()]
+    return max(per_shard) * len(per_shard) / sum(per_shard) if sum(per_shard) > 0 else None
 
 
-def _table(told_: Sequence[Series]) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+def _table(given: Sequence[Series]) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     """Every line at a few times; lines that were looked at at other times have a value at the time before."""
-    times = told_[0].t
+    times = given[0].t
     every = max(1, -(-(len(times) - 1) // (MOST_TABLED - 1)))
     picked = sorted({*times[::every], times[-1]})
     columns = ["seconds"]
     lines: list[tuple[Series, Sequence[float | None]]] = []
-    for one in told_:
+    for one in given:
         for name, values in one.lines.items():
             columns.append(f"{one.name}: {name}, {one.unit}")
             lines.append((one, values))
@@ -136,7 +136,7 @@ def windows(model: ReportModel) -> Iterator[tuple[str, Content]]:
     for phase in model.measure_phases:
         rows = [
             (point, more)
-            for point, more in found(model, phase)
+            for point, more in phase_rows(model, phase)
             if more.windows is not None
             and len(more.windows.rates) > 2
             and not any(one.name == "load" for one in more.series)
@@ -145,7 +145,7 @@ def windows(model: ReportModel) -> Iterator[tuple[str, Content]]:
             yield f"windows-{slug(phase)}", _windows(model, phase, rows)
 
 
-def _windows(model: ReportModel, phase: str, rows: Found) -> Content:
+def _windows(model: ReportModel, phase: str, rows: PhaseRows) -> Content:
     known = [(point, more.windows, more.windows.variation or 0.0) for point, more in rows if more.windows]
     worst, _, most = max(known, key=lambda row: row[2])
     length = f"{known[0][1].seconds:g}"
@@ -155,7 +155,7 @@ def _windows(model: ReportModel, phase: str, rows: Found) -> Content:
         if most <= STEADY
         else f"Throughput varies by {fmt.per_cent(most)} between windows of {length} s{at}"
     )
-    title = told(model, phase, sentence)
+    title = phase_title(model, phase, sentence)
     labels = row_labels(model)
     single = max(len(point.phases[phase].values) for point, _, _ in known) < 2
     which = "" if single else " Each line is the repetition with the median result."

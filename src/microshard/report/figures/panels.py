@@ -42,7 +42,7 @@ class Panel:
     lines: tuple[Line, ...]
     stacked: bool = False
     log_y: bool = False
-    spots: tuple[tuple[float, float], ...] = ()  # published values
+    published: tuple[tuple[float, float], ...] = ()  # places and values
     height: float = 104.0
     top: float | None = None  # end of the vertical axis
 
@@ -94,9 +94,9 @@ def _fill(axes: Axes, panel: Panel, place: Callable[[float], float]) -> None:
     _vertical(axes, panel)
     for line in panel.lines:
         _draw_line(axes, line, place)
-    if panel.spots:
+    if panel.published:
         axes.plot(
-            [place(x) for x, _ in panel.spots], [y for _, y in panel.spots], linestyle="none", marker="D",
+            [place(x) for x, _ in panel.published], [y for _, y in panel.published], linestyle="none", marker="D",
             markersize=5.5, color=colour("published"), zorder=6,
         )  # fmt: skip
     ends = [
@@ -111,7 +111,7 @@ def _fill(axes: Axes, panel: Panel, place: Callable[[float], float]) -> None:
 def _vertical(axes: Axes, panel: Panel) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator  # noqa: PLC0415
 
-    values = [v for line in panel.lines for v in line.y if v is not None] + [y for _, y in panel.spots]
+    values = [v for line in panel.lines for v in line.y if v is not None] + [y for _, y in panel.published]
     values += [edge for line in panel.lines for span in line.spans for edge in span]
     if not values:
         return
@@ -155,17 +155,17 @@ def _draw_line(axes: Axes, line: Line, place: Callable[[float], float]) -> None:
                 x, value, [[max(0.0, value - span[0])], [max(0.0, span[1] - value)]], color=colour(line.role),
                 linewidth=1.3, capsize=3.5, capthick=1.3, zorder=4,
             )  # fmt: skip
-    for x, spot, value in zip(line.x, xs, line.y, strict=True):
+    for x, position, value in zip(line.x, xs, line.y, strict=True):
         if value is None or not line.marks:
             continue
         empty = x in line.hollow
         axes.plot(
-            spot, value, marker="o", markersize=5.5, color=colour(line.role), zorder=5, markeredgewidth=1.5,
+            position, value, marker="o", markersize=5.5, color=colour(line.role), zorder=5, markeredgewidth=1.5,
             markerfacecolor=colour("surface" if empty else line.role),
         )  # fmt: skip
         if x == line.ringed:
             axes.plot(
-                spot, value, marker="o", markersize=12, markerfacecolor="none", markeredgecolor=colour(line.role),
+                position, value, marker="o", markersize=12, markerfacecolor="none", markeredgecolor=colour(line.role),
                 markeredgewidth=1.4, zorder=5,
             )  # fmt: skip
 

@@ -26,9 +26,9 @@ def cpu(model: ReportModel) -> Content | None:
         return None
     title = takeaways.cpu(model)
     reference = model.reference
-    beside = reference is not None and any(r.cpu for r in reference.points) and len(model.series) == 1
+    with_reference = reference is not None and any(r.cpu for r in reference.points) and len(model.series) == 1
     published: dict[str, CpuSplit] = {}
-    if beside and reference is not None:
+    if with_reference and reference is not None:
         published = {p.id: r.cpu for p, _ in rows if (r := reference.at(p.x)) is not None and r.cpu is not None}
     labels = row_labels(model)
     data = bars.Bars(

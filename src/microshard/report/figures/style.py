@@ -135,8 +135,8 @@ def apart(positions: list[float], gap: float, low: float, high: float) -> list[f
     order = sorted(range(len(positions)), key=lambda i: positions[i])
     placed: list[float] = []
     for index in order:
-        wish = min(max(positions[index], low), high)
-        placed.append(wish if not placed else max(wish, placed[-1] + gap))
+        target = min(max(positions[index], low), high)
+        placed.append(target if not placed else max(target, placed[-1] + gap))
     ceiling = high
     for rank in reversed(range(len(placed))):
         placed[rank] = min(placed[rank], ceiling)
