@@ -13,7 +13,7 @@ from typing import Any
 from tests.cluster.embedded.lab import SmallCluster, children, cpu_seconds
 
 from bench.alone import ROOT
-from microshard.workloads.insert import InsertPhase
+from microshard.model.phases.insert import InsertPhase
 from microshard.workloads.streams import RANGE_BITS
 
 PIPELINE = ROOT / "experiments" / "pipelines" / "mot_greenness.json"

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.cluster.engines.mongods import start_job, start_mongod, stop_mongod
 
 from microshard.embedded.binary import find_mongod
-from microshard.workloads.ycsb.keys import YcsbPhase
+from microshard.model.phases.ycsb import YcsbPhase
 
 CLIENT = Path(__file__).parents[1] / "clients" / "ycsb-mongodb"
 MOST_CPU = 1.2

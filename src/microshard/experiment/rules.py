@@ -16,6 +16,7 @@ from microshard.experiment.versions import unknown
 from microshard.memoize import memoize_by_identity
 from microshard.model.experiment import Experiment
 from microshard.model.members import Member, given_one_by_one
+from microshard.model.phases.insert import InsertPhase
 from microshard.model.topology import (
     Collection,
     ConfigServers,
@@ -29,7 +30,6 @@ from microshard.model.topology import (
     Zone,
 )
 from microshard.model.workload import WorkloadStep
-from microshard.workloads.insert import InsertPhase
 
 P = ParamSpec("P")
 Members = tuple[tuple[KeyPath, Member], ...]  # those that were given one by one, with their paths

@@ -10,7 +10,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from microshard.model.base import InWords, Model
 from microshard.model.phase import PhaseKeys
-from microshard.workloads import registry
+from microshard.model.phases import all_keys
 
 PhaseName = Annotated[
     str,
@@ -21,8 +21,8 @@ PhaseName = Annotated[
 if TYPE_CHECKING:
     AnyPhase = PhaseKeys
 else:
-    # The engines there are decide what a phase may be: an engine is one file, its keys included.
-    AnyPhase = Annotated[functools.reduce(operator.or_, registry.keys()), Field(discriminator="engine")]
+    # The modules of model/phases decide what a phase may be.
+    AnyPhase = Annotated[functools.reduce(operator.or_, all_keys()), Field(discriminator="engine")]
 
 
 class WorkloadStep(Model):

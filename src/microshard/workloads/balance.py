@@ -4,112 +4,17 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any
 
-from pydantic import Field, model_validator
-
-from microshard.model.base import Namespace
 from microshard.model.job import Phase
-from microshard.model.phase import Expected, PhaseKeys, PhaseKind, Rule, unfulfillable
-from microshard.model.topology import Topology
-from microshard.workloads.background_load.keys import Traffic
+from microshard.model.phases.balance import BalancePhase
 from microshard.workloads.background_load.load import Load
 from microshard.workloads.balancing.mover import Mover
 from microshard.workloads.balancing.watch import Share, Watch
 from microshard.workloads.base import Client, Context, Engine, Metric, PhaseError, cpu_seconds, read_keys
 
 LOOK_SECONDS = 1.0
-MOVED_BYTES_PER_SECOND = 5_000_000  # by one migration after another, 2 cores, mongod 6.0.5
 DEFAULT_CHUNK_MB = {True: 128, False: 64}  # of a server from 6.0 on, and before
-
-
-class BalancePhase(PhaseKeys):
-    """Watch the balancer at work beside a load, until the cluster is balanced."""
-
-    changes_data: ClassVar[bool] = True
-    moves_chunks: ClassVar[bool] = True
-
-    engine: Literal["balance"]
-    """balance: chunks, documents and bytes by shard each second, from the config database and the shards."""
-    namespace: Namespace
-    """The sharded collection."""
-    event: Literal["load", "balancer", "shards"] = "load"
-    """What sets the balancer to work: the load itself, the balancer's start, or the shards that wait being added."""
-    load: Traffic | None = None
-    """The load that runs beside it; null watches the balancer alone."""
-    before_seconds: Annotated[float, Field(ge=0, le=86_400, json_schema_extra={"unit": "s"})] = 0
-    """How long the load runs before the event: what its throughput and latency are compared with."""
-    after_seconds: Annotated[float, Field(ge=0, le=86_400, json_schema_extra={"unit": "s"})] = 0
-    """How long a load without an end of its own goes on after the cluster is balanced."""
-    quiet_seconds: Annotated[float, Field(ge=1, le=86_400, json_schema_extra={"unit": "s"})] = 15
-    """Balanced is: a load with an end has ended, the server calls the collection balanced, and no migration was
-    committed for so long. The time to it ends with the last migration, not with the waiting."""
-    time_limit_seconds: Annotated[float, Field(gt=0, le=2_592_000, json_schema_extra={"unit": "s"})] = 3600
-    """How long it may take from the event on."""
-    unsettled: Literal["fail", "record"] = "fail"
-    """What a cluster is that is not balanced by then: a failure, or a result (with metric imbalance or load_rate)."""
-    metric: Literal["time_to_balanced", "imbalance", "load_rate"] = "time_to_balanced"
-    """The figure: seconds from the event to the last migration; documents of the fullest shard over the mean when the
-    load ends; or documents per second of the load from the event on."""
-    mover: Literal["balancer", "client"] = "balancer"
-    """Who moves chunks: the server's balancer, or this engine by moveRange (moveChunk before 6.0)."""
-    concurrent_migrations: Annotated[int, Field(ge=1, le=512)] | None = None
-    """mover client: migrations at a time. A balancer does as many as there are pairs of shards (one before 3.4)."""
-    mover_throttle: bool = False
-    """mover client: `secondaryThrottle` of each migration."""
-
-    @model_validator(mode="after")
-    def _fit(self) -> BalancePhase:
-        if (self.mover == "client") != (self.concurrent_migrations is not None):
-            raise ValueError("concurrent_migrations: goes with mover: client, and mover: client needs it")
-        if self.mover_throttle and self.mover != "client":
-            raise ValueError("mover_throttle: the balancer's own is topology.balancer.secondary_throttle")
-        if self.metric == "time_to_balanced" and self.unsettled == "record":
-            raise ValueError("unsettled: record needs a metric that an unbalanced cluster has: imbalance or load_rate")
-        if self.metric == "load_rate" and self.load is None:
-            raise ValueError("metric: load_rate needs a load")
-        if self.event == "load" and self.load is None:
-            raise ValueError("event: load needs a load")
-        if self.before_seconds and (self.load is None or self.event == "load"):
-            raise ValueError("before_seconds: needs a load, and an event other than it")
-        return self
-
-    def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[Rule]:  # noqa: ARG002
-        """A cluster in which nothing could happen."""
-        if topology.kind != "sharded":
-            yield ("engine",), f"balance needs a sharded cluster, not kind: {topology.kind}", "error"
-            return
-        if self.namespace not in {c.namespace for c in topology.collections}:
-            yield ("namespace",), f"{self.namespace} is not among topology.collections, so it is never moved", "error"
-        shards = topology.shards
-        later = shards.count - (shards.initial or shards.count)
-        if self.event == "shards" and not later:
-            yield ("event",), "no shard waits to be added; set topology.shards.initial below shards.count", "error"
-        if self.event != "shards" and later:
-            yield ("event",), "the shards above topology.shards.initial are never added; set event: shards", "warning"
-        if self.event == "balancer" and topology.balancer.enabled:
-            yield ("event",), "the balancer is at work from the start; set topology.balancer.enabled: false", "error"
-        if self.mover == "client" and topology.balancer.enabled:
-            yield ("mover",), "the balancer would move chunks too; set topology.balancer.enabled: false", "error"
-        reason = unfulfillable(self.load.write_concern, topology) if self.load else None
-        if reason:
-            yield ("load", "write_concern"), reason, "error"
-
-    def adds(self) -> int:
-        """Documents of a load that ends by itself."""
-        return (self.load.documents or 0) if self.load else 0
-
-    def raw_bytes(self) -> int:
-        """BSON bytes of them."""
-        return self.adds() * self.load.document_bytes if self.load else 0
-
-    def seconds(self, expected: Expected) -> float:
-        """By the bytes that must move: half of what is there."""
-        size = self.raw_bytes() or expected.documents * (self.load.document_bytes if self.load else 1000)
-        waiting = self.before_seconds + self.after_seconds + self.quiet_seconds
-        moving = size / 2 / MOVED_BYTES_PER_SECOND
-        return waiting + min(moving * expected.copies, self.time_limit_seconds)
 
 
 class BalanceEngine(Engine):
@@ -396,4 +301,3 @@ def _imbalance(shares: dict[str, Share]) -> float:
 
 
 ENGINE = BalanceEngine
-KEYS = BalancePhase

@@ -15,8 +15,8 @@ from typing import Any
 from pymongo.errors import PyMongoError
 
 from microshard.hostlib.lifetime import die_with_parent
+from microshard.model.datasets import DataError
 from microshard.workloads.base import PhaseError
-from microshard.workloads.datasets.base import DataError
 
 FAILED = 3
 REPORT_SECONDS = 0.25

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any
 
-from pydantic import Field, model_validator
 from pymongo.errors import OperationFailure, PyMongoError
 
-from microshard.model.base import Namespace
 from microshard.model.job import Phase, ProcessInfo
-from microshard.model.members import listed
-from microshard.model.phase import Expected, PhaseKeys, PhaseKind, Rule, unfulfillable
-from microshard.model.topology import Topology
+from microshard.model.phases.initial_sync import InitialSyncPhase
 from microshard.workloads import cold
-from microshard.workloads.background_load.keys import Traffic
 from microshard.workloads.background_load.load import Load
 from microshard.workloads.base import Client, Context, Engine, Metric, PhaseError, connect, cpu_seconds, read_keys
 from microshard.workloads.storage import direct
@@ -29,77 +23,6 @@ SERIES_SECONDS = 0.5
 SECONDARY = 2
 DEAD_SECONDS = 15.0  # without an answer of a member whose process nobody restarts
 DELAY_SINCE = 13  # maxWireVersion of 5.0, which renamed slaveDelay to secondaryDelaySecs
-CLONED_BYTES_PER_SECOND = 25_000_000  # mongod 6.0.5, one core for source and member each
-
-
-class InitialSyncPhase(PhaseKeys):
-    """Add a member to a replica set and watch its initial sync."""
-
-    changes_data: ClassVar[bool] = True
-
-    engine: Literal["initial_sync"]
-    """initial_sync: stages from `replSetGetStatus.initialSyncStatus`."""
-    replica_set: str | None = None
-    """Replica set whose member is added; null is the only one that has a member to add."""
-    load: Traffic | None = None
-    """Write load that runs while the member syncs; null for none."""
-    load_runs: bool = True
-    """Whether the load runs: with false the same is measured without it, so that it can be an axis."""
-    namespace: Namespace | None = None
-    """Collection the load writes to."""
-    before_seconds: Annotated[float, Field(ge=0, le=86_400, json_schema_extra={"unit": "s"})] = 0
-    """How long the load runs before the member is added: what its throughput is compared with."""
-    interruptions: Annotated[int, Field(ge=0, le=8)] = 0
-    """How often the syncing mongod is ended by SIGKILL and started again; each time it begins anew."""
-    interrupt_at: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    """Share of the bytes that must have been copied before it is ended."""
-    time_limit_seconds: Annotated[float, Field(gt=0, le=2_592_000, json_schema_extra={"unit": "s"})] = 86_400
-    """How long the member may take to become SECONDARY."""
-    verify: Literal["counts", "hash"] = "counts"
-    """At the end: the same documents by number and the same indexes, or also `dbHash` of every database."""
-
-    @model_validator(mode="after")
-    def _load_has_a_place(self) -> InitialSyncPhase:
-        if (self.load is None) != (self.namespace is None):
-            raise ValueError("namespace: goes with load, and load needs it")
-        if self.before_seconds and self.load is None:
-            raise ValueError("before_seconds: needs a load")
-        if self.load is not None and self.load.documents is not None:
-            raise ValueError("load: documents must be null; the load ends with the sync")
-        return self
-
-    def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[Rule]:  # noqa: ARG002
-        """A topology without a member to add."""
-        if topology.kind == "standalone":
-            yield ("engine",), "initial_sync needs a replica set or shards, not kind: standalone", "error"
-            return
-        where = "replica_set" if topology.kind == "replica_set" else "shards"
-        members = listed(getattr(topology, where).members)
-        waiting = [n for n, m in enumerate(members) if not m.initial]
-        if len(waiting) != 1:
-            yield (
-                ("engine",),
-                f"topology.{where}.members must have one member with initial: false, found {len(waiting)}",
-                "error",
-            )
-        if where == "shards" and topology.shards.count > 1 and self.replica_set is None:
-            yield ("engine",), "there are several shards; name the one with replica_set, for example shard01", "error"
-        reason = unfulfillable(self.load.write_concern, topology) if self.load else None
-        if reason:
-            yield ("load", "write_concern"), reason, "error"
-
-    def target(self) -> str | None:
-        """Where the load writes."""
-        return self.namespace
-
-    def restarts(self) -> int:
-        """Once for each interruption."""
-        return self.interruptions
-
-    def seconds(self, expected: Expected) -> float:
-        """By the bytes to copy, at a thousand a document."""
-        once = expected.documents * 1000 / CLONED_BYTES_PER_SECOND + 5
-        return (self.before_seconds if self.load_runs else 0) + once * (1 + self.interruptions * self.interrupt_at)
 
 
 class InitialSyncEngine(Engine):
@@ -417,4 +340,3 @@ class InitialSyncEngine(Engine):
 
 
 ENGINE = InitialSyncEngine
-KEYS = InitialSyncPhase

@@ -42,7 +42,7 @@ class Target:
     ordered: bool
 
 
-def batches(dataset: Dataset, stream: Stream, seed: int, size: int, block: int) -> Iterator[list[RawBSONDocument]]:
+def batches(dataset: Dataset[Any], stream: Stream, seed: int, size: int, block: int) -> Iterator[list[RawBSONDocument]]:
     """The documents of a stream in batches of `size`, generated `block` at a time (a multiple of `size`)."""
     for offset in range(0, stream.count, block):
         count = min(block, stream.count - offset)
@@ -54,7 +54,7 @@ def batches(dataset: Dataset, stream: Stream, seed: int, size: int, block: int) 
             yield [RawBSONDocument(encoded[a:b]) for a, b in pairwise(ends)]
 
 
-def in_turn(dataset: Dataset, streams: list[Stream], seed: int, size: int) -> Iterator[list[RawBSONDocument]]:
+def in_turn(dataset: Dataset[Any], streams: list[Stream], seed: int, size: int) -> Iterator[list[RawBSONDocument]]:
     """A batch of each stream in turn until all are empty."""
     buffered = min(BLOCK_BYTES, BUFFERED_BYTES // max(len(streams), 1))
     share = min(BLOCK_DOCUMENTS, int(buffered / dataset.average_bytes))
@@ -82,7 +82,7 @@ def check(reply: dict[str, Any], sent: int) -> None:
         raise PhaseError("WriteError", f"{sent} documents were sent, the reply says {reply.get('n')}")
 
 
-def insert(target: Target, dataset: Dataset, streams: list[Stream], seed: int, size: int) -> None:
+def insert(target: Target, dataset: Dataset[Any], streams: list[Stream], seed: int, size: int) -> None:
     """Insert everything, reporting to the parent. Raises PhaseError and PyMongoError at the first error.
 
     The documents go out as one `insert` command a batch, encoded already (RawBSONDocument): half a microsecond of
@@ -135,7 +135,6 @@ def work_on(work: dict[str, Any]) -> None:
     """Insert the streams of this process."""
     streams = [Stream(*stream) for stream in work["streams"]]
     dataset = datasets.make(work["dataset"], work["options"])
-    dataset.get_ready()
     insert(Target(**work["target"]), dataset, streams, work["seed"], work["batch_size"])
 
 

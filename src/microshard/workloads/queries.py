@@ -4,82 +4,15 @@ from __future__ import annotations
 
 import statistics
 import time
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import Field, StringConstraints, model_validator
 from pymongo.errors import PyMongoError
 
-from microshard.model.base import InWords, Model, Namespace
 from microshard.model.job import Phase
-from microshard.model.phase import Expected, PhaseKeys, Surroundings
+from microshard.model.phases.queries import QueriesPhase
 from microshard.workloads import answer
 from microshard.workloads.base import Client, Context, Engine, Metric, PhaseError, cpu_seconds, read_keys
 from microshard.workloads.explained import Explained, explained
-
-SCAN_SECONDS_PER_DOCUMENT = 1.0e-6  # a filter over a warm cache, one shard on one core
-JAVASCRIPT_SECONDS_PER_DOCUMENT = 1.2e-5  # $where and $function, mongod 6.0
-
-FormName = Annotated[
-    str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,40}$"), InWords("a name of lower-case letters, digits, _ and -")
-]
-
-
-class Form(Model):
-    """One form of a question: a filter, whose matches are counted, or a pipeline that counts them itself."""
-
-    asks: Annotated[str, Field(min_length=1, max_length=200)]
-    """The question in words; forms that ask the same must count the same."""
-    filter: dict[str, Any] | None = None
-    """Counted by the command `count`, where `$where` is allowed."""
-    pipeline: list[dict[str, Any]] | None = None
-    """Stages that end in one document with the field `count`, or in none for a count of 0."""
-    index: Annotated[dict[str, Literal[1, -1]], Field(min_length=1, max_length=32)] | None = None
-    """An index that is there while this form is asked, and only then."""
-
-    @model_validator(mode="after")
-    def _filter_or_pipeline(self) -> Form:
-        if (self.filter is None) == (self.pipeline is None):
-            raise ValueError("filter: a form has either a filter or a pipeline")
-        return self
-
-
-class QueriesPhase(PhaseKeys):
-    """Ask how many documents there are, in one of several forms, and time it."""
-
-    engine: Literal["queries"]
-    """queries: one count after the other, then its plan."""
-    namespace: Namespace = "lab.pairs"
-    """Collection to query."""
-    forms: Annotated[dict[FormName, Form], Field(min_length=1, max_length=100)]
-    """The forms, by name."""
-    form: FormName
-    """The form of this measurement; an axis of the matrix goes through them."""
-    iterations: Annotated[int, Field(ge=1, le=10_000)] = 3
-    """Timed queries in one repetition; their median is the repetition's figure."""
-    warm_up_iterations: Annotated[int, Field(ge=0, le=1000)] = 1
-    """Queries before the first timed one."""
-
-    @model_validator(mode="after")
-    def _form_is_there(self) -> QueriesPhase:
-        if self.form not in self.forms:
-            raise ValueError(f"form: no form is named {self.form}; there is: {', '.join(self.forms)}")
-        return self
-
-    def parameters(self, around: Surroundings) -> dict[str, Any]:
-        """All keys; of the forms only the one that is asked."""
-        given = super().parameters(around)
-        return given | {"forms": {self.form: given["forms"][self.form]}}
-
-    def seconds(self, expected: Expected) -> float:
-        """By the time of a scan; JavaScript takes ten times as long."""
-        form = self.forms[self.form]
-        javascript = any(word in str(form) for word in ("$where", "$function", "$accumulator"))
-        each = JAVASCRIPT_SECONDS_PER_DOCUMENT if javascript and not form.index else SCAN_SECONDS_PER_DOCUMENT
-        return (self.iterations + self.warm_up_iterations + 1) * expected.documents * each / expected.workers
-
-    def question(self) -> Any:
-        """What is asked, whatever the form."""
-        return {"namespace": self.namespace, "asks": self.forms[self.form].asks}
 
 
 class QueriesEngine(Engine):
@@ -195,4 +128,3 @@ _COLUMNS = (
 )
 
 ENGINE = QueriesEngine
-KEYS = QueriesPhase

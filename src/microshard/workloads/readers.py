@@ -4,59 +4,16 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any
 
-from pydantic import Field
-
-from microshard.model.base import Namespace
 from microshard.model.job import Phase
-from microshard.model.phase import Expected, PhaseKeys, PhaseKind, Rule
-from microshard.model.topology import Topology, data_members
+from microshard.model.phases.readers import ReadersPhase
 from microshard.workloads import histograms, members
 from microshard.workloads.base import Client, Context, Engine, Metric, PhaseError, cpu_seconds, read_keys
 from microshard.workloads.windows import Windows
 from microshard.workloads.workers import Workers
 
 SAMPLED_IDS = 20_000  # where `_id`s have gaps
-
-
-class ReadersPhase(PhaseKeys):
-    """Read documents by `_id` with many clients at a time, with or without a write load beside."""
-
-    changes_data: ClassVar[bool] = True
-
-    engine: Literal["readers"]
-    """readers: a process a client, one read after the other."""
-    namespace: Namespace = "vosa.mot_results"
-    """Collection to read; its `_id`s are whole numbers, as every load makes them."""
-    threads: Annotated[int, Field(ge=1, le=1024)] = 8
-    """Readers at the same time."""
-    read_preference: Literal["primary", "primaryPreferred", "secondary", "secondaryPreferred", "nearest"] = "secondary"
-    """Which members are asked."""
-    duration_seconds: Annotated[float, Field(gt=0, le=86_400, json_schema_extra={"unit": "s"})] = 60.0
-    """Length of the measurement."""
-    warm_up_seconds: Annotated[float, Field(ge=0, le=3600, json_schema_extra={"unit": "s"})] = 5.0
-    """Reading and writing before the measurement begins."""
-    writers: Annotated[int, Field(ge=0, le=1024)] = 0
-    """Writers at the same time: each updates random documents, batch after batch."""
-    write_batch: Annotated[int, Field(ge=1, le=100_000, json_schema_extra={"unit": "documents"})] = 100
-    """Updates in a batch."""
-    write_rate: Annotated[float, Field(gt=0, json_schema_extra={"unit": "documents/s"})] | None = None
-    """Updates of all writers together; null is as many as they can."""
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Decides which documents are read and written."""
-
-    def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[Rule]:  # noqa: ARG002
-        """A preference nobody can fulfil; a rate for nobody."""
-        if self.read_preference == "secondary" and data_members(topology) == 1:
-            yield ("read_preference",), "there is one member, so no secondary would ever answer", "error"
-        if self.write_rate is not None and not self.writers:
-            yield ("write_rate",), "has no effect: there are no writers", "warning"
-
-    def seconds(self, expected: Expected) -> float:  # noqa: ARG002
-        """Of one repetition."""
-        return self.warm_up_seconds + self.duration_seconds
 
 
 class ReadersEngine(Engine):
@@ -210,4 +167,3 @@ def known_ids(client: Client, database: str, collection: str, namespace: str) ->
 
 
 ENGINE = ReadersEngine
-KEYS = ReadersPhase

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any
 
-from pydantic import Field, model_validator
 from pymongo import ASCENDING
 
-from microshard.model.base import Namespace
 from microshard.model.job import Phase
-from microshard.model.phase import Expected, PhaseKeys, PhaseKind, Rule, Surroundings, unfulfillable
-from microshard.model.topology import Topology
+from microshard.model.phases.traffic import TrafficPhase
 from microshard.workloads import storage
-from microshard.workloads.background_load.documents import FIELDS
-from microshard.workloads.background_load.keys import Traffic
 from microshard.workloads.background_load.load import Load
 from microshard.workloads.base import Context, Engine, Metric, PhaseError, cpu_seconds, read_keys
-
-BYTES_PER_CORE_AND_SECOND = 12_000_000  # inserted by pymongo through one mongod, client included
 
 
 def targets_of(namespace: str, databases: int, collections: int) -> list[tuple[str, str]]:
@@ -30,64 +22,6 @@ def targets_of(namespace: str, databases: int, collections: int) -> list[tuple[s
         for d in range(1, databases + 1)
         for c in range(1, collections + 1)
     ]
-
-
-class TrafficPhase(PhaseKeys):
-    """Insert and read generated documents, by threads."""
-
-    changes_data: ClassVar[bool] = True
-
-    engine: Literal["traffic"]
-    """traffic: inserts in batches and reads by `_id`."""
-    namespace: Namespace
-    """Collection to fill; with several databases or collections the first of them."""
-    databases: Annotated[int, Field(ge=1, le=1000)] = 1
-    """Databases that are filled: the one named, and the same name with 2, 3 … behind it."""
-    collections: Annotated[int, Field(ge=1, le=10_000)] = 1
-    """Collections of each database, named alike."""
-    indexes: Annotated[int, Field(ge=0, le=FIELDS)] = 0
-    """Secondary indexes of each collection, on f1, f2 … (random integers); made before the first document."""
-    load: Traffic
-    """The load. It ends after so many `documents` or `seconds`; one of the two is needed."""
-    seconds_long: Annotated[float, Field(gt=0, le=86_400, json_schema_extra={"unit": "s"})] | None = None
-    """The load ends after this time."""
-
-    @model_validator(mode="after")
-    def _ends(self) -> TrafficPhase:
-        if (self.load.documents is None) == (self.seconds_long is None):
-            raise ValueError("load: needs either documents in it or seconds_long beside it, so that it ends")
-        return self
-
-    def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[Rule]:  # noqa: ARG002
-        """A write concern nobody can fulfil; several collections where they would all lie on one shard."""
-        reason = unfulfillable(self.load.write_concern, topology)
-        if reason:
-            yield ("load", "write_concern"), reason, "error"
-
-    def problems(self, around: Surroundings) -> Iterator[tuple[str, str]]:  # noqa: ARG002
-        """Reads that cannot be checked."""
-        if self.load.reads and self.databases * self.collections > 1:
-            yield "load.reads", "reads are checked, so they need one collection; give each load collections: 1"
-
-    def adds(self) -> int:
-        """Documents it ends after."""
-        return self.load.documents or 0
-
-    def raw_bytes(self) -> int:
-        """BSON bytes of them."""
-        return self.adds() * self.load.document_bytes
-
-    def seconds(self, expected: Expected) -> float:
-        """By the bytes one core inserts."""
-        if self.seconds_long is not None:
-            return self.seconds_long
-        size = self.raw_bytes() * expected.copies * (1 + 0.3 * self.indexes)
-        return size / (BYTES_PER_CORE_AND_SECOND * max(expected.cores, 1))
-
-    def data(self) -> Any:
-        """Where how many of which documents are."""
-        keys = ("namespace", "databases", "collections")
-        return {k: getattr(self, k) for k in keys} | {"load": self.load.work()} if self.load.documents else None
 
 
 class TrafficEngine(Engine):
@@ -162,4 +96,3 @@ class TrafficEngine(Engine):
 
 
 ENGINE = TrafficEngine
-KEYS = TrafficPhase

@@ -4,94 +4,19 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any
 
-from pydantic import Field, model_validator
-
-from microshard.model.base import Model, Namespace
 from microshard.model.job import Phase
-from microshard.model.phase import Expected, PhaseKeys, PhaseKind, Rule, unfulfillable
-from microshard.model.topology import Topology
+from microshard.model.phases.wire import WireLink, WirePhase
 from microshard.workloads.access import on_loopback
-from microshard.workloads.background_load.keys import Traffic
 from microshard.workloads.background_load.load import Load
 from microshard.workloads.base import Client, Context, Engine, Metric, PhaseError, connect, cpu_seconds, read_keys
 from microshard.workloads.link.kernel import KernelLink, Relay
 from microshard.workloads.storage import direct
 
-Compressor = Literal["snappy", "zlib", "zstd"]
 MODULES = {"snappy": "snappy", "zstd": "zstandard", "zlib": "zlib"}  # that pymongo compresses with
 Counters = dict[tuple[str, str], tuple[int, int, int, int]]  # (process, compressor) → given, sent; received, opened
-
-
-class WireLink(Model):
-    """The link between the client and the door of the topology."""
-
-    kind: Literal["none", "relay", "netem", "tbf"] = "none"
-    """none: as it is; netem, tbf: a network namespace of the run's with this queueing discipline of the kernel (root;
-    a kernel without it is refused); relay: a process that carries the bytes late and slowly, without root, but no real
-    network."""
-    delay_ms: Annotated[float, Field(ge=0, le=10_000, json_schema_extra={"unit": "ms"})] = 0
-    """relay, netem: delay in each direction."""
-    rate_mbps: Annotated[float, Field(gt=0, le=100_000, json_schema_extra={"unit": "Mbit/s"})] | None = None
-    """Rate of each direction, all connections together; null does not limit it."""
-
-    @model_validator(mode="after")
-    def _of_its_kind(self) -> WireLink:
-        if self.kind == "none" and (self.delay_ms or self.rate_mbps is not None):
-            raise ValueError("kind: delay_ms and rate_mbps need another kind than none")
-        if self.kind == "tbf" and (self.delay_ms or self.rate_mbps is None):
-            raise ValueError("kind: tbf limits the rate and delays nothing: rate_mbps alone")
-        if self.kind == "netem" and not self.delay_ms and self.rate_mbps is None:
-            raise ValueError("kind: netem needs delay_ms or rate_mbps")
-        return self
-
-
-class WirePhase(PhaseKeys):
-    """Run a load and count the bytes that compression saves on the wire."""
-
-    changes_data: ClassVar[bool] = True
-
-    engine: Literal["wire"]
-    """wire: bytes before and after from serverStatus, throughput and latency."""
-    namespace: Namespace
-    """Collection the load works on."""
-    load: Traffic
-    """The load."""
-    seconds_long: Annotated[float, Field(gt=0, le=86_400, json_schema_extra={"unit": "s"})]
-    """How long it runs."""
-    client_compressors: Annotated[list[Compressor], Field(max_length=3)] = Field(default=[])
-    """Compressors the client offers; between servers it is topology.network.compressors. Empty: none."""
-    link: WireLink = WireLink()
-    """The link between client and mongos, or primary of a replica set."""
-
-    @model_validator(mode="after")
-    def _ends_by_time(self) -> WirePhase:
-        if self.load.documents is not None:
-            raise ValueError("load: documents must be null; the load ends after seconds_long")
-        return self
-
-    def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[Rule]:  # noqa: ARG002
-        """What the servers do not speak."""
-        embedded = topology.kind == "sharded" and topology.mongodb.source == "embedded"
-        for index, name in enumerate(self.client_compressors):
-            at = ("client_compressors", index)
-            if name not in topology.network.compressors:
-                yield at, f"topology.network.compressors does not have {name}, so the client would not get it", "error"
-            elif embedded and name != "zlib":
-                yield (
-                    at,
-                    f"the embedded mongos speaks zlib to clients, not {name}; its shards speak what they like",
-                    "error",
-                )
-        reason = unfulfillable(self.load.write_concern, topology)
-        if reason:
-            yield ("load", "write_concern"), reason, "error"
-
-    def seconds(self, expected: Expected) -> float:  # noqa: ARG002
-        """As long as asked."""
-        return self.seconds_long
 
 
 class WireEngine(Engine):
@@ -255,4 +180,3 @@ class WireEngine(Engine):
 
 
 ENGINE = WireEngine
-KEYS = WirePhase

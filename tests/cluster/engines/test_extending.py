@@ -100,10 +100,11 @@ def test_what_the_program_has_started_is_ended_with_it(run: Run, tmp_path: Path)
     assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] in {"Z", "X"}
 
 
-def test_the_engine_of_the_page_is_one_file(shared_mongod: Mongod, tmp_path: Path) -> None:
+def test_the_engine_of_the_page_is_two_files(shared_mongod: Mongod, tmp_path: Path) -> None:
     """Put beside the others it is known to the definition and the schema, and runs."""
     shutil.copytree(ROOT / "src/microshard", tmp_path / "microshard", ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "microshard/workloads/round_trip.py").write_text(EXAMPLES[1])
+    (tmp_path / "microshard/model/phases/round_trip.py").write_text(EXAMPLES[1])
+    (tmp_path / "microshard/workloads/round_trip.py").write_text(EXAMPLES[2])
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
 
     def call(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from microshard.workloads.datasets.purchases import Purchases
+from microshard.model.datasets import Purchases
 from tests.cluster.engines.mongods import Mongod, RunJob, load, start_job
 
 pytestmark = pytest.mark.cluster

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from microshard.model.phases.ycsb import YcsbPhase
 from microshard.workloads.ycsb.java import BUILT
-from microshard.workloads.ycsb.keys import YcsbPhase
 from tests.cluster.engines.conftest import mongod, run_job
 
 __all__ = ["mongod", "run_job"]

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from microshard.experiment.shape import Shape, model_keys, shape_of
 from microshard.model.experiment import Experiment
-from microshard.workloads import registry
+from microshard.model.phases import engine_names
 from tests.unit.experiment.lab import BASE, Lab
 
 # What is changed in BASE, and the headlines that come of it.
@@ -39,7 +39,7 @@ WRONG = {
     ),
     "missing engine": (
         ("{engine: insert, documents: 100}", "{documents: 100}"),
-        [f"x.yml:7:5: workload.0.load.engine: missing; needs one of {', '.join(registry.names())}"],
+        [f"x.yml:7:5: workload.0.load.engine: missing; needs one of {', '.join(engine_names())}"],
     ),
     "mistyped engine key": (
         ("engine: insert", "engien: insert"),
@@ -48,7 +48,7 @@ WRONG = {
     "unknown engine": (
         ("engine: insert", "engine: insrt"),
         [
-            f'x.yml:7:20: workload.0.load.engine: found the text "insrt", needs one of {", ".join(registry.names())}; '
+            f'x.yml:7:20: workload.0.load.engine: found the text "insrt", needs one of {", ".join(engine_names())}; '
             "did you mean `insert`?"
         ],
     ),

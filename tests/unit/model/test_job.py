@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from microshard.model.job import JobError, Phase, read_job
+from microshard.model.phase import PhaseKeys
+from microshard.model.phases import all_keys
 from microshard.workloads.access import on_loopback
-from microshard.workloads.base import Context
+from microshard.workloads.base import Context, Engine
 from microshard.workloads.program import main, write_atomically
 from microshard.workloads.progress import Progress
-from microshard.workloads.registry import find, names
+from microshard.workloads.registry import find
 
 INSERT: dict[str, Any] = {
     "dataset": "mot",
@@ -55,8 +57,10 @@ def make(engine: str, parameters: dict[str, Any]) -> None:
     find(engine)(Phase("it", "load", engine, parameters), Context(read_job(job()), Progress(None)))
 
 
-def test_the_engines_are_found_by_name() -> None:
-    assert {"insert", "aggregate"} <= set(names())
+@pytest.mark.parametrize("keys", all_keys())
+def test_every_engine_of_the_experiment_file_can_be_executed(keys: type[PhaseKeys]) -> None:
+    (name,) = get_args(keys.model_fields["engine"].annotation)
+    assert issubclass(find(name), Engine)
 
 
 def test_a_name_that_is_nearly_right_is_corrected() -> None:

@@ -10,8 +10,8 @@ import pytest
 from microshard.backends.ec2.ec2_plan import plan_ec2
 from microshard.experiment.load import load
 from microshard.experiment.matrix import expand
+from microshard.model.datasets import DataError, dataset_info
 from microshard.plan import Inputs, build_plan
-from microshard.workloads import datasets
 
 FILES = sorted((Path(__file__).parents[3] / "experiments").glob("*.yml"))
 LAPTOP_SECONDS = 600  # on two cores
@@ -22,8 +22,8 @@ def without_data(file: Path) -> str | None:
     """The data set that is not installed here and the experiment loads."""
     for name in ("flights", "tpch"):
         try:
-            datasets.make(name, {"documents": 7_500}).available()
-        except datasets.DataError as error:
+            dataset_info(name, {"documents": 7_500}).check_available()
+        except DataError as error:
             if name in file.read_text(encoding="utf-8"):
                 return str(error)
     return None

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
-import subprocess
-import sys
 import zlib
 from collections import Counter
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import bson
 import numpy as np
 import pytest
 from bson import json_util
 
+from microshard.model.datasets import DataError, dataset_info
 from microshard.workloads import datasets
 from microshard.workloads.datasets.base import Dataset
 from microshard.workloads.datasets.words import VOCABULARY, dice_of, text, vocabulary, words
-from microshard.workloads.insert import InsertPhase
 
 SEED = 5
 OPTIONS: dict[str, Any] = {"padding": 256, "documents": 7_500, "file": None}
@@ -29,8 +26,8 @@ GENERATED = ["mot", "pairs", "purchases", "mails", "tweets", "chunks"]
 
 def _there(name: str) -> bool:
     try:
-        datasets.make(name, OPTIONS).available()
-    except datasets.DataError:
+        dataset_info(name, OPTIONS).check_available()
+    except DataError:
         return False
     return True
 
@@ -45,28 +42,14 @@ ALL = [
 
 
 @cache
-def made(name: str) -> Dataset:
+def made(name: str) -> Dataset[Any]:
     """One for all tests: tpchgen-cli takes seconds to begin."""
     return datasets.make(name, OPTIONS)
 
 
-def documents(dataset: Dataset, first: int, count: int, seed: int = SEED) -> list[bytes]:
+def documents(dataset: Dataset[Any], first: int, count: int, seed: int = SEED) -> list[bytes]:
     raw, edges = dataset.encode(first, np.arange(first, first + count), seed)
     return [raw[a:b] for a, b in pairwise(edges.tolist())]
-
-
-def test_the_definition_knows_every_data_set() -> None:
-    assert sorted(get_args(InsertPhase.model_fields["dataset"].annotation)) == datasets.names()
-
-
-def test_a_data_set_is_named_without_numpy_and_has_it_before_a_load_is_timed() -> None:
-    script = (
-        "import sys; from microshard.workloads import datasets; made = datasets.make('mot', {})\n"
-        "print('numpy' in sys.modules); made.get_ready(); before = set(sys.modules)\n"
-        "import numpy; made.encode(0, numpy.arange(3), 1); print([m for m in sys.modules if m not in before])"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.split("\n")[:2] == ["False", "[]"]
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -81,7 +64,7 @@ def test_the_stated_size_is_that_of_the_documents(name: str) -> None:
     dataset = made(name)
     found = documents(dataset, 0, 3000)
     assert sum(map(len, found)) / len(found) == pytest.approx(dataset.average_bytes, rel=0.08)
-    assert len(dataset.indexes) == 3
+    assert len(dataset.info.indexes) == 3
 
 
 @pytest.mark.parametrize("name", ["mot", "pairs", "purchases", "mails", "tweets"])
@@ -169,7 +152,7 @@ def test_an_order_is_the_sum_of_its_items() -> None:
         assert [i["lineitem"] for i in order["lineitems"]] == list(range(1, len(order["lineitems"]) + 1))
 
 
-def dump(path: Path) -> Dataset:
+def dump(path: Path) -> Dataset[Any]:
     return datasets.make("dump", {"file": str(path)})
 
 
@@ -201,34 +184,7 @@ def test_a_malformed_dump_is_refused_with_its_place(
 ) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)
-    with pytest.raises(datasets.DataError) as caught:
+    with pytest.raises(DataError) as caught:
         dump(tmp_path / name).count()
     assert str(tmp_path / name) in str(caught.value)
     assert words in str(caught.value)
-
-
-def test_the_plain_indexes_of_a_dump_stand_in_the_metadata_beside_it(tmp_path: Path) -> None:
-    metadata = tmp_path / "a.metadata.json"
-    assert dump(tmp_path / "a.bson").secondary_indexes() == ()
-    keys = ['{"_id":{"$numberInt":"1"}}', '{"x":1,"d.e":{"$numberDouble":"-1.0"}}', '{"_fts":"text"}', '{"y":"hashed"}']
-    listed = ",".join(f'{{"v":2,"key":{key},"name":"n"}}' for key in keys)
-    metadata.write_text(f'{{"options":{{}},"indexes":[{listed}]}}')
-    assert dump(tmp_path / "a.bson").secondary_indexes() == ({"x": 1, "d.e": -1},)
-    assert dump(tmp_path / "a.json").secondary_indexes() == ()
-    metadata.write_text('{"indexes": [{"key": 1}]}')
-    with pytest.raises(datasets.DataError, match=r"a\.metadata\.json has no indexes as mongodump"):
-        dump(tmp_path / "a.bson").secondary_indexes()
-
-
-@pytest.mark.parametrize("wanted", [None, 7_000])
-def test_orders_that_are_no_whole_part_are_refused(wanted: int | None) -> None:
-    with pytest.raises(datasets.DataError, match="parts of 7,500 orders"):
-        datasets.make("tpch", {"documents": wanted})
-
-
-def test_a_package_that_is_missing_is_told_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
-    for name in ("flights", "tpch"):
-        with pytest.raises(datasets.DataError, match=r"which is not installed: run `make data`"):
-            datasets.make(name, OPTIONS).available()

@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 from bson import Binary, Int64
 
-FIELDS = 8
+from microshard.model.phases.traffic import FIELDS
+
 Order = Literal["random", "ascending"]
 WHOLE_SPAN = 1 << 62  # `_id`s of a collection that is not laid out in ranges
 _MIX = 0x2545F4914F6CDD1D

@@ -12,8 +12,8 @@ from typing import Any
 
 from hdrh.histogram import HdrHistogram
 
+from microshard.model.phases.traffic import Traffic
 from microshard.workloads.background_load.documents import span_of
-from microshard.workloads.background_load.keys import Traffic
 from microshard.workloads.base import PhaseError
 from microshard.workloads.workers import Workers
 

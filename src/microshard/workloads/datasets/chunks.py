@@ -11,25 +11,16 @@ import struct
 from functools import cached_property
 from pathlib import Path
 
-from microshard.workloads.datasets.base import DataError, Dataset
+from microshard.model import datasets
+from microshard.model.datasets import DataError
+from microshard.workloads.datasets.base import Dataset
 from microshard.workloads.datasets.encoding import Encoded, Ints, joined
 
-TOTAL = 5_702
 FILE = Path(__file__).with_name("chunks.bson.xz")
 
 
-class Chunks(Dataset):
+class Chunks(Dataset[datasets.Chunks]):
     """As the config server has them: uuid, min, max, shard, lastmod, history. `_id`s are ObjectIds of their own."""
-
-    indexes = (
-        # The indexes of config.chunks itself.
-        {"uuid": 1, "min": 1},
-        {"uuid": 1, "shard": 1, "min": 1},
-        {"uuid": 1, "lastmod": 1},
-    )
-    average_bytes = 204
-    own_ids = True
-    total = TOTAL
 
     @cached_property
     def _documents(self) -> list[bytes]:

@@ -6,29 +6,22 @@ import struct
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
 
 import bson
 import numpy as np
 from bson import json_util
 
-from microshard.workloads.datasets.base import DataError, Dataset, Index
+from microshard.model import datasets
+from microshard.model.datasets import DataError
+from microshard.workloads.datasets.base import Dataset
 from microshard.workloads.datasets.encoding import Encoded, Ints, joined
 
 SMALLEST, LARGEST = 5, 16 * 1024 * 1024  # bytes of a BSON document: the format's, and MongoDB's own limit
 SAMPLE = 1_000
 
 
-class Dump(Dataset):
+class Dump(Dataset[datasets.Dump]):
     """Documents as they are in the file, with their own `_id`s; those without get one from the driver's rules."""
-
-    options = ("file",)
-    own_ids = True
-
-    def __init__(self, file: str | None) -> None:
-        if file is None:
-            raise DataError("the data set dump needs the key `file`")
-        self.path = Path(file)
 
     @property
     def average_bytes(self) -> float:
@@ -39,42 +32,17 @@ class Dump(Dataset):
             sizes = []
         return sum(sizes) / len(sizes) if sizes else 1_000.0
 
-    @property
-    def _metadata(self) -> Path:
-        return self.path.with_suffix(".metadata.json")
-
-    def secondary_indexes(self) -> tuple[Index, ...]:
-        """Those mongodump has written beside the documents, as far as they are plain: ascending and descending keys."""
-        if self.path.suffix != ".bson" or not self._metadata.is_file():
-            return ()
-        try:
-            listed = json_util.loads(self._metadata.read_text(encoding="utf-8"))["indexes"]
-            keys = [{str(field): way for field, way in index["key"].items()} for index in listed]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"{self._metadata} has no indexes as mongodump writes them: {error!r}") from None
-        plain = [key for key in keys if all(isinstance(way, int | float) and abs(way) == 1 for way in key.values())]
-        return tuple({field: int(way) for field, way in key.items()} for key in plain if list(key) != ["_id"])
-
-    def indexes_stand(self) -> str:
-        """Where they are looked for."""
-        return "a dump has the plain secondary indexes of the .metadata.json that mongodump writes beside a .bson"
-
-    def available(self) -> None:
-        """Raises DataError when the file is not there."""
-        if not self.path.is_file():
-            raise DataError(f"{self.path} is not there or no file")
-
     def count(self) -> int:
         """All documents, each looked at. Raises DataError with file and line (JSON) or document and byte (BSON)."""
         if len(self._edges) == 1:
-            raise DataError(f"{self.path} holds no document")
+            raise DataError(f"{self.info.path} holds no document")
         return len(self._edges) - 1
 
     def _sizes(self) -> Iterator[int]:
         """Bytes in the file of one document after the other."""
         try:
-            with self.path.open("rb") as file:
-                if self.path.suffix == ".bson":
+            with self.info.path.open("rb") as file:
+                if self.info.path.suffix == ".bson":
                     yield from self._bson_sizes(file.read)
                     return
                 size = 0  # of the document found last, with the blank lines after it
@@ -88,7 +56,7 @@ class Dump(Dataset):
                 if size:
                     yield size
         except OSError as error:
-            raise DataError(f"{self.path} cannot be read: {error.strerror}") from None
+            raise DataError(f"{self.info.path} cannot be read: {error.strerror}") from None
 
     def _bson_sizes(self, read: object) -> Iterator[int]:
         assert callable(read)  # noqa: S101 - for the type checker
@@ -103,7 +71,7 @@ class Dump(Dataset):
                     raise bson.errors.InvalidBSON(f"a length of {size:,} bytes, {len(whole):,} are there")
                 bson.decode(whole)
             except (bson.errors.InvalidBSON, ValueError) as error:
-                raise DataError(f"{self.path}: document {number}, at byte {at:,}: {error}") from None
+                raise DataError(f"{self.info.path}: document {number}, at byte {at:,}: {error}") from None
             yield size
             at += size
 
@@ -114,7 +82,7 @@ class Dump(Dataset):
                 raise TypeError(f"a document is needed, not {type(found).__name__}")
             return bson.encode(found)
         except (ValueError, TypeError, bson.errors.BSONError) as error:
-            raise DataError(f"{self.path}:{number}: {error}") from None
+            raise DataError(f"{self.info.path}:{number}: {error}") from None
 
     @cached_property
     def _edges(self) -> Ints:
@@ -128,12 +96,12 @@ class Dump(Dataset):
     def encode(self, first: int, ids: Ints, seed: int) -> Encoded:  # noqa: ARG002 - the file decides
         """The documents from number `first` on."""
         last = first + len(ids)
-        with self.path.open("rb") as file:
+        with self.info.path.open("rb") as file:
             file.seek(int(self._edges[first]))
             raw = file.read(int(self._edges[last] - self._edges[first]))
         starts = (self._edges[first : last + 1] - self._edges[first]).tolist()
         pieces = [raw[a:b] for a, b in pairwise(starts)]
-        if self.path.suffix == ".bson":
+        if self.info.path.suffix == ".bson":
             return joined(pieces)
         return joined([self._from_json(piece, first + n + 1) for n, piece in enumerate(pieces)])
 

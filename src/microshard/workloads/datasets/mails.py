@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import bson
 import numpy as np
 
+from microshard.model import datasets
 from microshard.workloads.datasets.base import Dataset
 from microshard.workloads.datasets.encoding import Encoded, Ints, joined
 from microshard.workloads.datasets.words import dice_of, text, words
@@ -19,11 +20,8 @@ QUOTING = 0.35  # share of mails that carry the text they answer
 _FIRST = datetime(1999, 1, 4, 8, tzinfo=UTC)
 
 
-class Mails(Dataset):
+class Mails(Dataset[datasets.Mails]):
     """{_id, body, subFolder, mailbox, filename, headers{…}}."""
-
-    indexes = ({"mailbox": 1, "subFolder": 1}, {"headers.From": 1}, {"headers.Subject": 1})
-    average_bytes = 2_380
 
     def encode(self, first: int, ids: Ints, seed: int) -> Encoded:
         """One by one: a mail is its number's own."""

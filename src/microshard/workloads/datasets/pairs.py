@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from microshard.model import datasets
 from microshard.workloads.datasets.base import Dataset
 from microshard.workloads.datasets.encoding import Encoded, Ints, fixed
 from microshard.workloads.splitmix import hashes, key, unit
@@ -12,11 +13,8 @@ LIMIT = 1000.0  # of both fields, as published
 _LAYOUT = (("_id", b"\x12", "<i8"), ("a", b"\x01", "<f8"), ("b", b"\x01", "<f8"))
 
 
-class Pairs(Dataset):
+class Pairs(Dataset[datasets.Pairs]):
     """{_id, a, b}: doubles, equally distributed over 0 ≤ x < 1000 and independent of each other."""
-
-    indexes = ({"b": 1}, {"a": 1}, {"b": 1, "a": 1})
-    average_bytes = 40
 
     def encode(self, first: int, ids: Ints, seed: int) -> Encoded:
         """Forty bytes a document."""

@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from microshard.model import datasets
 from microshard.workloads.datasets.base import Dataset
 from microshard.workloads.datasets.encoding import Encoded, Ints, fixed
 from microshard.workloads.splitmix import below, hashes, key, unit
@@ -15,10 +16,9 @@ from microshard.workloads.splitmix import below, hashes, key, unit
 REGISTERS, CUSTOMERS, PRODUCTS, MAX_PRICE = 1_000, 100_000, 10_000, 500.0
 OPENED_MS = 1_400_000_000_000  # the first purchase; a millisecond later the next
 NOISE_BYTES = 4 << 20  # far more than the window of any block compressor, so no part of it is found again
-OWN_BYTES = 115  # of a document without the padding's content
 
 
-class Purchases(Dataset):
+class Purchases(Dataset[datasets.Purchases]):
     """{_id, dateandtime, cashregisterid, customerid, productid, price, pad}, indexed as iibench does.
 
     The indexes, in their order: (price, customerid), (cashregisterid, price, customerid), (price, dateandtime,
@@ -26,36 +26,21 @@ class Purchases(Dataset):
     half random bytes, the rest zeros, so that a compressor can take half of it away and no more.
     """
 
-    options = ("padding",)
-    indexes = (
-        {"price": 1, "customerid": 1},
-        {"cashregisterid": 1, "price": 1, "customerid": 1},
-        {"price": 1, "dateandtime": 1, "customerid": 1},
-    )
-
-    def __init__(self, padding: int) -> None:
-        self.padding = padding
-
-    @property
-    def average_bytes(self) -> float:
-        """Every document is as long as any other."""
-        return OWN_BYTES + self.padding
-
     @cached_property
     def _noise(self) -> NDArray[np.uint8]:
         """Incompressible bytes, the same in every process; long enough to begin anywhere."""
-        half = self.padding // 2
+        half = self.info.padding // 2
         numbers = np.arange((NOISE_BYTES + half) // 8 + 1, dtype=np.uint64)
         return hashes(numbers, key(0, 77)).view(np.uint8)
 
     def _pad(self, starts: Ints) -> NDArray[np.bytes_]:
         """BSON's binary (length, subtype 0, content), one a document."""
-        half = self.padding // 2
-        rows = np.zeros((len(starts), 5 + self.padding), dtype=np.uint8)
-        rows[:, :4] = np.frombuffer(self.padding.to_bytes(4, "little"), dtype=np.uint8)
+        half = self.info.padding // 2
+        rows = np.zeros((len(starts), 5 + self.info.padding), dtype=np.uint8)
+        rows[:, :4] = np.frombuffer(self.info.padding.to_bytes(4, "little"), dtype=np.uint8)
         for row, start in zip(rows, starts.tolist(), strict=True):
             row[5 : 5 + half] = self._noise[start : start + half]
-        return rows.view(f"V{5 + self.padding}")[:, 0]
+        return rows.view(f"V{5 + self.info.padding}")[:, 0]
 
     def encode(self, first: int, ids: Ints, seed: int) -> Encoded:
         """The documents; the padding's content depends on the document alone."""
@@ -71,7 +56,7 @@ class Purchases(Dataset):
             ("customerid", b"\x10", "<i4"),
             ("productid", b"\x10", "<i4"),
             ("price", b"\x01", "<f8"),
-            ("pad", b"\x05", f"V{5 + self.padding}"),
+            ("pad", b"\x05", f"V{5 + self.info.padding}"),
         )
         values = {
             "_id": ids,

@@ -2,66 +2,37 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
-from pathlib import Path
 from typing import Any
 
 import bson
 
-from microshard.workloads.datasets.base import DataError, Dataset
+from microshard.model import datasets
+from microshard.model.datasets import TPCH_PART_ORDERS, DataError
+from microshard.workloads.datasets.base import Dataset
 from microshard.workloads.datasets.encoding import Encoded, Ints, joined
-from microshard.workloads.datasets.flights import INSTALL
 
 ORDERS = 1_500_000  # at scale factor 1, TPC-H 4.2.5
-PART_ORDERS = 7_500  # orders the program makes at a time: 30 MB of Python objects
 
 
-def program() -> str:
-    """tpchgen-cli beside this Python or on PATH. Raises DataError."""
-    found = shutil.which("tpchgen-cli", path=str(Path(sys.executable).parent)) or shutil.which("tpchgen-cli")
-    if found is None:
-        raise DataError(f"the data set tpch needs the program tpchgen-cli, which is not installed: {INSTALL}")
-    return found
-
-
-class Tpch(Dataset):
+class Tpch(Dataset[datasets.Tpch]):
     """{_id, cname, status, totalprice, orderdate, comment, lineitems: [{…}]}: the published shape."""
 
-    options = ("documents",)
-    indexes = ({"orderdate": 1}, {"cname": 1}, {"lineitems.brand": 1, "lineitems.type": 1})
-    average_bytes = 1_755
-
-    def __init__(self, documents: int | None) -> None:
-        """`documents` orders decide the scale factor. Raises DataError when they are no multiple of 7,500."""
-        if not documents or documents % PART_ORDERS:
-            raise DataError(
-                f"tpch is made in parts of {PART_ORDERS:,} orders; {documents or 'null'} is no multiple of it"
-            )
-        self._orders = documents
+    def __init__(self, info: datasets.Tpch) -> None:
+        super().__init__(info)
         self._part = lru_cache(maxsize=2)(self._make_part)
 
-    @property
-    def total(self) -> int:
-        """As many as were asked for."""
-        return self._orders
-
-    def available(self) -> None:
-        """Raises DataError with the command that installs it."""
-        program()
-
     def count(self) -> int:
-        """As total, when the program is there. Raises DataError."""
-        program()
-        return self.total
+        """The number of orders, when the program is installed. Raises DataError."""
+        self.info.check_available()
+        return self.info.orders
 
     def _table(self, table: str, parts: int = 1, part: int = 1) -> Iterator[list[str]]:
         """Rows of a table's part, as lists of text. Raises DataError when the program fails."""
-        command = [program(), "tbl", "-s", str(self._orders / ORDERS), "-T", table, "--parts", str(parts)]
+        command = [self.info.program(), "tbl", "-s", str(self.info.orders / ORDERS), "-T", table, "--parts", str(parts)]
         done = subprocess.run([*command, "--part", str(part), "--stdout"], check=False, capture_output=True)
         if done.returncode:
             words = done.stderr.decode(errors="replace").strip().splitlines()
@@ -82,7 +53,7 @@ class Tpch(Dataset):
 
     def _make_part(self, number: int) -> list[dict[str, Any]]:
         """The orders of one part, with their items: the program cuts both tables at the same orders."""
-        parts = self.total // PART_ORDERS
+        parts = self.info.orders // TPCH_PART_ORDERS
         orders: dict[str, dict[str, Any]] = {
             row[0]: {
                 "cname": f"Customer#{int(row[1]):09d}",
@@ -96,8 +67,10 @@ class Tpch(Dataset):
         }
         for row in self._table("lineitem", parts, number + 1):
             orders[row[0]]["lineitems"].append(self._item(row))
-        if len(orders) != PART_ORDERS:
-            raise DataError(f"tpchgen-cli made {len(orders)} orders in part {number + 1} of {parts}, not {PART_ORDERS}")
+        if len(orders) != TPCH_PART_ORDERS:
+            raise DataError(
+                f"tpchgen-cli made {len(orders)} orders in part {number + 1} of {parts}, not {TPCH_PART_ORDERS}"
+            )
         return list(orders.values())
 
     def _item(self, row: list[str]) -> dict[str, Any]:
@@ -131,7 +104,7 @@ class Tpch(Dataset):
         """Orders in the order of their keys."""
         documents = []
         for offset, identifier in enumerate(ids.tolist()):
-            part, place = divmod(first + offset, PART_ORDERS)
+            part, place = divmod(first + offset, TPCH_PART_ORDERS)
             documents.append(bson.encode({"_id": identifier} | self._part(part)[place]))
         return joined(documents)
 

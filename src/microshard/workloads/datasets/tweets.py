@@ -7,6 +7,7 @@ from typing import Any
 
 import bson
 
+from microshard.model import datasets
 from microshard.workloads.datasets.base import Dataset
 from microshard.workloads.datasets.encoding import Encoded, Ints, joined
 from microshard.workloads.datasets.words import dice_of, words
@@ -21,11 +22,8 @@ _COLOURS = ("C0DEED", "DDEEF6", "181A1E", "EEEEEE", "BDDCAD")
 _STAMP = "%a %b %d %H:%M:%S +0000 %Y"
 
 
-class Tweets(Dataset):
+class Tweets(Dataset[datasets.Tweets]):
     """A tweet with its entities and its user, some forty fields."""
-
-    indexes = ({"user.screen_name": 1}, {"created_at": 1}, {"entities.hashtags.text": 1})
-    average_bytes = 1_480
 
     def encode(self, first: int, ids: Ints, seed: int) -> Encoded:
         """One by one: a tweet is its number's own."""

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from microshard.model.job import JobError, Phase
+from microshard.model.phases.ycsb import YcsbPhase
 from microshard.workloads import storage
 from microshard.workloads.base import Context, Engine, Metric, PhaseError, PhaseResult, read_keys
 from microshard.workloads.ycsb import java
 from microshard.workloads.ycsb.clients import Clients
 from microshard.workloads.ycsb.evidence import Observer
-from microshard.workloads.ycsb.keys import YcsbPhase
 from microshard.workloads.ycsb.ladder import Climb, climb
 from microshard.workloads.ycsb.logs import (
     Slice,

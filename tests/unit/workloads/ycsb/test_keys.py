@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from microshard.model.phases.ycsb import Ladder, YcsbPhase
 from microshard.model.topology import Topology
-from microshard.workloads.ycsb.keys import Ladder, YcsbPhase
 
 
 def phase(**keys: Any) -> YcsbPhase:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from microshard.workloads.ycsb.keys import Ladder
+from microshard.model.phases.ycsb import Ladder
 from microshard.workloads.ycsb.ladder import climb
 
 RULE = Ladder().model_dump()

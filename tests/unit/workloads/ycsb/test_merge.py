@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from microshard.model.phases.ycsb import Ladder
 from microshard.workloads.base import PhaseError, PhaseResult
 from microshard.workloads.ycsb import logs
-from microshard.workloads.ycsb.keys import Ladder
 from microshard.workloads.ycsb.merge import merge_phases, merge_windows
 from microshard.workloads.ycsb.outcome import fill, rung_of
 from tests.unit.workloads.ycsb.test_logs import BASE, log

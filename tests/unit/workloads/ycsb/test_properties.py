@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from microshard.workloads.ycsb.keys import YcsbPhase
+from microshard.model.phases.ycsb import YcsbPhase
 from microshard.workloads.ycsb.properties import Client, as_file, client_url, divide, properties
 
 URI = "mongodb://127.0.0.1:1,127.0.0.1:2/"

@@ -319,3 +319,6 @@ class YcsbLoad(YcsbPhase):
     def data(self) -> Any:
         """What is there afterwards."""
         return {k: getattr(self, k) for k in ("namespace", "records", "fields", "field_bytes", "insert_order")}
+
+
+KEYS = YcsbPhase

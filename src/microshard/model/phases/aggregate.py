@@ -1,0 +1,91 @@
+"""Keys of the engine `aggregate`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from microshard.model.base import Namespace
+from microshard.model.phase import Expected, PhaseKeys, Surroundings
+
+SCAN_SECONDS_PER_DOCUMENT = 3.5e-6  # aggregation over a warm cache, one shard on one core
+
+
+class AggregatePhase(PhaseKeys):
+    """Run an aggregation and time it."""
+
+    engine: Literal["aggregate"]
+    """aggregate: one query after the other."""
+    namespace: Namespace = "vosa.mot_results"
+    """Collection to query."""
+    pipeline: str | list[dict[str, Any]]
+    """Name of a file in experiments/pipelines, or the stages themselves."""
+    iterations: Annotated[int, Field(ge=1, le=10_000)] = 3
+    """Timed queries in one repetition; their median is the repetition's figure."""
+    warm_up_iterations: Annotated[int, Field(ge=0, le=1000)] = 1
+    """Queries before the first timed one."""
+    cache: Literal["warm", "cold"] = "warm"
+    """cold: caches are emptied before every timed query (page cache where the user may, mongods restarted)."""
+    allow_disk_use: bool = False
+    """`allowDiskUse` of the aggregation."""
+    connections: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Clients that run the query at the same time."""
+
+    @model_validator(mode="after")
+    def _stages(self) -> AggregatePhase:
+        if isinstance(self.pipeline, list):
+            wrong = next((n for n, stage in enumerate(self.pipeline) if len(stage) != 1), None)
+            if wrong is not None:
+                raise ValueError(f"pipeline: each stage needs exactly one key, and stage {wrong} has not")
+        return self
+
+    @model_validator(mode="after")
+    def _no_warm_up_when_cold(self) -> AggregatePhase:
+        # The default is as good as not given: a lock file says every default.
+        default = type(self).model_fields["warm_up_iterations"].default
+        if self.cache == "cold" and self.warm_up_iterations not in {0, default}:
+            raise ValueError("warm_up_iterations: a cold measurement has no warm-up; leave it out or set cache: warm")
+        return self
+
+    def parameters(self, around: Surroundings) -> dict[str, Any]:
+        """All keys; a pipeline given by name becomes its stages."""
+        given = super().parameters(around)
+        by_name = isinstance(self.pipeline, str)
+        given["pipeline_name"] = self.pipeline if by_name else None
+        given["pipeline"] = around.pipelines[self.pipeline] if isinstance(self.pipeline, str) else self.pipeline
+        if self.cache == "cold":
+            given["warm_up_iterations"] = 0
+        return given
+
+    def problems(self, around: Surroundings) -> Iterator[tuple[str, str]]:
+        """A pipeline that is not there."""
+        if isinstance(self.pipeline, str) and self.pipeline not in around.pipelines:
+            known = ", ".join(sorted(around.pipelines)) or "none"
+            yield "pipeline", f"no pipeline is named {self.pipeline}; there is: {known}"
+
+    def restarts(self) -> int:
+        """Once before each round of queries on a cold cache."""
+        return self.iterations if self.cache == "cold" else 0
+
+    def seconds(self, expected: Expected) -> float:
+        """By the time of a scan over a warm cache, one shard on one core."""
+        queries = (self.iterations + (0 if self.cache == "cold" else self.warm_up_iterations)) * self.connections
+        return queries * expected.documents * SCAN_SECONDS_PER_DOCUMENT / expected.workers
+
+    def question(self) -> Any:
+        """The collection and the pipeline."""
+        return {"namespace": self.namespace, "pipeline": self.pipeline}
+
+
+class AggregateParameters(AggregatePhase):
+    """The keys as a plan hands them over: with the stages, and the name they have for people."""
+
+    pipeline: list[dict[str, Any]]
+    """The stages."""
+    pipeline_name: str | None
+    """null when the stages stand in the definition."""
+
+
+KEYS = AggregatePhase

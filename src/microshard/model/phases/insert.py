@@ -1,0 +1,177 @@
+"""Keys of the engine `insert`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from microshard.memoize import memoize_by_identity
+from microshard.model.base import Namespace
+from microshard.model.datasets import DATASETS, DataError, DatasetInfo, Index, dataset_info
+from microshard.model.phase import Expected, PhaseKeys, PhaseKind, Rule, Surroundings, unfulfillable
+from microshard.model.topology import Topology
+
+MESSAGE_BYTES = 47_000_000  # maxMessageSizeBytes is 48,000,000; a little is the command's
+
+
+INDEX_BYTES = 30  # of a document in a secondary index of a few numbers, with prefix compression
+
+
+LOAD_DOCUMENTS_PER_SECOND = 22_000  # per core, client included
+
+
+SENT_DOCUMENTS_PER_SECOND = (
+    120_000  # per core of the client host: 8 µs for making, sending and routing one (bench/load_rate.py)
+)
+
+
+class InsertPhase(PhaseKeys):
+    """Fill a collection with a generated data set."""
+
+    changes_data: ClassVar[bool] = True
+
+    engine: Literal["insert"]
+    """insert: several processes, unordered batches."""
+    dataset: Literal["mot", "pairs", "purchases", "mails", "tweets", "flights", "tpch", "chunks", "dump"] = "mot"
+    """mot: vehicle inspections; pairs: two random numbers; purchases: the insert benchmark's, padded; mails, tweets:
+    texts. These are generated, deterministic by seed. flights, tpch: real flights and TPC-H's orders, after `make
+    data`; chunks: config.chunks of a cluster; dump: a file of your own."""
+    file: str | None = None
+    """dump: a file of mongodump (.bson) or of extended JSON, a document a line; beside the experiment file."""
+    padding: Annotated[int, Field(ge=0, le=16_000_000, json_schema_extra={"unit": "bytes"})] = 256
+    """purchases: bytes of padding in each document, half of them compressible."""
+    secondary_indexes: Annotated[int, Field(ge=0, le=3)] = 0
+    """How many of the data set's secondary indexes are made before the first document."""
+    namespace: Namespace = "vosa.mot_results"
+    """Collection to fill."""
+    documents: Annotated[int, Field(ge=1, le=10_000_000_000)] | None = None
+    """Documents in all; null is every one of a data set that has an end. tpch: a multiple of 7,500 orders; 1,500,000
+    are scale factor 1."""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
+    """Seed of the data; the same seed is the same data, whatever the topology."""
+    # 100,000 is maxWriteBatchSize of every server since 3.6.
+    batch_size: Annotated[int, Field(ge=1, le=100_000, json_schema_extra={"unit": "documents"})] = 1000
+    """Documents per insert command."""
+    processes: Annotated[int, Field(ge=1, le=256)] | Literal["auto"] = "auto"
+    """Loader processes; auto is one per core of the client host, at most one per key range."""
+    ordered: bool = False
+    """Whether a batch stops at its first error."""
+    write_concern: dict[Literal["w", "j", "wtimeout"], int | bool | str] = Field(default={"w": 1})
+    """Write concern of the inserts."""
+    window_seconds: Annotated[float, Field(ge=0.5, le=600, json_schema_extra={"unit": "s"})] = 10.0
+    """Length of the windows over which the rate's steadiness is told."""
+
+    def dataset_info(self) -> DatasetInfo:
+        """The facts about the chosen data set."""
+        return dataset_info(self.dataset, dict(self))
+
+    def chosen_indexes(self, info: DatasetInfo) -> Sequence[Index]:
+        """The secondary indexes to create. Raises DataError when the data set has fewer."""
+        known = info.secondary_indexes()
+        if self.secondary_indexes > len(known):
+            raise DataError(f"must be at most {len(known)}: {info.index_limit}")
+        return known[: self.secondary_indexes]
+
+    def parameters(self, around: Surroundings) -> dict[str, Any]:
+        """All keys, with documents and processes as numbers and a file by its whole path."""
+        given = super().parameters(around)
+        ranges = around.key_ranges.get(self.namespace, 0)
+        given["documents"] = self._known()
+        if self.file is not None and around.folder is not None:
+            given["file"] = str((around.folder / self.file).resolve())
+        if self.processes == "auto":
+            given["processes"] = min(around.cores, ranges or around.cores)
+        return given
+
+    def _known(self) -> int | None:
+        """How many documents, as far as that is known without reading the data."""
+        if self.documents is not None:
+            return self.documents
+        return None if self.dataset == "dump" else self.dataset_info().total
+
+    def problems(self, around: Surroundings) -> Iterator[tuple[str, str]]:
+        """Data that is not there, or has not so many indexes."""
+        key = "dataset"
+        try:
+            info = dataset_info(self.dataset, self.parameters(around))
+            info.check_available()
+            key = "secondary_indexes"
+            self.chosen_indexes(info)
+        except DataError as error:
+            yield key, str(error)
+
+    def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[Rule]:  # noqa: ARG002
+        """A write concern nobody can fulfil; batches too large for a message; options of another data set."""
+        reason = unfulfillable(self.write_concern, topology)
+        if reason:
+            yield ("write_concern", "w"), reason, "error"
+        yield from _of_data(self)
+
+    def raw_bytes(self) -> int:
+        """BSON bytes of the data set, and what its secondary indexes take."""
+        return int((self._known() or 0) * (self._each() + self.secondary_indexes * INDEX_BYTES))
+
+    def _each(self) -> float:
+        """BSON bytes of a document."""
+        return self.dataset_info().average_bytes
+
+    def adds(self) -> int:
+        """Documents of the data set; 0 of a file, which is read only when it is loaded."""
+        return self._known() or 0
+
+    def seconds(self, expected: Expected) -> float:
+        """By the rate of one core of a 2020s server, client included, mongod 6.0.5."""
+        # An index entry costs about half of what a small document does, a kilobyte about as much as one.
+        work = 1 + self.secondary_indexes / 2 + self._each() / 1024
+        seconds = self.adds() * expected.copies * work / (LOAD_DOCUMENTS_PER_SECOND * max(expected.cores, 1))
+        # However many hosts take the data, its clients and the mongos have to make and send it.
+        return max(seconds, self.adds() / (SENT_DOCUMENTS_PER_SECOND * max(expected.client_cores, 1)))
+
+    def data(self) -> Any:
+        """The data set's name, options, seed and size."""
+        keys = ("dataset", "namespace", "documents", "seed", *DATASETS[self.dataset].options)
+        return {k: getattr(self, k) for k in keys}
+
+
+@memoize_by_identity
+def _of_data(phase: InsertPhase) -> tuple[Rule, ...]:
+    """Options of another data set; more documents than there are, or than a message takes."""
+    own = DATASETS[phase.dataset].options
+    found: list[Rule] = [
+        ((option,), f"has no effect: the data set {phase.dataset} has no {option}", "warning")
+        for option in ("padding", "file")
+        if option in phase.model_fields_set and option not in own
+    ]
+    if "file" in own:
+        needed: list[Rule] = [(("dataset",), "dump needs the key `file`", "error")] if phase.file is None else []
+        return (*found, *needed)
+    try:
+        return (*found, *_too_many(phase))
+    except DataError as error:
+        key = "documents" if "documents" in phase.model_fields_set else "engine"
+        return (*found, ((key,), str(error), "error"))
+
+
+def _too_many(phase: InsertPhase) -> Iterator[Rule]:
+    info = phase.dataset_info()
+    total = info.total
+    if total is None and phase.documents is None:
+        yield ("engine",), f"documents is missing: the data set {phase.dataset} has no end", "error"
+    if total is not None and phase.documents is not None and phase.documents > total:
+        yield ("documents",), f"the data set {phase.dataset} has {total:,} documents", "error"
+    most = int(MESSAGE_BYTES // info.average_bytes)
+    if phase.batch_size > most:
+        message = f"{phase.batch_size} documents of this data set do not fit a message of 48 MB; at most {most}"
+        yield ("batch_size" if "batch_size" in phase.model_fields_set else "engine",), message, "error"
+
+
+class InsertParameters(InsertPhase):
+    """The keys as a plan hands them over: with `processes` as a number."""
+
+    processes: Annotated[int, Field(ge=1)]
+    """Loader processes, each with one batch on its way."""
+
+
+KEYS = InsertPhase

@@ -1,0 +1,107 @@
+"""Keys of the engine `traffic`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from microshard.model.base import Model, Namespace
+from microshard.model.phase import Expected, PhaseKeys, PhaseKind, Rule, Surroundings, unfulfillable
+from microshard.model.topology import Topology
+
+FIELDS = 8  # random integers f1, f2 … of each document
+BYTES_PER_CORE_AND_SECOND = 12_000_000  # inserted by pymongo through one mongod, client included
+
+WriteConcern = dict[Literal["w", "j", "wtimeout"], int | bool | str]
+
+
+class Traffic(Model):
+    """Inserts in batches and reads by `_id`, by several threads, until so many documents are in or it is ended."""
+
+    threads: Annotated[int, Field(ge=1, le=1024)] = 4
+    """Clients, each with one operation on its way."""
+    processes: Annotated[int, Field(ge=1, le=64)] = 1
+    """Processes the threads are spread over; one uses about one core of the client host at most."""
+    batch_size: Annotated[int, Field(ge=1, le=10_000, json_schema_extra={"unit": "documents"})] = 100
+    """Documents of an insert."""
+    document_bytes: Annotated[int, Field(ge=160, le=1_000_000, json_schema_extra={"unit": "bytes"})] = 1000
+    """BSON size of a document, within a few bytes."""
+    compressible: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Share of a document's padding that repeats itself; the rest is random."""
+    reads: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Share of the operations that read one document by its `_id`."""
+    keys: Literal["random", "ascending"] = "random"
+    """Order of the `_id`s: scattered over the whole key range, or each above the last one."""
+    documents_per_second: Annotated[float, Field(gt=0, json_schema_extra={"unit": "documents/s"})] | None = None
+    """Upper limit of the inserts of all threads; null inserts as fast as the servers answer."""
+    documents: Annotated[int, Field(ge=1, le=10_000_000_000)] | None = None
+    """The load ends when so many are inserted; null goes on until what it runs beside has ended."""
+    write_concern: WriteConcern = Field(default={"w": 1})
+    """Write concern of the inserts."""
+
+    def work(self) -> dict[str, Any]:
+        """The keys as a worker takes them."""
+        return self.model_dump(mode="json")
+
+
+class TrafficPhase(PhaseKeys):
+    """Insert and read generated documents, by threads."""
+
+    changes_data: ClassVar[bool] = True
+
+    engine: Literal["traffic"]
+    """traffic: inserts in batches and reads by `_id`."""
+    namespace: Namespace
+    """Collection to fill; with several databases or collections the first of them."""
+    databases: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Databases that are filled: the one named, and the same name with 2, 3 … behind it."""
+    collections: Annotated[int, Field(ge=1, le=10_000)] = 1
+    """Collections of each database, named alike."""
+    indexes: Annotated[int, Field(ge=0, le=FIELDS)] = 0
+    """Secondary indexes of each collection, on f1, f2 … (random integers); made before the first document."""
+    load: Traffic
+    """The load. It ends after so many `documents` or `seconds`; one of the two is needed."""
+    seconds_long: Annotated[float, Field(gt=0, le=86_400, json_schema_extra={"unit": "s"})] | None = None
+    """The load ends after this time."""
+
+    @model_validator(mode="after")
+    def _ends(self) -> TrafficPhase:
+        if (self.load.documents is None) == (self.seconds_long is None):
+            raise ValueError("load: needs either documents in it or seconds_long beside it, so that it ends")
+        return self
+
+    def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[Rule]:  # noqa: ARG002
+        """A write concern nobody can fulfil; several collections where they would all lie on one shard."""
+        reason = unfulfillable(self.load.write_concern, topology)
+        if reason:
+            yield ("load", "write_concern"), reason, "error"
+
+    def problems(self, around: Surroundings) -> Iterator[tuple[str, str]]:  # noqa: ARG002
+        """Reads that cannot be checked."""
+        if self.load.reads and self.databases * self.collections > 1:
+            yield "load.reads", "reads are checked, so they need one collection; give each load collections: 1"
+
+    def adds(self) -> int:
+        """Documents it ends after."""
+        return self.load.documents or 0
+
+    def raw_bytes(self) -> int:
+        """BSON bytes of them."""
+        return self.adds() * self.load.document_bytes
+
+    def seconds(self, expected: Expected) -> float:
+        """By the bytes one core inserts."""
+        if self.seconds_long is not None:
+            return self.seconds_long
+        size = self.raw_bytes() * expected.copies * (1 + 0.3 * self.indexes)
+        return size / (BYTES_PER_CORE_AND_SECOND * max(expected.cores, 1))
+
+    def data(self) -> Any:
+        """Where how many of which documents are."""
+        keys = ("namespace", "databases", "collections")
+        return {k: getattr(self, k) for k in keys} | {"load": self.load.work()} if self.load.documents else None
+
+
+KEYS = TrafficPhase
