@@ -34,7 +34,7 @@ from pymongo.collection import Collection
 from tests.cluster.engines.mongods import QUERY, start_mongod, stop_mongod
 
 from microshard.analysis.change import change, decide
-from microshard.workloads import mot
+from microshard.workloads.datasets import mot
 
 REPETITIONS = 5
 SEED = 3

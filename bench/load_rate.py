@@ -39,7 +39,7 @@ from bench.clusters import BATCH, SEED, cpu_by_role, insert_phase, job, presplit
 from bench.findings import Findings, Target, compared, growth
 from microshard.embedded import wire
 from microshard.embedded.nodes import Pool
-from microshard.workloads import mot
+from microshard.workloads.datasets import mot
 from microshard.workloads.streams import RANGE_BITS
 
 LIMIT = 120.0  # s, for one load

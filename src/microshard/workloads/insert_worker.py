@@ -22,7 +22,7 @@ from microshard.hostlib.lifetime import leave
 from microshard.workloads import datasets
 from microshard.workloads.base import PhaseError, connect
 from microshard.workloads.child import REPORT_SECONDS, say, serve, told_to_go
-from microshard.workloads.datasets.base import Dataset
+from microshard.workloads.datasets import Dataset
 from microshard.workloads.streams import Stream
 
 BLOCK_DOCUMENTS = 4096  # generated at a time: large enough for numpy, 1 MB of inspections …

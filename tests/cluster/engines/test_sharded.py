@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from microshard.workloads import mot
+from microshard.workloads.datasets import mot
 from microshard.workloads.answer import canonical
 from tests.cluster.embedded.lab import SmallCluster, small_cluster
 from tests.cluster.engines.mongods import load, query

@@ -1,7 +1,8 @@
-"""What there is to choose from: vehicles, colours, postcode areas, test types, results, with their shares.
+"""The values of the data set `mot` with their shares: vehicles, colours, postcode areas, test types, results.
 
 Shares are relative weights. They approximate the British fleet of about 2010: a third diesel, silver and blue
-first among colours, class 4 (cars) far ahead of motorcycles (1, 2), minibuses (5) and heavier vans (7).
+first among colours, class 4 (cars) far ahead of motorcycles (1, 2), minibuses (5) and heavier vans (7). The shape
+follows the public inspection records of the original experiment; the figures are approximations for this project.
 """
 
 from __future__ import annotations
@@ -9,27 +10,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
-from microshard.workloads.mot.vehicles import MODELS
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """A model: `engines` are "cc fuel share text", `first` and `last` the years of first use."""
-
-    make: str
-    name: str
-    test_class: int
-    share: float
-    first: int
-    last: int
-    body: str
-    trims: tuple[str, ...]
-    engines: tuple[str, ...]
+# A line per model: make; model; test class; share of the fleet; years of first use; body; trims. Below it, indented,
+# its engines between bars: capacity in cc, fuel, share within the model, and the text of its description.
+_VEHICLES = Path(__file__).with_name("vehicles.txt")
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class VehicleVariant:
     """A model with one engine and one trim: what stands in the fields k, o, f and e."""
 
     make: str
@@ -40,22 +29,6 @@ class Variant:
     share: float
     first: int
     last: int
-
-
-def _models() -> list[Model]:
-    """The models of vehicles.MODELS in their order."""
-    entries = re.sub(r"\n  +", " | ", MODELS.strip()).replace("| |", "|").splitlines()
-    found = []
-    for entry in entries:
-        row, *engines = (part.strip() for part in entry.split("|"))
-        make, name, test_class, share, years, body, trims = (part.strip() for part in row.split(";"))
-        first, last = (int(year) for year in years.split("-"))
-        found.append(
-            Model(
-                make, name, int(test_class), float(share), first, last, body, tuple(trims.split(", ")), tuple(engines)
-            )
-        )
-    return found
 
 
 COLOURS = (
@@ -78,25 +51,8 @@ RESULTS = ("P", "F", "PRS", "ABA")  # pass, fail, pass after rectification at th
 
 # Share of passes at a normal test by full years since first use (3 to 20 and older): nearly new three in four,
 # fifteen years old less than one in two. Of the rest a seventh is put right within the hour (PRS).
-PASS_BY_AGE = (
-    0.76,
-    0.72,
-    0.68,
-    0.65,
-    0.62,
-    0.59,
-    0.56,
-    0.54,
-    0.51,
-    0.49,
-    0.47,
-    0.46,
-    0.45,
-    0.45,
-    0.46,
-    0.48,
-    0.51,
-    0.55,
+PASS_BY_AGE = tuple(
+    percent / 100 for percent in (76, 72, 68, 65, 62, 59, 56, 54, 51, 49, 47, 46, 45, 45, 46, 48, 51, 55)
 )
 
 
@@ -107,25 +63,29 @@ def weighted(text: str, separator: str = " ") -> tuple[list[str], list[float]]:
 
 
 @cache
-def variants() -> tuple[Variant, ...]:
+def variants() -> tuple[VehicleVariant, ...]:
     """Every model with each of its engines and trims; the order is part of the data set."""
-    found: list[Variant] = []
-    for model in _models():
-        engines = [engine.split(" ", 3) for engine in model.engines]
-        total = sum(float(share) for _, _, share, _ in engines) * len(model.trims)
-        gearbox = "" if model.test_class < 3 else " 5 SPEED MANUAL"
-        found += [
-            Variant(
-                make=model.make,
-                description=f"{model.name} {trim} {text}{gearbox} {model.body}",
-                test_class=model.test_class,
-                fuel=fuel,
-                engine_cc=int(cc),
-                share=model.share * float(share) / total,
-                first=model.first,
-                last=model.last,
-            )
-            for cc, fuel, share, text in engines
-            for trim in model.trims
-        ]
+    found: list[VehicleVariant] = []
+    text = _VEHICLES.read_text(encoding="ascii").strip()
+    for entry in re.sub(r"\n  +", " | ", text).replace("| |", "|").splitlines():
+        row, *rest = (part.strip() for part in entry.split("|"))
+        make, name, test_class, share, years, body, trims = (part.strip() for part in row.split(";"))
+        first, last = map(int, years.split("-"))
+        engines = [engine.split(" ", 3) for engine in rest]
+        total = sum(float(engine[2]) for engine in engines) * len(trims.split(", "))
+        gearbox = "" if int(test_class) < 3 else " 5 SPEED MANUAL"
+        for cc, fuel, engine_share, description in engines:
+            found += [
+                VehicleVariant(
+                    make=make,
+                    description=f"{name} {trim} {description}{gearbox} {body}",
+                    test_class=int(test_class),
+                    fuel=fuel,
+                    engine_cc=int(cc),
+                    share=float(share) * float(engine_share) / total,
+                    first=first,
+                    last=last,
+                )
+                for trim in trims.split(", ")
+            ]
     return tuple(found)

@@ -1,4 +1,4 @@
-"""purchases: the documents of the insert benchmark, with padding of which a stated share can be compressed."""
+"""pairs and purchases: generated documents of equal length."""
 
 from __future__ import annotations
 
@@ -7,31 +7,37 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from microshard.model import datasets
-from microshard.workloads.datasets.base import Dataset
-from microshard.workloads.datasets.encoding import Encoded, Ints, fixed
-from microshard.workloads.splitmix import below, hashes, key, unit
+from microshard.model.datasets import Pairs, Purchases
+from microshard.workloads.datasets import Dataset
+from microshard.workloads.datasets.encoding import Encoded, Ints, below, fixed_length, hashes, stream_key, unit
 
+PAIR_LIMIT = 1000.0  # of both fields, as published
 # Ranges of the fields in iibench, the insert benchmark's client.
 REGISTERS, CUSTOMERS, PRODUCTS, MAX_PRICE = 1_000, 100_000, 10_000, 500.0
 OPENED_MS = 1_400_000_000_000  # the first purchase; a millisecond later the next
 NOISE_BYTES = 4 << 20  # far more than the window of any block compressor, so no part of it is found again
 
 
-class Purchases(Dataset[datasets.Purchases]):
-    """{_id, dateandtime, cashregisterid, customerid, productid, price, pad}, indexed as iibench does.
+class PairDocuments(Dataset[Pairs]):
+    """Two random numbers, for queries that compare fields."""
 
-    The indexes, in their order: (price, customerid), (cashregisterid, price, customerid), (price, dateandtime,
-    customerid): all begin at a random place, so each insert touches a random leaf of each. `pad` is binary: the first
-    half random bytes, the rest zeros, so that a compressor can take half of it away and no more.
-    """
+    def encode(self, first: int, ids: Ints, seed: int) -> Encoded:
+        """Forty bytes a document."""
+        numbers = np.arange(first, first + len(ids), dtype=np.uint64)
+        a, b = (unit(hashes(numbers, stream_key(seed, stream))) * PAIR_LIMIT for stream in (1, 2))
+        fields = (("_id", b"\x12", "<i8"), ("a", b"\x01", "<f8"), ("b", b"\x01", "<f8"))
+        return fixed_length(fields, {"_id": ids, "a": a, "b": b}, len(ids))
+
+
+class PurchaseDocuments(Dataset[Purchases]):
+    """The documents of the insert benchmark, with padding of which half can be compressed."""
 
     @cached_property
     def _noise(self) -> NDArray[np.uint8]:
         """Incompressible bytes, the same in every process; long enough to begin anywhere."""
         half = self.info.padding // 2
         numbers = np.arange((NOISE_BYTES + half) // 8 + 1, dtype=np.uint64)
-        return hashes(numbers, key(0, 77)).view(np.uint8)
+        return hashes(numbers, stream_key(0, 77)).view(np.uint8)
 
     def _pad(self, starts: Ints) -> NDArray[np.bytes_]:
         """BSON's binary (length, subtype 0, content), one a document."""
@@ -45,11 +51,8 @@ class Purchases(Dataset[datasets.Purchases]):
     def encode(self, first: int, ids: Ints, seed: int) -> Encoded:
         """The documents; the padding's content depends on the document alone."""
         numbers = np.arange(first, first + len(ids), dtype=np.uint64)
-
-        def stream(number: int) -> NDArray[np.uint64]:
-            return hashes(numbers, key(seed, number))
-
-        layout = (
+        streams = [hashes(numbers, stream_key(seed, stream)) for stream in range(1, 6)]
+        fields = (
             ("_id", b"\x12", "<i8"),
             ("dateandtime", b"\x09", "<i8"),
             ("cashregisterid", b"\x10", "<i4"),
@@ -61,13 +64,10 @@ class Purchases(Dataset[datasets.Purchases]):
         values = {
             "_id": ids,
             "dateandtime": numbers.astype(np.int64) + OPENED_MS,
-            "cashregisterid": below(stream(1), REGISTERS),
-            "customerid": below(stream(2), CUSTOMERS),
-            "productid": below(stream(3), PRODUCTS),
-            "price": np.round(unit(stream(4)) * MAX_PRICE, 2),
-            "pad": self._pad(below(stream(5), NOISE_BYTES)),
+            "cashregisterid": below(streams[0], REGISTERS),
+            "customerid": below(streams[1], CUSTOMERS),
+            "productid": below(streams[2], PRODUCTS),
+            "price": np.round(unit(streams[3]) * MAX_PRICE, 2),
+            "pad": self._pad(below(streams[4], NOISE_BYTES)),
         }
-        return fixed(layout, values, len(ids))
-
-
-DATASET = Purchases
+        return fixed_length(fields, values, len(ids))

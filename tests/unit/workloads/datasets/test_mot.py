@@ -14,10 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from microshard.workloads import mot
-from microshard.workloads.mot import catalog
-from microshard.workloads.mot.columns import field_values
-from microshard.workloads.mot.greenness import BAND_LIMITS
+from microshard.workloads.datasets import mot, mot_catalog
+from microshard.workloads.datasets.mot import BAND_LIMITS, field_values
 
 SAMPLE = 200_000
 FIELDS = list("tvdcyrmskoufei")
@@ -84,15 +82,15 @@ def share(mask: Any) -> float:
 
 
 def test_results_and_test_types_have_their_shares(sample: mot.Columns) -> None:
-    results = sample.type_result % len(catalog.RESULTS)
-    assert 0.60 < share(results == catalog.RESULTS.index("P")) < 0.75
-    assert 0.20 < share(results == catalog.RESULTS.index("F")) < 0.35
-    assert 0.02 < share(results == catalog.RESULTS.index("PRS")) < 0.08
-    assert share(sample.type_result // len(catalog.RESULTS) == 0) == pytest.approx(0.74, abs=0.01)
+    results = sample.type_result % len(mot_catalog.RESULTS)
+    assert 0.60 < share(results == mot_catalog.RESULTS.index("P")) < 0.75
+    assert 0.20 < share(results == mot_catalog.RESULTS.index("F")) < 0.35
+    assert 0.02 < share(results == mot_catalog.RESULTS.index("PRS")) < 0.08
+    assert share(sample.type_result // len(mot_catalog.RESULTS) == 0) == pytest.approx(0.74, abs=0.01)
 
 
 def test_most_vehicles_are_cars_and_a_third_are_diesels(sample: mot.Columns) -> None:
-    fuels = np.array([variant.fuel for variant in catalog.variants()])[sample.variant]
+    fuels = np.array([variant.fuel for variant in mot_catalog.variants()])[sample.variant]
     assert 0.90 < share(sample.c == 4) < 0.97
     assert set(np.unique(sample.c)) == {1, 2, 4, 5, 7}
     assert 0.30 < share(fuels == "D") < 0.42
@@ -100,8 +98,8 @@ def test_most_vehicles_are_cars_and_a_third_are_diesels(sample: mot.Columns) -> 
 
 
 def test_older_vehicles_fail_more_often(sample: mot.Columns) -> None:
-    normal = sample.type_result // len(catalog.RESULTS) == 0
-    passed = sample.type_result % len(catalog.RESULTS) == 0
+    normal = sample.type_result // len(mot_catalog.RESULTS) == 0
+    passed = sample.type_result % len(mot_catalog.RESULTS) == 0
     age = (sample.d - sample.i) // 365
     assert share(passed[normal & (age < 5)]) > share(passed[normal & (age > 11)]) + 0.15
 
@@ -135,8 +133,8 @@ def test_a_vehicle_is_the_same_in_all_its_inspections() -> None:
 
 
 def test_every_variant_and_area_turns_up(sample: mot.Columns) -> None:
-    assert len(np.unique(sample.area)) == len(catalog.weighted(catalog.AREAS)[0])
-    assert len(np.unique(sample.variant)) > 0.98 * len(catalog.variants())
+    assert len(np.unique(sample.area)) == len(mot_catalog.weighted(mot_catalog.AREAS)[0])
+    assert len(np.unique(sample.variant)) > 0.98 * len(mot_catalog.variants())
 
 
 def test_the_expected_answer_is_that_of_a_plain_loop() -> None:
@@ -152,7 +150,7 @@ def test_the_expected_answer_is_that_of_a_plain_loop() -> None:
 
 
 def test_the_pipeline_and_the_expected_answer_have_the_same_limits() -> None:
-    path = Path(__file__).parents[3] / "experiments" / "pipelines" / "mot_greenness.json"
+    path = Path(__file__).parents[4] / "experiments" / "pipelines" / "mot_greenness.json"
     band = json.loads(path.read_text())[0]["$group"]["_id"]["$multiply"][0]["$switch"]
     limits = [(branch["case"]["$lt"], branch["then"]) for branch in band["branches"]]
     assert limits == [(["$e", limit], number) for number, limit in enumerate(BAND_LIMITS, 1)]

@@ -16,8 +16,8 @@ from bson import json_util
 
 from microshard.model.datasets import DataError, dataset_info
 from microshard.workloads import datasets
-from microshard.workloads.datasets.base import Dataset
-from microshard.workloads.datasets.words import VOCABULARY, dice_of, text, vocabulary, words
+from microshard.workloads.datasets import Dataset
+from microshard.workloads.datasets.texts import VOCABULARY, document_random, text, vocabulary, words
 
 SEED = 5
 OPTIONS: dict[str, Any] = {"padding": 256, "documents": 7_500, "file": None}
@@ -74,7 +74,7 @@ def test_another_seed_is_other_data(name: str) -> None:
 
 
 def test_words_have_the_frequencies_of_zipf_and_mandelbrot() -> None:
-    counts = Counter(words(dice_of(1, 1, 1), 300_000))
+    counts = Counter(words(document_random(1, 1, 1), 300_000))
     assert len(vocabulary()) == len(set(vocabulary())) == VOCABULARY
     shares = [counts[word] / 300_000 for word in vocabulary()[:100]]
     for rank in (1, 10, 100):
@@ -85,7 +85,7 @@ def test_words_have_the_frequencies_of_zipf_and_mandelbrot() -> None:
 
 
 def test_text_has_sentences_and_compresses_as_english_does() -> None:
-    page = " ".join(text(dice_of(1, 1, n), 400) for n in range(12))[:32_768]
+    page = " ".join(text(document_random(1, 1, n), 400) for n in range(12))[:32_768]
     lengths = [len(s.split()) for s in page.replace("?", ".").split(".") if s.strip()]
     assert 10 < sum(lengths) / len(lengths) < 17
     letters = [len(word.strip(".,?")) for word in page.split()]
@@ -169,7 +169,11 @@ def test_a_dump_is_read_as_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("a.bson", bson.encode({"a": 1}) + b"\x30\0\0\0abc", "a.bson: document 2, at byte 12: a length of 48 bytes, 7"),
+        (
+            "a.bson",
+            bson.encode({"a": 1}) + b"\x30\0\0\0abc",
+            "a.bson: document 2, at byte 12: its length says 48 bytes",
+        ),
         ("a.bson", bson.encode({"a": 1}) + b"\x05", "document 2, at byte 12"),
         ("a.bson", b"\x0c\0\0\0\x10a\0\1\0\0\0\7", "document 1, at byte 0: "),
         ("a.json", b'{"a": 1}\n\n{"a": }\n', "a.json:3: Expecting value"),
