@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from microshard.workloads.datasets import mot
 from microshard.workloads.answer import canonical
+from microshard.workloads.datasets import mot
 from microshard.workloads.datasets.mot import field_values
 from microshard.workloads.streams import cut
 from tests.cluster.engines.mongods import QUERY, Mongod, RunJob, load, query

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from microshard.workloads.datasets import mot
 from microshard.workloads.answer import canonical
+from microshard.workloads.datasets import mot
 from tests.cluster.embedded.lab import SmallCluster, small_cluster
 from tests.cluster.engines.mongods import load, query
 

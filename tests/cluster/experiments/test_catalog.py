@@ -15,8 +15,8 @@ import pytest
 
 from microshard.hostlib import emulated_volumes as emulated
 from microshard.workloads import datasets
-from microshard.workloads.datasets import mot
 from microshard.workloads.answer import canonical
+from microshard.workloads.datasets import mot
 from microshard.workloads.ycsb.java import BUILT
 from tests.cluster.experiments.conftest import EXPERIMENTS, Published
 

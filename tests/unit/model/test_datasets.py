@@ -12,6 +12,7 @@ import pytest
 
 from microshard.model.datasets import DATASETS, DataError, DatasetInfo, dataset_info
 from microshard.model.phases.insert import InsertPhase
+from microshard.workloads.datasets import CLASSES
 
 
 def dump(path: Path) -> DatasetInfo:
@@ -20,9 +21,10 @@ def dump(path: Path) -> DatasetInfo:
 
 def test_every_data_set_has_facts_and_a_generator() -> None:
     assert sorted(get_args(InsertPhase.model_fields["dataset"].annotation)) == sorted(DATASETS)
-    for name, info in DATASETS.items():
-        module = importlib.import_module(f"microshard.workloads.datasets.{name}")
-        assert module.DATASET.__orig_bases__[0].__args__ == (info,)
+    for name, (module, _, cls) in ((name, path.partition(".")) for name, path in CLASSES.items()):
+        generator = getattr(importlib.import_module(f"microshard.workloads.datasets.{module}"), cls)
+        assert generator.__orig_bases__[0].__args__ == (DATASETS[name],)
+    assert CLASSES.keys() == DATASETS.keys()
 
 
 def test_reading_an_experiment_imports_no_engine() -> None:
