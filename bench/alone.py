@@ -82,4 +82,4 @@ def alone(measure: Callable[[bool], Findings]) -> int:
     if given.json:
         given.json.write_text(json.dumps(found.as_json()), encoding="utf-8")
     print(render.text(found))
-    return 1 if any(row.held is False for row in found.rows) else 0
+    return 1 if any(row.met is False for row in found.rows) else 0

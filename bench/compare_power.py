@@ -1,6 +1,6 @@
 """How often `compare` calls equal runs different, and how often it finds a slowdown of 10 %.
 
-One mongod, two collections: documents, and the same with 10 % more of them. The same aggregation is asked of both,
+One mongod, two collections: documents, and the same with 10 % more of them. The same aggregation runs on both,
 many times in turn (documents, documents again, more documents, in an order shuffled each round), so that all see the
 same moods of the machine. A repetition is the median of a few queries, as engine aggregate has it. Runs of five
 repetitions are formed three ways:
@@ -10,7 +10,7 @@ repetitions are formed three ways:
     drawn      five at random of all rounds, many times: what remains is the scatter, without its order
 
 A test at 5 % calls 5 % of equal runs different; what `after` has above it is the machine that changes between runs.
-How far a query over 10 % more documents really is slower is told as the ratio of all medians.
+How far a query over 10 % more documents really is slower is given as the ratio of all medians.
 
     .venv/bin/python bench/compare_power.py [--rounds 60] [--documents 60000] [--queries 3] [--tolerance 0]
 """
@@ -55,7 +55,7 @@ def ask(collection: Collection[dict[str, Any]], queries: int) -> float:
 
 
 def measure(rounds: int, documents: int, queries: int) -> dict[str, list[float]]:
-    """Seconds of each repetition by what was asked: base, again (the same), more (10 % more documents)."""
+    """Seconds of each repetition by query: base, again (the same), more (10 % more documents)."""
     found: dict[str, list[float]] = {"base": [], "again": [], "more": []}
     order = random.Random(7)
     with tempfile.TemporaryDirectory(prefix="microshard-bench-") as scratch:

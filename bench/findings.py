@@ -1,4 +1,4 @@
-"""What a benchmark hands back: rows to be held against a target, and how figures grow."""
+"""What a benchmark hands back: rows to compare with a target, and how figures grow."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Target:
     limit: float
     most: bool = True
 
-    def held(self, value: float) -> bool:
-        """Whether a value keeps to it."""
+    def met(self, value: float) -> bool:
+        """Whether a value meets it."""
         return value <= self.limit if self.most else value >= self.limit
 
     def used(self, value: float) -> float:
-        """How much of the room is used, below 1 is held: value over limit, or limit over value for a lower one."""
+        """How much of the room is used, below 1 is met: value over limit, or limit over value for a lower one."""
         if self.most:
             return value / self.limit if self.limit else (math.inf if value > 0 else 0.0)
         return self.limit / value if value > 0 else math.inf
@@ -38,11 +38,11 @@ class Target:
 
 @dataclass(frozen=True)
 class Row:
-    """A figure beside that of something else, and what is asked of it."""
+    """A figure, its baseline and its target."""
 
     number: int  # of the table in docs/benchmarks.md; 0: a further one
     name: str
-    beside: str  # what a user would take instead; "" where it is an absolute figure
+    baseline: str  # what a user would take instead; "" where it is an absolute figure
     ratio: float  # ours over the other's; of an absolute figure the figure itself, in `unit`
     interval: Span | None  # 95 %, of `ratio`; None with one repetition
     target: Target | None
@@ -53,13 +53,13 @@ class Row:
     note: str = ""
 
     @property
-    def held(self) -> bool | None:
-        """Whether the target is kept; None without one."""
-        return None if self.target is None else self.target.held(self.ratio)
+    def met(self) -> bool | None:
+        """Whether the target is met; None without one."""
+        return None if self.target is None else self.target.met(self.ratio)
 
     def as_json(self) -> dict[str, Any]:
         """The row for programs."""
-        return {**dataclasses.asdict(self), "held": self.held}
+        return {**dataclasses.asdict(self), "met": self.met}
 
 
 @dataclass(frozen=True)
@@ -77,13 +77,13 @@ class Growth:
 
 @dataclass
 class Findings:
-    """All a benchmark has found."""
+    """The findings of one benchmark."""
 
     rows: list[Row] = field(default_factory=list)
     growths: list[Growth] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)  # what was not measured, and why
     date: str = ""  # of the measurement
-    seconds: float = 0.0  # it took
+    seconds: float = 0.0  # duration
     load: float = 0.0  # of the machine before it, average over a minute
 
     def as_json(self) -> dict[str, Any]:
@@ -102,7 +102,7 @@ class Findings:
         """The reverse of `as_json`."""
         rows = []
         for row in data["rows"]:
-            kept = {key: value for key, value in row.items() if key != "held"}
+            kept = {key: value for key, value in row.items() if key != "met"}
             kept["target"] = None if row["target"] is None else Target(**row["target"])
             kept["interval"] = None if row["interval"] is None else tuple(row["interval"])
             rows.append(Row(**kept))
@@ -124,7 +124,7 @@ def compared(
     number: int,
     name: str,
     ours: Sequence[float],
-    beside: str,
+    baseline: str,
     other: Sequence[float],
     unit: str,
     target: Target | None = None,
@@ -136,12 +136,12 @@ def compared(
     return Row(
         number,
         name,
-        beside,
+        baseline,
         estimate.value,
         None if span is None else (span.low, span.high),
         target,
-        ours=told(statistics.median(ours), unit),
-        other=told(statistics.median(other), unit),
+        ours=formatted(statistics.median(ours), unit),
+        other=formatted(statistics.median(other), unit),
         repetitions=estimate.n,
         note=note,
     )
@@ -155,21 +155,21 @@ def in_turns(ours: Sequence[float], other: Sequence[float]) -> Estimate:
     """
     if len(ours) != len(other):
         return ratio_estimate(ours, other)
-    return median_estimate([mine / beside for mine, beside in zip(ours, other, strict=True)])
+    return median_estimate([mine / theirs for mine, theirs in zip(ours, other, strict=True)])
 
 
 def absolute(
     number: int, name: str, values: Sequence[float], unit: str, target: Target | None = None, note: str = ""
 ) -> Row:
-    """A row of a figure that stands for itself: its median with its bootstrap interval."""
+    """A row without a baseline: its median with its bootstrap interval."""
     estimate = median_estimate(values)
     span = estimate.interval
     interval = None if span is None else (span.low, span.high)
     return Row(number, name, "", estimate.value, interval, target, unit=unit, repetitions=estimate.n, note=note)
 
 
-def told(value: float, unit: str) -> str:
-    """A figure with its unit, three digits."""
+def formatted(value: float, unit: str) -> str:
+    """The value with its unit and three digits."""
     if unit == "%":
         return f"{value:.1f} %"
     if value != 0 and not 0.01 <= abs(value) < 1000:

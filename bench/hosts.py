@@ -5,7 +5,7 @@ them, once on more, two shards on each (one where hosts are many and cores few: 
 nothing of microshard is on the hosts, `playbooks/deploy.yml` once more on what is up (the second run, which must change
 nothing), `down`. Seconds are those of prepare and deploy in the run's journal. The growth is what one more host adds,
 as a share of what one host takes. All hosts share the cores of this machine with the controller: they do one after the
-other what real hosts do at the same time, so the growth is an upper bound. What it is made of is told beside it: CPU of
+other what real hosts do at the same time, so the growth is an upper bound. The notes say what it consists of: CPU of
 the controller (the command and all it waited for: Ansible, ssh) and of the machine.
 """
 
@@ -41,10 +41,10 @@ ROUNDS = 3  # where hosts are few
 HOSTS_A_CORE = 5  # with SHARDS_EACH: see _each
 INSTANCES_EACH = 32  # of inotify, for a host's systemd
 INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
-CompletedStep = dict[str, dict[int, list[float]]]  # figure → hosts → repetitions
+Series = dict[str, dict[int, list[float]]]  # figure → hosts → repetitions
 THIRD_PARTY = (
-    "9: community.mongodb's roles beside it: they refuse a second mongod on a host and take MongoDB from its package "
-    "sites alone, so there is nothing to compare on this machine"
+    "9: community.mongodb's roles as a baseline: they refuse a second mongod on a host and take MongoDB from its "
+    "package sites alone, so there is nothing to compare on this machine"
 )
 
 
@@ -138,7 +138,7 @@ def measure(quick: bool) -> Findings:
         found.missing.append(f"9: {missing}")
         return found
     wheels.fetch()
-    taken: CompletedStep = defaultdict(dict)
+    taken: Series = defaultdict(dict)
     full: list[dict[str, float]] = []
     for sizes in (FEW,) if quick else (FEW, *((size,) for size in MANY)):
         if lack := _lack(max(sizes)):
@@ -166,7 +166,7 @@ def _lack(hosts: int) -> str:
 def _each(hosts: int) -> int:
     """Shards on each of so many hosts.
 
-    Where a core has more than five hosts with two shards to start at the same time, the config server beside them does
+    Where a core has more than five hosts with two shards to start at the same time, the config server next to them does
     not answer within MongoDB's own time limits.
     """
     return SHARDS_EACH if hosts <= HOSTS_A_CORE * (os.cpu_count() or 1) else 1
@@ -183,7 +183,7 @@ def inotify_instances(least: int) -> Iterator[None]:
         INOTIFY.write_text(before, encoding="ascii")
 
 
-def _on_a_bed(sizes: tuple[int, ...], taken: CompletedStep, rounds: int, *, quick: bool) -> list[dict[str, float]]:
+def _on_a_bed(sizes: tuple[int, ...], taken: Series, rounds: int, *, quick: bool) -> list[dict[str, float]]:
     """Rounds on so many hosts in turn, into `taken`; where there are as many as FULL asks for, rounds of that too."""
     with scratch() as folder, inotify_instances(INSTANCES_EACH * max(sizes)), bed(max(sizes)) as lab:
         bench = Bench(lab, folder)
@@ -196,7 +196,7 @@ def _on_a_bed(sizes: tuple[int, ...], taken: CompletedStep, rounds: int, *, quic
         return [bench.round(*FULL) for _ in range(ROUNDS if max(sizes) == FULL[0] and not quick else 0)]
 
 
-def _rows(found: Findings, taken: CompletedStep, sizes: list[int]) -> None:
+def _rows(found: Findings, taken: Series, sizes: list[int]) -> None:
     alike = [hosts for hosts in sizes if _each(hosts) == SHARDS_EACH]
     first, most = taken["first"], alike[-1]
     for hosts in sizes:
@@ -249,7 +249,7 @@ def _rows(found: Findings, taken: CompletedStep, sizes: list[int]) -> None:
         found.growths.append(growth(f"prepare and deploy, {name} run", "hosts", "s", grown))
 
 
-def _cpu(taken: CompletedStep, hosts: int) -> str:
+def _cpu(taken: Series, hosts: int) -> str:
     """What keeps so many hosts on one machine from being as fast as hosts of their own."""
     own, whole = (statistics.median(taken[name][hosts]) for name in ("controller's CPU", "machine's CPU"))
     return (

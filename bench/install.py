@@ -1,4 +1,4 @@
-"""Installing on a fresh machine with a warm registry (row 11): the set-up of `make sweep` beside `pip install ansible`.
+"""Installing on a fresh machine with a warm registry (row 11): `make sweep`'s set-up against `pip install ansible`.
 
 In turn, each in a new folder with an empty pip cache: `python3 -m setup --quiet --need-mongod` in a copy of the
 checkout's tracked files, and a virtual environment into which the bundled pip installs the same version of ansible

@@ -1,4 +1,4 @@
-"""Loading the inspection data (row 5): the engine `insert` beside what one would write, and what the mongods can take.
+"""Loading the inspection data (row 5): the engine `insert` against what one would write, and what the mongods can take.
 
 In turns, into new pre-split collections of the same cluster: the engine; one process that reads JSON lines and inserts
 what it has parsed, as mongoimport with one worker does; one process that calls `insert_many` with documents it holds
@@ -296,12 +296,12 @@ def _apart(bench: Bench, quick: bool) -> tuple[dict[str, list[float]], dict[str,
 def _rows(found: Findings, shards: int, rates: dict[str, list[float]], cpu: dict[str, list[float]]) -> None:
     used = ", ".join(f"{role} {statistics.median(values):.1f}" for role, values in cpu.items())
     note = f"{shards} shards: CPU of a document, µs, with counting and checkpoint: {used}"
-    beside = {
+    baselines = {
         "ceiling": "what the mongods take of the same cores",
         "mongoimport-like": "JSON lines, one process",
         "insert_many": "insert_many, one process",
     }
-    for way, name in beside.items():
+    for way, name in baselines.items():
         what = f"load rate, {shards} shard{'' if shards == 1 else 's'}"
         row_note = note if way == "ceiling" else ""
         found.rows.append(compared(5, what, rates["engine"], name, rates[way], "/s", note=row_note))
@@ -310,7 +310,7 @@ def _rows(found: Findings, shards: int, rates: dict[str, list[float]], cpu: dict
 def _apart_rows(found: Findings, shards: int, rates: dict[str, list[float]], busy: dict[str, list[float]]) -> None:
     what = f"{shards} shard{'' if shards == 1 else 's'}"
     note = (
-        "what the mongods can take is told by their CPU: how fast that is, documents/s, also depends on what each load "
+        "what the mongods can take is measured by their CPU: the rate in documents/s also depends on what each load "
         "finds in cache and on storage, and on a machine that others use"
     )
     name = f"CPU of the mongods while loading, {what}, on a core of their own"

@@ -18,16 +18,16 @@ from microshard.embedded.binary import find_mongod, version
 DATA = "benchmarks.json"  # the figures of the page, for those that are not measured again
 _HEAD = """# Benchmarks
 
-Written by `make bench`. Machine: {cpu}, {cores} cores, {ram} GB RAM, {system}; MongoDB {mongod}. What was measured when
-stands at the end.
+Written by `make bench`. Machine: {cpu}, {cores} cores, {ram} GB RAM, {system}; MongoDB {mongod}. The last table
+says what was measured when.
 
-Every figure stands beside what one would take instead, measured in the same run in turns. *ours* and *the other* are
-medians of *n* repetitions; *figure* is the median of the ratios (×) of what was measured one after the other, or the
-figure itself where nothing stands beside it, with its 95 % bootstrap interval. With three repetitions no interval
-covers more than 75 %. *unsure*: the interval reaches over the limit. What each
-benchmark does stands at the head of `bench/NAME.py`; `.venv/bin/python -m bench.NAME` runs one.
+Every figure is compared with a baseline, what one would use instead, measured in turns in the same run. *ours* and
+*baseline figure* are medians of *n* repetitions; *figure* is the median ratio (×) of neighbouring measurements, or
+the figure itself where there is no baseline, with its 95 % bootstrap interval. With three repetitions no interval
+covers more than 75 %. *unsure*: the interval crosses the limit. The head of
+`bench/NAME.py` says what each benchmark does; `.venv/bin/python -m bench.NAME` runs one.
 
-![how much of what is asked each figure uses, and how figures grow](benchmarks.svg)
+![the share of its target that each figure uses, and how figures grow](benchmarks.svg)
 """
 
 
@@ -85,10 +85,10 @@ def write(out: Path, found: Mapping[str, Findings], where: Machine) -> list[Path
             cpu=where.cpu, cores=where.cores, ram=round(where.ram_gb), system=where.system, mongod=where.mongod
         )
     ]
-    asked = [row for row in rows if row.target]
-    lines += ["## What is asked", "", *_summary(asked), ""]
+    targeted = [row for row in rows if row.target]
+    lines += ["## Targets", "", *_summary(targeted), ""]
     lines += ["## All figures", "", *render.rows_table(rows), ""]
-    notes = dict.fromkeys(f"- {row.number or 'besides'}: {row.note}" for row in rows if row.note)
+    notes = dict.fromkeys(f"- {row.number or 'other'}: {row.note}" for row in rows if row.note)
     lines += ["## Notes", "", *notes, ""] if notes else []
     lines += ["## Growth", "", "Exponent b of figure = a · size^b, least squares on logarithms.", ""]
     lines += [*render.growth_table(growths), ""]
@@ -97,7 +97,7 @@ def write(out: Path, found: Mapping[str, Findings], where: Machine) -> list[Path
     lines += ["| benchmark | rows | measured | took | load |", "|---|---|---|---|---|"]
     for bench in BENCHES:
         if one := found.get(bench.module):
-            rows_of = ", ".join(str(number) for number in bench.rows if number) or "besides"
+            rows_of = ", ".join(str(number) for number in bench.rows if number) or "other"
             lines.append(f"| {bench.module} | {rows_of} | {one.date} | {one.seconds:.0f} s | {one.load:.1f} |")
     path = out / "benchmarks.md"
     path.write_text("\n".join(lines).rstrip("\n") + "\n", encoding="utf-8")
@@ -106,16 +106,16 @@ def write(out: Path, found: Mapping[str, Findings], where: Machine) -> list[Path
     return [path, drawn, out / DATA]
 
 
-def _summary(asked: list[Row]) -> list[str]:
-    """Held and not held, a row of the table each."""
-    lines = ["| # | what | asked | held | not held |", "|---|---|---|---|---|"]
-    for number in dict.fromkeys(row.number for row in asked):
-        mine = [row for row in asked if row.number == number]
+def _summary(targeted: list[Row]) -> list[str]:
+    """Targets met and missed, a row of the table each."""
+    lines = ["| # | what | targets | met | missed |", "|---|---|---|---|---|"]
+    for number in dict.fromkeys(row.number for row in targeted):
+        mine = [row for row in targeted if row.number == number]
         broken = "; ".join(
-            f"{row.name}: {render.figure(row)}, asked {render.target(row.target, row.unit)}"
+            f"{row.name}: {render.figure(row)}, target {render.target(row.target, row.unit)}"
             for row in mine
-            if not row.held
+            if not row.met
         )
-        held = sum(bool(row.held) for row in mine)
-        lines.append(f"| {number or ''} | {TABLE[number]} | {len(mine)} | {held} | {broken or '–'} |")
+        met = sum(bool(row.met) for row in mine)
+        lines.append(f"| {number or ''} | {TABLE[number]} | {len(mine)} | {met} | {broken or '–'} |")
     return lines

@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 _WIDTH = 11.0  # inches
 _BAR = 0.3  # inches a row takes
 _PANEL = 2.6  # inches a row of growth panels takes
-_ACROSS = 3  # panels beside each other
+_ACROSS = 3  # panels in a row
 _LEAST, _MOST = 0.05, 20.0  # what is drawn of a share; beyond it the bar ends with an arrow's head
 _LABEL = 78  # characters
 
 
 def draw(path: Path, rows: Sequence[Row], growths: Sequence[Growth]) -> None:
     """Write an SVG."""
-    asked = [row for row in rows if row.target is not None]
+    targeted = [row for row in rows if row.target is not None]
     groups: dict[tuple[str, str], list[Growth]] = defaultdict(list)
     for growth in growths:
         if len(growth.sizes) > 1:
             groups[growth.along, growth.unit].append(growth)
     lines = math.ceil(len(groups) / _ACROSS)
-    heights = [_BAR * max(len(asked), 1) + 0.9, *[_PANEL] * lines]
+    heights = [_BAR * max(len(targeted), 1) + 0.9, *[_PANEL] * lines]
     with mpl.rc_context({**RC, "font.size": 9.0}):
         drawing = Figure(figsize=(_WIDTH, sum(heights) + 0.3), layout="constrained")
         # Two parts, so that the long labels of the bars take no room from the panels.
         parts = drawing.add_gridspec(2, 1, height_ratios=[heights[0], max(sum(heights[1:]), 0.1)])
         above, below = drawing.add_subfigure(parts[0]), drawing.add_subfigure(parts[1])
-        _shares(above.add_subplot(), asked)
+        _shares(above.add_subplot(), targeted)
         grid = below.add_gridspec(max(lines, 1), _ACROSS)
         for number, ((along, unit), members) in enumerate(groups.items()):
             axes = below.add_subplot(grid[number // _ACROSS, number % _ACROSS])
@@ -50,17 +50,15 @@ def draw(path: Path, rows: Sequence[Row], growths: Sequence[Growth]) -> None:
 
 
 def _shares(axes: Axes, rows: Sequence[Row]) -> None:
-    """A bar a row: the share of what is asked, 1 is the limit."""
+    """A bar a row: the share of the target, 1 is the limit."""
     for place, row in enumerate(rows):
         assert row.target is not None  # noqa: S101 - for the type checker: only such rows are given
         share = min(max(row.target.used(row.ratio), _LEAST), _MOST)
-        axes.barh(
-            place, share - _LEAST, left=_LEAST, height=0.62, color=colour("measured" if row.held else "published")
-        )
+        axes.barh(place, share - _LEAST, left=_LEAST, height=0.62, color=colour("measured" if row.met else "published"))
         if row.interval:
             ends = sorted(min(max(row.target.used(end), _LEAST), _MOST) for end in row.interval)
             axes.plot(ends, [place, place], color=colour("ink"), linewidth=1.2)
-        words = f"{figure(row)}, asked {target(row.target, row.unit)}"
+        words = f"{figure(row)}, target {target(row.target, row.unit)}"
         right = max(share, *(ends if row.interval else (share,)))
         axes.annotate(
             words,
@@ -71,16 +69,16 @@ def _shares(axes: Axes, rows: Sequence[Row]) -> None:
             fontsize=8,
             bbox={"facecolor": colour("surface"), "edgecolor": "none", "pad": 0.5},
         )
-    labels = [f"{row.number or ''} {row.name}" + (f" / {row.beside}" if row.beside else "") for row in rows]
+    labels = [f"{row.number or ''} {row.name}" + (f" / {row.baseline}" if row.baseline else "") for row in rows]
     axes.set_yticks(range(len(rows)), [textwrap.shorten(label.strip(), _LABEL, placeholder=" …") for label in labels])
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xscale("log")
-    # Room on the right for the words beside the longest bar.
+    # Room on the right for the text beside the longest bar.
     axes.set_xlim(_LEAST, _MOST * 3)
     axes.set_xticks([0.1, 0.25, 0.5, 1, 2, 5, 10], ["0.1", "0.25", "0.5", "1", "2", "5", "10"])
     axes.minorticks_off()
     axes.axvline(1, color=colour("ink"), linewidth=1.2)
-    axes.set_title("Share of what is asked that each figure uses (1 is the limit; line: 95 %)", loc="left", fontsize=11)
+    axes.set_title("Share of its target that each figure uses (1 is the limit; line: 95 %)", loc="left", fontsize=11)
     _plain(axes, "x")
 
 

@@ -2,7 +2,7 @@
 
 The share is that of the run's own journal: its line "run ended" has the seconds of the whole run and those of load and
 measure phases. The same orchestration around points that measure for five minutes is computed from it: what a
-repetition and a deployment cost stays, whatever is measured. What the share is made of is told beside it: what each
+repetition and a deployment cost stays, whatever is measured. The notes say what the share consists of: what each
 playbook takes before its first task, measured by playbooks with nothing to do; deploying and teardown besides that; the
 tasks around each phase. The quick form has fewer documents, points and repetitions, and no target: its share says
 nothing of the whole one.
@@ -55,7 +55,7 @@ def measure(quick: bool) -> Findings:
     note = f"{seconds:.0f} s in all, {steps} steps: {_made_of(ended, plays, overhead)}"
     say(note)
     found = Findings([absolute(6, name, [overhead / seconds * 100], "%", None if quick else Target(10.0), note)])
-    # All that is not loading or measuring, shared out over the steps, beside 5 minutes of measuring in each.
+    # All that is not loading or measuring, divided by the steps, with 5 minutes of measuring in each.
     each = overhead / steps
     found.rows.append(
         Row(

@@ -1,9 +1,9 @@
-"""Redeploying a point that is up (row 3): what is restarted, and how long it takes beside taking all down and up.
+"""Redeploying a running point (row 3): what is restarted, and how long it takes against a full teardown and deploy.
 
 A point of four shards is up. Then its variables change as those of another point would: one more shard, another cache,
-another compressor; each is deployed over what is there by playbooks/deploy.yml, as the run does. Beside it: the
-teardown playbook and a deploy of the same from nothing. Who was restarted is told by pid and start time, what they did
-meanwhile by their logs.
+another compressor; each is deployed over what is there by playbooks/deploy.yml, as the run does. The baseline: the
+teardown playbook and a deploy of the same from nothing. Restarted processes are recognised by pid and start time, what
+they did meanwhile by their logs.
 """
 
 from __future__ import annotations

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bench.findings import Findings, Growth, Row, Target, told
+from bench.findings import Findings, Growth, Row, Target, formatted
 
 
 def figure(row: Row) -> str:
     """The ratio or figure."""
-    return told(row.ratio, row.unit)
+    return formatted(row.ratio, row.unit)
 
 
 def interval(row: Row) -> str:
@@ -17,22 +17,22 @@ def interval(row: Row) -> str:
     if row.interval is None:
         return "–"
     low, high = row.interval
-    return f"{told(low, '').strip()} – {told(high, '').strip()}"
+    return f"{formatted(low, '').strip()} – {formatted(high, '').strip()}"
 
 
 def target(wanted: Target | None, unit: str) -> str:
-    """What is asked for."""
+    """The target."""
     if wanted is None:
         return "–"
-    return f"{'≤' if wanted.most else '≥'} {told(wanted.limit, unit)}"
+    return f"{'≤' if wanted.most else '≥'} {formatted(wanted.limit, unit)}"
 
 
 def verdict(row: Row) -> str:
     """Whether the target is held; where the interval reaches over it, that too."""
-    if row.target is None or row.held is None:
+    if row.target is None or row.met is None:
         return "–"
-    word = "yes" if row.held else "**no**"
-    unsure = row.interval is not None and len({row.target.held(end) for end in row.interval}) > 1
+    word = "yes" if row.met else "**no**"
+    unsure = row.interval is not None and len({row.target.met(end) for end in row.interval}) > 1
     return f"{word} (unsure)" if unsure else word
 
 
@@ -48,7 +48,7 @@ def exponent(growth: Growth) -> str:
 def points(growth: Growth) -> str:
     """Size and figure, one after the other."""
     pairs = zip(growth.sizes, growth.medians, strict=True)
-    return ", ".join(f"{size:,}: {told(value, growth.unit)}" for size, value in pairs)
+    return ", ".join(f"{size:,}: {formatted(value, growth.unit)}" for size, value in pairs)
 
 
 def text(found: Findings) -> str:
@@ -56,13 +56,13 @@ def text(found: Findings) -> str:
     lines = []
     for row in found.rows:
         medians = f" ({row.ours} / {row.other})" if row.other else ""
-        against = f" against {row.beside}" if row.beside else ""
-        said = f"{row.number:2d}  {row.name}{against}: {figure(row)}{medians}"
+        against = f" against {row.baseline}" if row.baseline else ""
+        line = f"{row.number:2d}  {row.name}{against}: {figure(row)}{medians}"
         if row.interval:
-            said += f" [{interval(row)}]"
+            line += f" [{interval(row)}]"
         if row.target:
-            said += f", asked {target(row.target, row.unit)}: {verdict(row).replace('*', '')}"
-        lines.append(said)
+            line += f", target {target(row.target, row.unit)}: {verdict(row).replace('*', '')}"
+        lines.append(line)
     lines += [f"    {one.name} by {one.along}: {points(one)}; exponent {exponent(one)}" for one in found.growths]
     lines += dict.fromkeys(f"    {row.note}" for row in found.rows if row.note)
     lines += [f"    not measured: {what}" for what in found.missing]
@@ -72,11 +72,11 @@ def text(found: Findings) -> str:
 def rows_table(rows: Iterable[Row]) -> list[str]:
     """Markdown lines of a table of rows."""
     lines = [
-        "| # | what | beside | ours | the other | figure | 95 % | asked | held | n |",
+        "| # | what | baseline | ours | baseline figure | figure | 95 % | target | met | n |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| {row.number or ''} | {row.name} | {row.beside or '–'} | {row.ours or '–'} | {row.other or '–'} "
+        f"| {row.number or ''} | {row.name} | {row.baseline or '–'} | {row.ours or '–'} | {row.other or '–'} "
         f"| {figure(row)} | {interval(row)} | {target(row.target, row.unit)} | {verdict(row)} | {row.repetitions} |"
         for row in rows
     ]

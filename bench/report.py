@@ -88,8 +88,8 @@ def measured(name: str, run: Path, other: Path, *, profile: bool) -> dict[str, f
         command, check=True, capture_output=not profile, env=environment, cwd=ROOT, timeout=LIMIT_SECONDS
     )
     seconds = time.perf_counter() - started
-    told = {} if profile else json.loads(done.stdout.splitlines()[-1])
-    return {"seconds": seconds, **told}
+    reported = {} if profile else json.loads(done.stdout.splitlines()[-1])
+    return {"seconds": seconds, **reported}
 
 
 def found_in(points: int, repetitions: int, megabytes: float, *, profile: bool) -> Findings:
@@ -119,12 +119,12 @@ def found_in(points: int, repetitions: int, megabytes: float, *, profile: bool) 
 
 
 def measure(quick: bool) -> Findings:
-    """Rows beside the table."""
+    """Rows that are not in the table."""
     return found_in(*((100, 2, 10.0) if quick else (1000, 5, 100.0)), profile=False)
 
 
 def main() -> int:
-    """One step in this process, where that is asked for; else the benchmark."""
+    """One step in this process, on request; else the benchmark."""
     if "--step" not in sys.argv and "--profile" not in sys.argv:
         return alone(measure)
     parser = argparse.ArgumentParser(description="Where the time of reports, comparisons and exports goes")

@@ -10,7 +10,7 @@ straight to it therefore carries that default, or one way would wait for the jou
 itself costs is a third way, updates straight to the router mongod with w: 1.
 
 A series takes about a second and the ways follow one another, each round in the reverse order of the last one: a
-machine whose speed drifts meets all ways alike, and what is told is the median of the rounds' ratios.
+machine whose speed drifts meets all ways alike, and the result is the median of the rounds' ratios.
 """
 
 from __future__ import annotations
@@ -140,10 +140,10 @@ class Bench:
         }
         self.addresses["straight, w: 1"] = self.addresses["straight"]
         default = cluster.client.admin.command("getDefaultRWConcern")["defaultWriteConcern"]
-        asked = {name: default[name] for name in ("w", "j", "wtimeout") if name in default}
+        given = {name: default[name] for name in ("w", "j", "wtimeout") if name in default}
         self.concerns: dict[str, dict[str, Any]] = {
             "front": {},
-            "straight": {"writeConcern": asked},
+            "straight": {"writeConcern": given},
             "straight, w: 1": {"writeConcern": {"w": 1}},
         }
         for name in ("points", "inserted"):
@@ -181,7 +181,7 @@ def measure(quick: bool) -> Findings:
         for kind in every:
             for way in bench.ways(kind):
                 bench.series(kind, way, FULL)  # warms caches and connections
-        # What is asked is asked of FULL connections; the others show how it grows.
+        # The target is for FULL connections; the others show how it grows.
         for many, least, most, seconds in (
             (FULL, 3, 3 if quick else 15, 15 if quick else 180),
             *((many, 3, 3, 0) for many in others),
@@ -211,14 +211,14 @@ def _take(series: Series, way: str, connections: int, seen: Seen) -> None:
 
 
 def _rows(found: Findings, kind: Kind, series: Series, connections: int) -> None:
-    beside = "the router mongod directly"
+    baseline = "the router mongod directly"
     for figure, what, target in (
         ("cpu", "CPU an operation", Target(1.25)),
         ("p99", "99th percentile", Target(1.3)),
     ):
         ours, other = series[figure, "front", connections], series[figure, "straight", connections]
         name = f"{kind.name}, {what}, {connections} connections"
-        found.rows.append(compared(4, name, ours, beside, other, "µs", target))
+        found.rows.append(compared(4, name, ours, baseline, other, "µs", target))
     if kind.writes:
         # For the reader: how much of a write is the cluster's default write concern, whoever adds it.
         ours, other = (series["cpu", way, connections] for way in ("straight", "straight, w: 1"))
@@ -232,7 +232,7 @@ def _rows(found: Findings, kind: Kind, series: Series, connections: int) -> None
     cores = os.cpu_count() or 1
     note = f"front, router mongod, two shards and the client share {cores} cores"
     name = f"{kind.name}, throughput, {connections} connections"
-    found.rows.append(compared(4, name, ours, beside, other, "/s", note=note))
+    found.rows.append(compared(4, name, ours, baseline, other, "/s", note=note))
 
 
 def _growths(found: Findings, kind: Kind, series: Series, connections: Sequence[int]) -> None:

@@ -1,12 +1,12 @@
-"""How much faster an aggregation over all documents is at as many shards as cores (row 7), beside perfect scaling.
+"""How much faster an aggregation over all documents is at as many shards as cores (row 7), against perfect scaling.
 
 Two clusters stand side by side, one with one shard and one with as many as there are cores, with the same documents and
-the same cache in all. Both answer the greenness query in turns; the cluster that is not asked does nothing. The full
+the same cache in all. Both answer the greenness query in turns; the other cluster is idle. The full
 form adds half and twice as many shards as cores, for the growth.
 
-What the machine itself gives stands beside it: the shards of the larger cluster are asked directly, one after the other
-and all at once. They share nothing but the machine, so what is missing there to perfect scaling is its memory, caches
-and hypervisor, not the cluster.
+What the machine itself allows is measured too: the shards of the larger cluster are queried directly, one after the
+other and all at once. They share nothing but the machine, so what is missing to perfect scaling is its memory,
+caches and hypervisor, not the cluster.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def ask(cluster: SmallCluster, pipeline: list[dict[str, Any]]) -> tuple[float, l
 
 
 class Shards:
-    """The shards of a cluster, asked directly."""
+    """The shards of a cluster, queried directly."""
 
     def __init__(self, cluster: SmallCluster, pipeline: list[dict[str, Any]], stack: contextlib.ExitStack) -> None:
         self.pipeline = pipeline
@@ -109,12 +109,12 @@ def measure(quick: bool) -> Findings:
             repetitions=estimate.n,
         )
     )
-    name = f"speed-up of {most} shards that are asked directly, per core"
+    name = f"speed-up of {most} shards that are queried directly, per core"
     alone, whole = statistics.median(shards.alone), statistics.median(taken[1])
     gain = statistics.median(directly)
     note = (
         f"{most} processes that share nothing but the machine get {gain:.2f} of perfect scaling; one of {most} shards, "
-        f"asked alone, takes {alone / whole:.2f} of the time of a shard with all documents"
+        f"queried alone, takes {alone / whole:.2f} of the time of a shard with all documents"
     )
     found.rows.append(absolute(7, name, directly, "×", note=note))
     found.growths.append(growth("query time", "shards", "s", taken))

@@ -222,7 +222,7 @@ def measure(quick: bool) -> Findings:
         for _ in rounds(least, most, seconds):
             for name, way in ways.items():
                 if name == "script" and taken["script up"].get(16) and shards == 16:
-                    continue  # it takes longest by far, and no target stands beside it
+                    continue  # it takes longest by far, and has no target
                 try:
                     with scratch() as folder:
                         figures = way(folder, shards)
@@ -263,7 +263,7 @@ def _rows(found: Findings, taken: dict[str, dict[int, list[float]]]) -> None:
 
 
 def _made_of(taken: dict[str, dict[int, list[float]]], shards: int) -> str:
-    """Where the seconds of ours go, beside the floor, which ends with the primaries."""
+    """Where the seconds of ours go, compared with the floor, which ends with the primaries."""
     before, start, cluster = (statistics.median(taken[f"ours {p}"][shards]) for p in ("before", "start", "cluster"))
     return (
         f"{shards} shard{'' if shards == 1 else 's'}: {before:.1f} s until the first mongod begins (command, plan, "

@@ -1,10 +1,10 @@
-"""What YCSB's client costs, and what a ladder costs besides its measuring time: both in one run, on one mongod.
+"""What YCSB's client costs, and what a ladder costs overhead its measuring time: both in one run, on one mongod.
 
 `bench/ycsb_client.py [--rung-seconds 30] [--rounds 7] [--skip-cpu]`
 
 1. CPU of the client process per operation against a bare loop of the same driver with the same documents, in turns in
-   one JVM (clients/ycsb-mongodb, BareLoop). Asked for: at most 1.2 times.
-2. A ladder of 8 rungs: seconds of the whole phase that were not measured, over those that were. Asked for: below 5 %.
+   one JVM (clients/ycsb-mongodb, BareLoop). Target: at most 1.2 times.
+2. A ladder of 8 rungs: seconds of the whole phase that were not measured, over those that were. Target: below 5 %.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def phase(kind: str, **keys: Any) -> dict[str, Any]:
 
 
 def ladder(folder: Path, rung_seconds: int) -> bool:
-    """A ladder that climbs all of 8 rungs; whether what it takes besides measuring keeps to the limit."""
+    """A ladder that climbs all of 8 rungs; whether what it takes overhead measuring keeps to the limit."""
     mongod = start_mongod(folder / "mongod1")
     try:
         rule = {"last": 128, "rung_seconds": rung_seconds, "patience": 100}
@@ -70,15 +70,15 @@ def ladder(folder: Path, rung_seconds: int) -> bool:
     finally:
         stop_mongod(mongod)
     measured = result["phases"][1]
-    asked = len(measured["rungs"]) * rung_seconds
-    besides = measured["seconds"] - asked
+    measuring = len(measured["rungs"]) * rung_seconds
+    overhead = measured["seconds"] - measuring
     print(f"\nladder of {len(measured['rungs'])} rungs of {rung_seconds} s: {measured['seconds']:.1f} s in all")
-    print(f"besides measuring: {besides:.1f} s, {besides / asked:.1%} (asked for: below {MOST_OVERHEAD:.0%})")
+    print(f"overhead measuring: {overhead:.1f} s, {overhead / measuring:.1%} (target: below {MOST_OVERHEAD:.0%})")
     print("threads  operations/s  p99 µs  limited by")
     for rung in measured["rungs"]:
         p99 = rung["latency"]["ALL"]["percentiles"]["99"]
         print(f"{rung['threads']:>7}  {rung['value']:>12,.0f}  {p99:>6,}  {json.dumps(rung['limited'])}")
-    return bool(besides / asked < MOST_OVERHEAD)
+    return bool(overhead / measuring < MOST_OVERHEAD)
 
 
 def main() -> int:

@@ -125,20 +125,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--service", choices=SERVICES, help="only this one")
     parser.add_argument("--osv-url", help="a mirror of OSV's query address")
     parser.add_argument("--accepted", type=Path, default=ACCEPTED)
-    asked = parser.parse_args(arguments)
-    locks = asked.locks or sorted((ROOT / "requirements").glob("*.lock"))
+    arguments_ = parser.parse_args(arguments)
+    locks = arguments_.locks or sorted((ROOT / "requirements").glob("*.lock"))
     try:
-        accepted = read_accepted(asked.accepted)
-        for service in [asked.service] if asked.service else SERVICES:
-            # The shortest first: a mirror that knows no vulnerabilities need not be asked for every package.
-            answer = ask([min(locks, key=lambda path: path.stat().st_size)], service, osv_url=asked.osv_url)
+        accepted = read_accepted(arguments_.accepted)
+        for service in [arguments_.service] if arguments_.service else SERVICES:
+            # The shortest first: a mirror that knows no vulnerabilities need not be queried for every package.
+            answer = ask([min(locks, key=lambda path: path.stat().st_size)], service, osv_url=arguments_.osv_url)
             if isinstance(answer, Answer):
-                answer = ask(locks, service, osv_url=asked.osv_url)
+                answer = ask(locks, service, osv_url=arguments_.osv_url)
             if isinstance(answer, Answer):
                 break
             print(f"{service} does not answer: {answer}")
         else:
-            print("NOT AUDITED: no index of vulnerabilities can be asked from here")
+            print("NOT AUDITED: no index of vulnerabilities can be reached from here")
             return 0
     except (AuditError, OSError, tomllib.TOMLDecodeError) as error:
         print(f"audit stopped: {error}", file=sys.stderr)
@@ -146,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     verdicts = list(judged(answer, accepted, datetime.date.today()))
     for fails, sentence in verdicts:
         print(("VULNERABLE " if fails else "note: ") + sentence)
-    print(f"{answer.audited} packages of {len(locks)} lock files asked of {service}")
+    print(f"{answer.audited} packages of {len(locks)} lock files checked by {service}")
     return 1 if any(fails for fails, _ in verdicts) else 0
 
 

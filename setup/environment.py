@@ -117,7 +117,7 @@ class Environment:
         self._pip("install pip", ["-r", "requirements/pip.lock", "--require-hashes"], extra)
 
     def _install_locked(self, locks: Sequence[str]) -> None:
-        """Install the locked packages: Ansible's 480 MB of collections beside all others, for it takes half the time.
+        """Install the locked packages: Ansible's 480 MB of collections in parallel with the rest: half the time.
 
         Two pips do not meet: they install different packages, which --no-deps leaves at that. The locks are complete,
         resolving them again would only cost time.
@@ -127,8 +127,8 @@ class Environment:
         ansible, rest = split_lock(text, "ansible")
         large.write_text(ansible, encoding="utf-8")
         others.write_text(rest, encoding="utf-8")
-        beside = self._beside(["--require-hashes", "-r", str(large)]) if ansible else contextlib.nullcontext()
-        with beside:
+        in_parallel = self._in_parallel(["--require-hashes", "-r", str(large)]) if ansible else contextlib.nullcontext()
+        with in_parallel:
             self._pip("install the locked packages", ["--require-hashes", "-r", str(others)])
             self._compile()
 
@@ -161,7 +161,7 @@ class Environment:
         return sum(_sizes(self.folder))
 
     @contextlib.contextmanager
-    def _beside(self, arguments: Sequence[str]) -> Iterator[None]:
+    def _in_parallel(self, arguments: Sequence[str]) -> Iterator[None]:
         """Run a second pip while the body runs and await its end, so that .venv is never left half unpacked."""
         command = self._pip_command(arguments)
         failure: InstallError | None = None
