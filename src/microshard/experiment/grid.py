@@ -11,7 +11,7 @@ from typing import Any
 from microshard.experiment import overlay
 from microshard.experiment.check import EXPERIMENT, Checker, nearest
 from microshard.experiment.errors import DefinitionError, Problem
-from microshard.experiment.load import Loaded
+from microshard.experiment.load import LoadedExperiment
 from microshard.experiment.scalars import written, yaml_1_1
 from microshard.experiment.shape import Shape, dotted_keys
 from microshard.experiment.source import KeyPath, Source, SourcePosition
@@ -42,7 +42,7 @@ Assignment = tuple[Given, ...]
 class Grid:
     """Reads the matrix of an experiment."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: LoadedExperiment) -> None:
         self.source = loaded.source
         self.matrix = loaded.experiment.matrix
         self.checker = Checker(loaded.source, loaded.data, loaded.source.spot)

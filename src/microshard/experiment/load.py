@@ -21,7 +21,7 @@ _NOT_SCALED = ("microshard", "scales")
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedExperiment:
     """An experiment that can be planned, and where everything in it stands."""
 
     experiment: Experiment
@@ -34,7 +34,7 @@ class Loaded:
     """What is doubtful but runs."""
 
 
-def load(path: Path, scale: str | None = None, overrides: Mapping[str, Any] | None = None) -> Loaded:
+def load(path: Path, scale: str | None = None, overrides: Mapping[str, Any] | None = None) -> LoadedExperiment:
     """The experiment in a file.
 
     `scale` names one of the file's `scales`; `overrides` are dotted key → value, applied last (`--set`).
@@ -50,7 +50,7 @@ def build(
     *,
     scale: str | None = None,
     overrides: Mapping[str, Any] | None = None,
-) -> Loaded:
+) -> LoadedExperiment:
     """As `load`, from a file that has been read."""
     data, spot = _long_form(data, source.spot)
     problems = [*problems]
@@ -66,7 +66,7 @@ def build(
             problems += _broken_scale(source, base_data, base_spot, name)
     if problems or result.experiment is None:
         raise DefinitionError(problems)
-    return Loaded(result.experiment, replace(source, spot=spot), data, tuple(result.warnings))
+    return LoadedExperiment(result.experiment, replace(source, spot=spot), data, tuple(result.warnings))
 
 
 @dataclass(slots=True)

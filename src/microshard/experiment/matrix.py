@@ -12,7 +12,7 @@ from microshard.experiment import overlay
 from microshard.experiment.check import Checker, dotted
 from microshard.experiment.errors import DefinitionError, Problem
 from microshard.experiment.grid import SECTIONS, Assignment, Given, Grid, problem_at
-from microshard.experiment.load import Loaded, examine
+from microshard.experiment.load import LoadedExperiment, examine
 from microshard.experiment.rules import findings
 from microshard.experiment.scalars import written
 from microshard.experiment.source import KeyPath, SourcePosition
@@ -36,7 +36,7 @@ class PointDefinition:
 
 
 @gc_paused
-def expand(loaded: Loaded) -> list[PointDefinition]:
+def expand(loaded: LoadedExperiment) -> list[PointDefinition]:
     """All points in file order, the last axis fastest, `zip` after the axes, then those of `include`.
 
     Raises DefinitionError with all problems, each at the value of an axis that causes it.
@@ -85,7 +85,7 @@ class _Part:
 class _Builder:
     """Makes points one after the other and remembers what it has already seen."""
 
-    def __init__(self, loaded: Loaded, assignments: Iterable[Assignment]) -> None:
+    def __init__(self, loaded: LoadedExperiment, assignments: Iterable[Assignment]) -> None:
         self.loaded = loaded
         self.source = loaded.source
         self.problems: list[Problem] = []

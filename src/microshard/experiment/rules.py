@@ -15,12 +15,12 @@ from microshard.experiment.source import KeyPath
 from microshard.experiment.versions import unknown
 from microshard.memoize import memoize_by_identity
 from microshard.model.experiment import Experiment
-from microshard.model.members import Member, given_one_by_one
 from microshard.model.phases.insert import InsertPhase
 from microshard.model.topology import (
     Collection,
     ConfigServers,
     Kind,
+    Member,
     MongoDB,
     Network,
     ReplicaSetSpec,
@@ -28,6 +28,7 @@ from microshard.model.topology import (
     Storage,
     Topology,
     Zone,
+    given_one_by_one,
 )
 from microshard.model.workload import WorkloadStep
 

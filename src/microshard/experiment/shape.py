@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from microshard.experiment.scalars import written
-from microshard.model.base import InWords
+from microshard.model.base import AllowedText
 
 Kind = Literal[
     "mapping", "variants", "either", "list", "map", "any", "whole", "number", "text", "bool", "date", "words"
@@ -114,7 +114,7 @@ def _shape(annotation: Any, metadata: list[Any], unit: str = "") -> Shape:
         values = [getattr(m, name) for m in metadata if getattr(m, name, None) is not None]
         if values:
             limits[name] = values[0]
-    in_words = next((m.text for m in metadata if isinstance(m, InWords)), "")
+    in_words = next((m.text for m in metadata if isinstance(m, AllowedText)), "")
     return replace(shape, unit=unit or shape.unit, in_words=in_words or shape.in_words, **limits)
 
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 
 @dataclass(frozen=True, slots=True)
-class InWords:
+class AllowedText:
     """What a pattern asks for, as error messages and the reference say it."""
 
     text: str
@@ -19,12 +19,12 @@ class InWords:
 Name = Annotated[
     str,
     StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,62}$"),
-    InWords("a name of lower-case letters, digits and hyphens (a letter first, at most 63)"),
+    AllowedText("a name of lower-case letters, digits and hyphens (a letter first, at most 63)"),
 ]
 Namespace = Annotated[
     str,
     StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,62}\.[A-Za-z_][A-Za-z0-9_.-]{0,119}$"),
-    InWords("a database and a collection such as vosa.mot_results"),
+    AllowedText("a database and a collection such as vosa.mot_results"),
 ]
 Port = Annotated[int, Field(ge=1024, le=65000)]
 
@@ -45,7 +45,7 @@ class Model(BaseModel):
         return self
 
 
-def first_twice(names: Sequence[str]) -> str | None:
+def first_duplicate(names: Sequence[str]) -> str | None:
     """The first name that is there more than once."""
     if len(set(names)) == len(names):
         return None

@@ -7,16 +7,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
-from microshard.model.base import InWords, Model, Name, first_twice
+from microshard.model.base import AllowedText, Model, Name, first_duplicate
 from microshard.model.infrastructure import Infrastructure
-from microshard.model.lock import Lock
 from microshard.model.topology import Topology
 from microshard.model.workload import PhaseName, WorkloadStep
 
 DottedKey = Annotated[
     str,
     StringConstraints(pattern=r"^[a-z_]+(\.[A-Za-z0-9_-]+)+$"),
-    InWords("a dotted key such as topology.shards.count"),
+    AllowedText("a dotted key such as topology.shards.count"),
 ]
 AxisValues = Annotated[list[Any], Field(min_length=1, max_length=10_000)]
 
@@ -151,6 +150,34 @@ class Budget(Model):
     """The run stops cleanly before this is exceeded."""
 
 
+class LockedMongoDB(Model):
+    """A MongoDB a run used."""
+
+    version: str
+    """Version of the mongod, for example 6.0.5."""
+    mongod_sha256: str | None = None
+    """Hash of the mongod's file."""
+    embedded: bool = False
+    """Whether the mongos was the embedded one."""
+
+
+class Lock(Model):
+    """Written by a run into its experiment.lock.yml. A run of that file says what is not as it was then."""
+
+    microshard: str
+    """Version of the tool."""
+    definition_sha256: str | None = None
+    """Hash of the experiment file the run was started with."""
+    mongodb: Annotated[list[LockedMongoDB], Field(max_length=100)] = Field(default=[])
+    """The MongoDBs of its points."""
+    host: Annotated[dict[str, Any], Field(max_length=1000)] = Field(default={})
+    """The machine: CPU, cores, RAM, kernel, system; of several hosts, by name."""
+    packages: Annotated[dict[str, str], Field(max_length=1000)] = Field(default={})
+    """Versions of the libraries results depend on."""
+    images: Annotated[dict[str, str], Field(max_length=1000)] = Field(default={})
+    """Machine images (AMI) by group of hosts."""
+
+
 class Experiment(Model):
     """An experiment: hosts, topology, workload, matrix, gates and teardown."""
 
@@ -190,9 +217,9 @@ class Experiment(Model):
     @model_validator(mode="after")
     def _phases_make_sense(self) -> Experiment:
         names = [s.name or s.kind for s in self.workload]
-        twice = first_twice(names)
-        if twice is not None:
-            raise ValueError(f"workload: two phases are named {twice}; give them different names with `name:`")
+        duplicate = first_duplicate(names)
+        if duplicate is not None:
+            raise ValueError(f"workload: two phases are named {duplicate}; give them different names with `name:`")
         if not any(s.kind == "measure" for s in self.workload):
             raise ValueError("workload: no measure phase, so there is nothing to report")
         return self

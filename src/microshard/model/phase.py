@@ -15,7 +15,7 @@ Rule = tuple[tuple[str | int, ...], str, Literal["error", "warning"]]  # path be
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class PhaseContext:
     """What a phase may know when it is planned. Nothing of it is found out by the phase itself: planning is pure."""
 
     cores: int  # of the client host
@@ -27,7 +27,7 @@ class Surroundings:
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class EstimateBasis:
     """What a phase may take for granted when it estimates its time."""
 
     documents: int  # in the collections by then
@@ -74,11 +74,11 @@ class PhaseKeys(Model):
         """Whether these keys change the data; an engine that can do both looks at them."""
         return self.changes_data
 
-    def parameters(self, around: Surroundings) -> dict[str, Any]:  # noqa: ARG002 - for those who override it
+    def parameters(self, context: PhaseContext) -> dict[str, Any]:  # noqa: ARG002 - for those who override it
         """Everything the engine is given, complete: no default is left to the engine."""
         return self.model_dump(mode="json", exclude={"engine"})
 
-    def problems(self, around: Surroundings) -> Iterable[tuple[str, str]]:  # noqa: ARG002
+    def problems(self, context: PhaseContext) -> Iterable[tuple[str, str]]:  # noqa: ARG002
         """What keeps the phase from being planned: (key of the phase, sentence)."""
         return ()
 
@@ -98,7 +98,7 @@ class PhaseKeys(Model):
         """BSON bytes the phase adds to the data, before compression."""
         return 0
 
-    def seconds(self, expected: Expected) -> float:  # noqa: ARG002
+    def seconds(self, expected: EstimateBasis) -> float:  # noqa: ARG002
         """Estimated duration; for a measurement, of one repetition."""
         return 0.0
 

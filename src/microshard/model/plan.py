@@ -64,7 +64,7 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class PlannedMember:
     """A member of a replica set, by the name of its process."""
 
     process: str
@@ -78,12 +78,12 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaSet:
+class PlannedReplicaSet:
     """A replica set to initiate; every shard and the config servers are one."""
 
     name: str
     role: Role  # member, shard or config
-    members: tuple[Member, ...]  # the first leads
+    members: tuple[PlannedMember, ...]  # the first leads
     initial: bool = True  # False: a shard that a phase adds
 
     @property
@@ -93,7 +93,7 @@ class ReplicaSet:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class PlannedChunk:
     """A range of the shard key's first field on a shard before the load. None stands for MinKey or MaxKey."""
 
     shard: str  # replica set name
@@ -102,19 +102,19 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Collection:
+class PlannedCollection:
     """A sharded collection and where its chunks are before the first document."""
 
     namespace: str
     shard_key: dict[str, Any]  # field → 1 or "hashed"
     unique: bool
-    chunks: tuple[Chunk, ...]  # empty: hashed initial chunks, or one chunk on the primary shard
+    chunks: tuple[PlannedChunk, ...]  # empty: hashed initial chunks, or one chunk on the primary shard
     primary_shard: str | None = None  # replica set name; None is the first
     initial_chunks: int | None = None  # of a hashed key, over all shards
 
 
 @dataclass(frozen=True, slots=True)
-class ZoneRange:
+class PlannedZoneRange:
     """A range of a collection's shard key; values of its first fields, None stands for MinKey or MaxKey."""
 
     namespace: str
@@ -123,16 +123,16 @@ class ZoneRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Zone:
+class PlannedZone:
     """Shards, by the names of their replica sets, that alone hold these ranges."""
 
     name: str
     shards: tuple[str, ...]
-    ranges: tuple[ZoneRange, ...]
+    ranges: tuple[PlannedZoneRange, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class PlannedPhase:
     """One step of the workload with all its parameters explicit."""
 
     name: str  # unique within the workload
@@ -192,10 +192,10 @@ class Point:
     shards: int  # 0 unless sharded
     hosts: tuple[Host, ...]
     processes: tuple[Process, ...]
-    replica_sets: tuple[ReplicaSet, ...]
-    collections: tuple[Collection, ...]
+    replica_sets: tuple[PlannedReplicaSet, ...]
+    collections: tuple[PlannedCollection, ...]
     balancer: dict[str, Any]  # enabled, chunk_size_mb, secondary_throttle, …
-    phases: tuple[Phase, ...]
+    phases: tuple[PlannedPhase, ...]
     mongodb: dict[str, Any]  # source, version, path
     network_compressors: tuple[str, ...]
     cache: CacheBudget  # of the first data-bearing host; `caches` has those of all
@@ -204,7 +204,7 @@ class Point:
     deploy_seconds: float  # estimates
     load_seconds: float
     measure_seconds: float  # of one repetition
-    zones: tuple[Zone, ...] = ()
+    zones: tuple[PlannedZone, ...] = ()
     client_hosts: tuple[str, ...] = ()  # names of the hosts whose clients do the phases; the first forms the topology
     security: dict[str, bool] = field(default_factory=dict)  # authorization, tls
     process_manager: str = "auto"  # auto: the place decides

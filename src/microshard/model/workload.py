@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
-from microshard.model.base import InWords, Model
+from microshard.model.base import AllowedText, Model
 from microshard.model.phase import PhaseKeys
 from microshard.model.phases import all_keys
 
 PhaseName = Annotated[
     str,
     StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,40}$"),
-    InWords("a name of lower-case letters, digits, _ and - (a letter first, at most 41)"),
+    AllowedText("a name of lower-case letters, digits, _ and - (a letter first, at most 41)"),
 ]
 
 if TYPE_CHECKING:

@@ -12,14 +12,14 @@ from microshard.experiment.matrix import PointDefinition
 from microshard.gc_pause import gc_paused
 from microshard.memoize import memoize_by_identity
 from microshard.model.experiment import Experiment
-from microshard.model.phase import Surroundings
+from microshard.model.phase import PhaseContext
 from microshard.model.plan import (
     HostNeeds,
-    Phase,
     Plan,
+    PlannedPhase,
+    PlannedReplicaSet,
     Point,
     Redeploy,
-    ReplicaSet,
 )
 from microshard.model.topology import data_members
 from microshard.model.workload import WorkloadStep
@@ -28,7 +28,7 @@ from microshard.plan.fitting import refuse_impossible, refuse_what_does_not_fit,
 from microshard.plan.inputs import Inputs, PlanError
 from microshard.plan.numa import by_host, crowded
 from microshard.plan.order import steps
-from microshard.plan.placement import Places, places, remarks, uneven
+from microshard.plan.placement import HostsByRole, places, remarks, uneven
 from microshard.plan.topology import deploy, ports_needed
 from microshard.plan.volumes import emulated, machines
 from microshard.plan.wording import in_words
@@ -149,11 +149,11 @@ def _points(points: Sequence[PointDefinition], inputs: Inputs, *, one_range: boo
     return tuple(result)
 
 
-def _point(name: str, definition: PointDefinition, there: Places, first_port: int, inputs: Inputs) -> Point:
+def _point(name: str, definition: PointDefinition, there: HostsByRole, first_port: int, inputs: Inputs) -> Point:
     experiment = definition.experiment
     topology = experiment.topology
     deployment = deploy(topology, point=name, there=there, first_port=first_port)
-    phases = _phases(experiment.workload, inputs.surroundings(experiment, deployment.collections))
+    phases = _phases(experiment.workload, inputs.phase_context(experiment, deployment.collections))
     shards = topology.shards.count if topology.kind == "sharded" else 0
     needs = estimate.needs(
         deployment.laid, experiment.workload, topology.storage, there, data_members(topology), shards
@@ -196,7 +196,7 @@ def _dumped(section: BaseModel) -> dict[str, Any]:
     return section.model_dump()
 
 
-def _gates(experiment: Experiment, replica_sets: Sequence[ReplicaSet]) -> dict[str, Any]:
+def _gates(experiment: Experiment, replica_sets: Sequence[PlannedReplicaSet]) -> dict[str, Any]:
     """The limits of a point with every "auto" decided, those named in `decided`; None is not checked."""
     gates = dict(_dumped(experiment.gates))
     gates["decided"] = [name for name, limit in gates.items() if limit == "auto"]
@@ -212,13 +212,13 @@ def _gates(experiment: Experiment, replica_sets: Sequence[ReplicaSet]) -> dict[s
 
 
 @memoize_by_identity
-def _phases(workload: Sequence[WorkloadStep], around: Surroundings) -> tuple[Phase, ...]:
+def _phases(workload: Sequence[WorkloadStep], context: PhaseContext) -> tuple[PlannedPhase, ...]:
     return tuple(
-        Phase(
+        PlannedPhase(
             name=step.name or step.kind,
             kind=step.kind,
             engine=step.phase.engine,
-            parameters=step.phase.parameters(around),
+            parameters=step.phase.parameters(context),
             question=step.phase.question(),
             data=step.phase.data(),
             restarts=step.phase.restarts(),

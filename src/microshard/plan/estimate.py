@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from microshard.memoize import memoize_by_identity
-from microshard.model.phase import Expected
+from microshard.model.phase import EstimateBasis
 from microshard.model.plan import HostNeeds
 from microshard.model.topology import Storage
 from microshard.model.workload import WorkloadStep
-from microshard.plan.placement import Places
+from microshard.plan.placement import HostsByRole
 from microshard.plan.topology import PlacedProcess
 
 MIB = 1024 * 1024
@@ -44,7 +44,7 @@ def needs(
     processes: Sequence[PlacedProcess],
     workload: Sequence[WorkloadStep],
     storage: Storage,
-    there: Places,
+    there: HostsByRole,
     copies: int,
     shards: int,
 ) -> Needs:
@@ -74,7 +74,7 @@ def needs(
         for host in dict.fromkeys(p.host.name for p in processes)
     }
     workers = min(max(len(data_bearing) // copies, 1), cores)
-    expected = Expected(documents=loaded, workers=workers, cores=cores, copies=copies, client_cores=client_cores)
+    expected = EstimateBasis(documents=loaded, workers=workers, cores=cores, copies=copies, client_cores=client_cores)
     seconds = {True: 0.0, False: FLOOR_SECONDS}  # loading or not
     for step in workload:
         seconds[step.kind == "load"] += step.phase.seconds(expected)

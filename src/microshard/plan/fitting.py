@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from microshard.experiment.matrix import PointDefinition
 from microshard.memoize import memoize_by_identity
 from microshard.model.infrastructure import Infrastructure
-from microshard.model.phase import Surroundings
+from microshard.model.phase import PhaseContext
 from microshard.model.plan import CacheBudget, HostNeeds, Plan, Point
 from microshard.model.workload import WorkloadStep
 from microshard.plan.inputs import Inputs, PlanError
@@ -33,18 +33,18 @@ def refuse_impossible(points: Sequence[PointDefinition], inputs: Inputs) -> None
             problems |= dict.fromkeys(varied(point.experiment, points[0].experiment))
         if lacking:
             continue
-        problems |= dict.fromkeys(_of_phases(point.experiment.workload, inputs.surroundings(point.experiment)))
+        problems |= dict.fromkeys(_of_phases(point.experiment.workload, inputs.phase_context(point.experiment)))
     if problems:
         raise PlanError(list(problems))
 
 
 @memoize_by_identity
-def _of_phases(workload: Sequence[WorkloadStep], around: Surroundings) -> tuple[tuple[str, str], ...]:
+def _of_phases(workload: Sequence[WorkloadStep], context: PhaseContext) -> tuple[tuple[str, str], ...]:
     """What keeps phases from being planned, as (dotted key, sentence)."""
     return tuple(
         (f"workload.{number}.{step.kind}.{key}", reason)
         for number, step in enumerate(workload)
-        for key, reason in step.phase.problems(around)
+        for key, reason in step.phase.problems(context)
     )
 
 

@@ -11,8 +11,8 @@ from typing import Any
 from microshard.memoize import memoize_by_identity
 from microshard.model.experiment import Experiment
 from microshard.model.infrastructure import Infrastructure
-from microshard.model.phase import Surroundings
-from microshard.model.plan import FIRST_PORT, Collection, Host
+from microshard.model.phase import PhaseContext
+from microshard.model.plan import FIRST_PORT, Host, PlannedCollection
 from microshard.model.topology import Collection as CollectionDefinition
 from microshard.model.topology import mongos_count
 from microshard.plan.placement import GROUPS, places
@@ -58,25 +58,25 @@ class Inputs:
         """The hosts, or the one that this machine is."""
         return self.hosts or _one(self.cores, self.ram_mib, self.free_disk_bytes, self.numa_nodes, self.numactl)
 
-    def surroundings(self, experiment: Experiment, collections: Sequence[Collection] = ()) -> Surroundings:
+    def phase_context(self, experiment: Experiment, collections: Sequence[PlannedCollection] = ()) -> PhaseContext:
         """What the phases of an experiment are told of its cluster and its clients."""
         topology = experiment.topology
-        return _surroundings(
+        return _phase_context(
             self, experiment.infrastructure, mongos_count(topology), topology.collections, list(collections)
         )
 
 
 @memoize_by_identity
-def _surroundings(
+def _phase_context(
     inputs: Inputs,
     infrastructure: Infrastructure,
     mongos: int,
     definitions: Sequence[CollectionDefinition],
-    collections: Sequence[Collection],
-) -> Surroundings:
+    collections: Sequence[PlannedCollection],
+) -> PhaseContext:
     in_ranges = {c.namespace for c in definitions if c.presplit.policy == "key_ranges"}
     clients = places(infrastructure, inputs.all_hosts).client
-    return Surroundings(
+    return PhaseContext(
         cores=clients[0].cores,
         client_hosts=len(clients),
         mongos=mongos,

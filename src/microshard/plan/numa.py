@@ -8,11 +8,11 @@ from typing import Any
 from microshard.memoize import memoize_by_identity
 from microshard.model.infrastructure import HostGroup, Infrastructure
 from microshard.model.plan import Host, Point
-from microshard.plan.placement import Places
+from microshard.plan.placement import HostsByRole
 
 
 @memoize_by_identity
-def by_host(infrastructure: Infrastructure, there: Places) -> dict[str, dict[str, Any]]:
+def by_host(infrastructure: Infrastructure, there: HostsByRole) -> dict[str, dict[str, Any]]:
     """Host → its NUMA settings, where it has any. What shares a host with data is bound as the data is."""
     bound = {}
     for group, hosts in _groups(infrastructure, there):
@@ -23,7 +23,7 @@ def by_host(infrastructure: Infrastructure, there: Places) -> dict[str, dict[str
     return {name: settings for name, settings in bound.items() if name not in free}
 
 
-def refusals(infrastructure: Infrastructure, there: Places) -> Iterator[tuple[str, str]]:
+def refusals(infrastructure: Infrastructure, there: HostsByRole) -> Iterator[tuple[str, str]]:
     """Settings a host is known not to have room for, as (dotted key, sentence); hosts look again themselves."""
     names = ("shard_hosts", "config_hosts", "mongos_hosts", "client_hosts")
     keys = {id(getattr(infrastructure, name)): name for name in names}
@@ -69,7 +69,7 @@ def _impossible(group: HostGroup, host: Host) -> Iterator[tuple[str, str]]:
         yield "policy", "has one NUMA node: there is nothing to go round"
 
 
-def _groups(infrastructure: Infrastructure, there: Places) -> Iterator[tuple[HostGroup, tuple[Host, ...]]]:
+def _groups(infrastructure: Infrastructure, there: HostsByRole) -> Iterator[tuple[HostGroup, tuple[Host, ...]]]:
     yield infrastructure.shard_hosts, there.data
     if infrastructure.config_hosts is not None:
         yield infrastructure.config_hosts, there.config

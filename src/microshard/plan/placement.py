@@ -32,7 +32,7 @@ class Slot(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class HostsByRole:
     """The hosts of a point by what they are for; a host may be there for several things."""
 
     data: tuple[Host, ...]
@@ -52,7 +52,7 @@ class Places:
 
 
 @memoize_by_identity
-def places(infrastructure: Infrastructure, hosts: Sequence[Host]) -> Places:
+def places(infrastructure: Infrastructure, hosts: Sequence[Host]) -> HostsByRole:
     """The first `count` hosts of every group; config servers fall back to shard hosts, mongos to client hosts.
 
     The hosts must be enough: `shortages` says where they are not.
@@ -63,7 +63,7 @@ def places(infrastructure: Infrastructure, hosts: Sequence[Host]) -> Places:
         return tuple(host for host in hosts if group in host.groups)[: wanted.count if wanted else 0]
 
     data, client = chosen("shard_hosts"), chosen("client_hosts")
-    return Places(
+    return HostsByRole(
         data=data,
         config=chosen("config_hosts") if infrastructure.config_hosts else data,
         mongos=chosen("mongos_hosts") if infrastructure.mongos_hosts else client,
@@ -85,7 +85,7 @@ def shortages(infrastructure: Infrastructure, hosts: Sequence[Host], where: str)
     return tuple(found)
 
 
-def host_of(slot: Slot, there: Places) -> Host:
+def host_of(slot: Slot, there: HostsByRole) -> Host:
     """The host of a process: shards go round the data hosts, members of one set to hosts one after the other.
 
     Shard 1 begins on the first host, shard 2 on the second …, so that the first members, which become primaries, are
@@ -95,7 +95,7 @@ def host_of(slot: Slot, there: Places) -> Host:
     return hosts[(slot.number - 1 + slot.place - 1) % len(hosts)]
 
 
-def remarks(topology: Topology, there: Places) -> Iterator[str]:
+def remarks(topology: Topology, there: HostsByRole) -> Iterator[str]:
     """What a reader of the plan should know about the placement."""
     if data_members(topology) > len(there.data):
         yield (

@@ -10,19 +10,17 @@ from typing import Any
 
 from microshard.experiment.versions import ENGINE_SECTIONS
 from microshard.memoize import memoize_by_identity
-from microshard.model.members import Member as MemberDefinition
-from microshard.model.members import listed
 from microshard.model.plan import (
     CacheBudget,
-    Chunk,
-    Collection,
     Host,
-    Member,
+    PlannedChunk,
+    PlannedCollection,
+    PlannedMember,
+    PlannedReplicaSet,
+    PlannedZone,
+    PlannedZoneRange,
     Process,
-    ReplicaSet,
     Role,
-    Zone,
-    ZoneRange,
     endpoint,
 )
 from microshard.model.topology import (
@@ -34,11 +32,13 @@ from microshard.model.topology import (
     Shards,
     Storage,
     Topology,
+    listed,
     mongos_count,
 )
 from microshard.model.topology import Collection as CollectionDefinition
+from microshard.model.topology import Member as MemberDefinition
 from microshard.plan.cache import budget
-from microshard.plan.placement import Places, host_of
+from microshard.plan.placement import HostsByRole, host_of
 
 _ARBITER_CACHE_MIB = 64.0  # it bears no data: its share is better with the others
 _DEFAULT = MemberDefinition()
@@ -94,13 +94,13 @@ class Deployment:
 
     laid: tuple[PlacedProcess, ...]
     processes: tuple[Process, ...]
-    replica_sets: tuple[ReplicaSet, ...]
-    collections: tuple[Collection, ...]
-    zones: tuple[Zone, ...]
+    replica_sets: tuple[PlannedReplicaSet, ...]
+    collections: tuple[PlannedCollection, ...]
+    zones: tuple[PlannedZone, ...]
     caches: tuple[CacheBudget, ...]  # one a host that bears data
 
 
-def deploy(topology: Topology, *, point: str, there: Places, first_port: int) -> Deployment:
+def deploy(topology: Topology, *, point: str, there: HostsByRole, first_port: int) -> Deployment:
     """Lay a topology out on its hosts; on each host ports from `first_port` on, one each and without a gap.
 
     Raises ValueError when the cache is a share of a RAM that is not known.
@@ -127,10 +127,10 @@ def deploy(topology: Topology, *, point: str, there: Places, first_port: int) ->
             _collection(c, topology.shards.initial or topology.shards.count) for c in topology.collections
         ),
         zones=tuple(
-            Zone(
+            PlannedZone(
                 z.name,
                 tuple(shard_name(n) for n in z.shards),
-                tuple(ZoneRange(r.namespace, r.lower, r.upper) for r in z.ranges),
+                tuple(PlannedZoneRange(r.namespace, r.lower, r.upper) for r in z.ranges),
             )
             for z in topology.zones
         ),
@@ -142,7 +142,7 @@ Placed = tuple[tuple[_Slot, Host], ...]
 
 
 @memoize_by_identity
-def _placed(slots: tuple[_Slot, ...], there: Places) -> Placed:
+def _placed(slots: tuple[_Slot, ...], there: HostsByRole) -> Placed:
     return tuple((slot, host_of(slot, there)) for slot in slots)
 
 
@@ -166,7 +166,7 @@ def _budget(cache: Cache, host: Host, placed: Placed) -> CacheBudget:
     return budget(cache, sharing, host.ram_mib, own, host.name)
 
 
-def ports_needed(topology: Topology, there: Places) -> int:
+def ports_needed(topology: Topology, there: HostsByRole) -> int:
     """How many ports the topology takes on the host that has most of its processes."""
     return _most(_placed(_slots(topology), there))
 
@@ -338,13 +338,13 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @memoize_by_identity
-def _replica_sets(laid: tuple[PlacedProcess, ...], ports: tuple[int, ...]) -> tuple[ReplicaSet, ...]:
+def _replica_sets(laid: tuple[PlacedProcess, ...], ports: tuple[int, ...]) -> tuple[PlannedReplicaSet, ...]:
     sets: dict[str, list[tuple[PlacedProcess, int]]] = {}
     for one, port in zip(laid, ports, strict=True):
         if one.replica_set:
             sets.setdefault(one.replica_set, []).append((one, port))
     return tuple(
-        ReplicaSet(
+        PlannedReplicaSet(
             name=name,
             role=members[0][0].role,
             members=tuple(_member(one, port) for one, port in members),
@@ -354,9 +354,9 @@ def _replica_sets(laid: tuple[PlacedProcess, ...], ports: tuple[int, ...]) -> tu
     )
 
 
-def _member(laid: PlacedProcess, port: int) -> Member:
+def _member(laid: PlacedProcess, port: int) -> PlannedMember:
     definition = laid.slot.member
-    return Member(
+    return PlannedMember(
         process=laid.slot.name,
         endpoint=endpoint(laid.address, port),
         priority=definition.effective_priority,
@@ -369,14 +369,14 @@ def _member(laid: PlacedProcess, port: int) -> Member:
 
 
 @memoize_by_identity
-def _collection(definition: CollectionDefinition, shards: int) -> Collection:
-    chunks: tuple[Chunk, ...] = ()
+def _collection(definition: CollectionDefinition, shards: int) -> PlannedCollection:
+    chunks: tuple[PlannedChunk, ...] = ()
     if definition.presplit.policy == "key_ranges":
         each = definition.presplit.ranges_per_shard
         total = each * shards
         # The source's layout: a loader owns the upper 32 bits of _id, and its chunk lives on one shard.
         chunks = tuple(
-            Chunk(
+            PlannedChunk(
                 shard=shard_name(k // each + 1),
                 lower=None if k == 0 else k << 32,
                 upper=None if k == total - 1 else (k + 1) << 32,
@@ -386,11 +386,11 @@ def _collection(definition: CollectionDefinition, shards: int) -> Collection:
     if definition.presplit.policy == "split_points":
         bounds = [None, *definition.presplit.points, None]
         chunks = tuple(
-            Chunk(shard=shard_name(k % shards + 1), lower=lower, upper=upper)
+            PlannedChunk(shard=shard_name(k % shards + 1), lower=lower, upper=upper)
             for k, (lower, upper) in enumerate(pairwise(bounds))
         )
     each_shard = definition.presplit.chunks_per_shard
-    return Collection(
+    return PlannedCollection(
         namespace=definition.namespace,
         shard_key=dict(definition.shard_key),
         unique=definition.unique,

@@ -13,8 +13,7 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 
 from microshard.experiment.rules import ONLY_SHARDED
-from microshard.model.experiment import Experiment
-from microshard.model.lock import Lock
+from microshard.model.experiment import Experiment, Lock
 from microshard.model.topology import Topology
 from microshard.model.workload import WorkloadStep
 from microshard.records.differences import differences

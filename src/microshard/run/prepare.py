@@ -22,7 +22,7 @@ from microshard.backends.binaries import Binaries
 from microshard.errors import PlaceError
 from microshard.experiment.check import Checker
 from microshard.experiment.errors import DefinitionError
-from microshard.experiment.load import Loaded, load
+from microshard.experiment.load import LoadedExperiment, load
 from microshard.experiment.matrix import PointDefinition, expand
 from microshard.hostlib import emulated_volumes as emulated
 from microshard.hostlib import throttle
@@ -42,7 +42,7 @@ class Asked:
     """What a run is begun with."""
 
     path: Path
-    loaded: Loaded
+    loaded: LoadedExperiment
     backend: str
     scale: str | None
     overrides: Mapping[str, Any]
@@ -52,7 +52,7 @@ class Asked:
 class Prepared:
     """A definition and the plan made of it for this machine."""
 
-    loaded: Loaded
+    loaded: LoadedExperiment
     plan: Plan
     path: Path
     backend: Backend = field(default_factory=Local)
@@ -98,7 +98,7 @@ def prepared(
         yield Prepared(loaded, plan, path, at, scale, dict(overrides or {}))
 
 
-def refuse_shortages(loaded: Loaded, points: Sequence[PointDefinition], inputs: Inputs) -> None:
+def refuse_shortages(loaded: LoadedExperiment, points: Sequence[PointDefinition], inputs: Inputs) -> None:
     """Raise DefinitionError where a group has fewer hosts than a point asks for: nothing can be placed then."""
     if not inputs.hosts:
         return
@@ -114,7 +114,7 @@ def refuse_shortages(loaded: Loaded, points: Sequence[PointDefinition], inputs: 
         raise _told(loaded, list(short))
 
 
-def _ports(loaded: Loaded, points: Sequence[PointDefinition], inputs: Inputs) -> int:
+def _ports(loaded: LoadedExperiment, points: Sequence[PointDefinition], inputs: Inputs) -> int:
     try:
         return ports_at_once(loaded.experiment, points, inputs)
     except PlanError as error:
@@ -132,7 +132,7 @@ def _no_volumes(points: Sequence[PointDefinition]) -> str | None:
     return emulated.why_not(sorted(wanted))
 
 
-def made_plan(loaded: Loaded, points: Sequence[PointDefinition], inputs: Inputs) -> Plan:
+def made_plan(loaded: LoadedExperiment, points: Sequence[PointDefinition], inputs: Inputs) -> Plan:
     """The plan; what keeps it from being made is told with the place in the file."""
     try:
         return build_plan(loaded.experiment, points, inputs)
@@ -140,7 +140,7 @@ def made_plan(loaded: Loaded, points: Sequence[PointDefinition], inputs: Inputs)
         raise _told(loaded, error.problems) from error
 
 
-def _told(loaded: Loaded, problems: Iterable[tuple[str, str]]) -> DefinitionError:
+def _told(loaded: LoadedExperiment, problems: Iterable[tuple[str, str]]) -> DefinitionError:
     """The problems with their places in the file."""
     at = Checker(loaded.source, loaded.data, loaded.source.spot)
     return DefinitionError([at.at_value(key_path(key), reason) for key, reason in problems])

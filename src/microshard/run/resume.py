@@ -13,7 +13,7 @@ from rich.console import Console
 
 from microshard.backends.base import Backend, of_run
 from microshard.errors import EXIT_DEFINITION, EXIT_LEFT, MicroshardError, PlaceError
-from microshard.experiment.load import Loaded, load
+from microshard.experiment.load import LoadedExperiment, load
 from microshard.interrupts import Stopped
 from microshard.model.plan import Plan
 from microshard.records.differences import differences
@@ -126,7 +126,7 @@ def _refuse_a_changed_file(asked: Mapping[str, Any], lock: Mapping[str, Any]) ->
         )
 
 
-def _refuse_another_plan(run: RunFolder, loaded: Loaded, plan: Plan, lock: Mapping[str, Any]) -> None:
+def _refuse_another_plan(run: RunFolder, loaded: LoadedExperiment, plan: Plan, lock: Mapping[str, Any]) -> None:
     """This version must plan the same points and steps; where it does not, results would be mixed."""
     changed = [str(d) for d in differences(lock["definition"], loaded.experiment.model_dump(mode="json"))]
     old, new = (_comparable(whole) for whole in (read_object(run / "plan.json"), dataclasses.asdict(plan)))

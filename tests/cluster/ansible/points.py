@@ -12,7 +12,18 @@ from typing import Any, Literal
 
 from microshard.experiment.matrix import PointDefinition
 from microshard.model.experiment import Experiment
-from microshard.model.plan import CacheBudget, Chunk, Collection, Host, Member, Phase, Point, Process, ReplicaSet, Role
+from microshard.model.plan import (
+    CacheBudget,
+    Host,
+    PlannedChunk,
+    PlannedCollection,
+    PlannedMember,
+    PlannedPhase,
+    PlannedReplicaSet,
+    Point,
+    Process,
+    Role,
+)
 from microshard.plan import Inputs, build_plan
 from microshard.plan.placement import places
 from microshard.plan.topology import ports_needed
@@ -53,7 +64,7 @@ class Layout:
     first_port: int = 0
     cache_mib: float = 64
     options: dict[str, Any] = field(default_factory=dict)
-    phases: tuple[Phase, ...] = ()
+    phases: tuple[PlannedPhase, ...] = ()
     definition: dict[str, Any] | None = None  # `topology` of an experiment: the planner then lays it out
 
     def slots(self) -> list[tuple[str, Role, str | None]]:
@@ -99,7 +110,7 @@ def point(layout: Layout, run_folder: Path) -> Point:
     )
 
 
-def _planned(topology: dict[str, Any], first_port: int, run_folder: Path, phases: tuple[Phase, ...]) -> Point:
+def _planned(topology: dict[str, Any], first_port: int, run_folder: Path, phases: tuple[PlannedPhase, ...]) -> Point:
     """The point an experiment with this topology has."""
     storage = {"cache": {"policy": "per_process_mb", "value": 64}} | topology.get("storage", {})
     experiment = Experiment.model_validate({
@@ -149,20 +160,20 @@ def _process(layout: Layout, folder: Path, role: Role, replica_set: str | None, 
     )
 
 
-def _replica_set(name: str, processes: tuple[Process, ...]) -> ReplicaSet:
+def _replica_set(name: str, processes: tuple[Process, ...]) -> PlannedReplicaSet:
     mine = [p for p in processes if p.replica_set == name]
-    return ReplicaSet(name, mine[0].role, tuple(Member(p.name, p.endpoint) for p in mine))
+    return PlannedReplicaSet(name, mine[0].role, tuple(PlannedMember(p.name, p.endpoint) for p in mine))
 
 
-def _collections(shards: int) -> tuple[Collection, ...]:
+def _collections(shards: int) -> tuple[PlannedCollection, ...]:
     last = shards - 1
     ranges = tuple(
-        Chunk(f"shard{n + 1:02d}", None if n == 0 else n * _RANGES, None if n == last else (n + 1) * _RANGES)
+        PlannedChunk(f"shard{n + 1:02d}", None if n == 0 else n * _RANGES, None if n == last else (n + 1) * _RANGES)
         for n in range(shards)
     )
     return (
-        Collection("vosa.by_range", {"_id": 1}, False, ranges),
-        Collection("vosa.by_hash", {"_id": "hashed"}, False, ()),
+        PlannedCollection("vosa.by_range", {"_id": 1}, False, ranges),
+        PlannedCollection("vosa.by_hash", {"_id": "hashed"}, False, ()),
     )
 
 

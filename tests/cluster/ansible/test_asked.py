@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from microshard.model.plan import Phase
+from microshard.model.plan import PlannedPhase
 from tests.cluster.ansible.lab import Lab, MakeLab
 from tests.cluster.ansible.points import Layout
 from tests.cluster.ansible.test_measure import COUNT, observers
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
-COLD = Phase("cold", "measure", "aggregate", COUNT.parameters | {"cache": "cold", "iterations": 2}, restarts=2)
+COLD = PlannedPhase("cold", "measure", "aggregate", COUNT.parameters | {"cache": "cold", "iterations": 2}, restarts=2)
 
 
 def asking(lab: MakeLab) -> Lab:

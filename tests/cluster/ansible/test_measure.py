@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from microshard.model.plan import Phase
+from microshard.model.plan import PlannedPhase
 from tests.cluster.ansible.lab import MakeLab
 from tests.cluster.ansible.points import Layout
 
 pytestmark = pytest.mark.cluster
 
 LONG = {"iterations": 1_000_000}
-COUNT = Phase(
+COUNT = PlannedPhase(
     "count",
     "measure",
     "aggregate",
@@ -51,7 +51,7 @@ def test_a_step_leaves_results_and_telemetry_and_everything_held(lab: MakeLab) -
 
 
 def test_a_failed_phase_fails_the_play_and_leaves_nothing_at_work(lab: MakeLab) -> None:
-    broken = Phase("count", "measure", "aggregate", COUNT.parameters | {"pipeline": [{"$noSuchStage": {}}]})
+    broken = PlannedPhase("count", "measure", "aggregate", COUNT.parameters | {"pipeline": [{"$noSuchStage": {}}]})
     made = lab(Layout(phases=(broken,)))
     made.succeed("deploy")
     played = made.play("measure")
@@ -77,7 +77,7 @@ def test_an_engine_that_outlived_its_killed_play_is_ended_by_the_teardown(lab: M
     busy = {"$reduce": {"input": {"$range": [0, 300_000]}, "initialValue": 0, "in": {"$add": ["$$value", 1]}}}
     pipeline = [{"$match": {"_id": 0}}, {"$project": {"n": busy}}]
     made = lab(
-        Layout(phases=(Phase("busy", "measure", "aggregate", COUNT.parameters | LONG | {"pipeline": pipeline}),))
+        Layout(phases=(PlannedPhase("busy", "measure", "aggregate", COUNT.parameters | LONG | {"pipeline": pipeline}),))
     )
     made.succeed("deploy")
     with made.client() as client:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from microshard.experiment.errors import DefinitionError, Problem
-from microshard.experiment.load import Loaded, load
+from microshard.experiment.load import LoadedExperiment, load
 from microshard.experiment.matrix import PointDefinition, expand
 
 SAMPLES = sorted((Path(__file__).parent / "samples").glob("*.yml"))
@@ -32,7 +32,7 @@ class Lab:
     def __init__(self, folder: Path) -> None:
         self.file = folder / "x.yml"
 
-    def load(self, text: str, scale: str | None = None, overrides: Mapping[str, Any] | None = None) -> Loaded:
+    def load(self, text: str, scale: str | None = None, overrides: Mapping[str, Any] | None = None) -> LoadedExperiment:
         self.file.write_text(text, encoding="utf-8")
         return load(self.file, scale, overrides or {})
 

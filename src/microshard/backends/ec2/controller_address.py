@@ -6,7 +6,7 @@ import ipaddress
 import socket
 
 from microshard.backends.ec2.errors import CloudError
-from microshard.model.ec2 import Ec2
+from microshard.model.infrastructure import Ec2
 
 CHECK_URL = "https://checkip.amazonaws.com/"  # answers with the caller's address (AWS VPC documentation names it)
 _PATIENCE = 5.0  # seconds

@@ -14,7 +14,7 @@ from microshard.backends.ec2.cost_estimate import DEFAULT_REGION, CostEstimate, 
 from microshard.backends.ec2.fleet_plan import LimitViolation, share_hosts
 from microshard.experiment.check import Checker
 from microshard.experiment.errors import DefinitionError
-from microshard.experiment.load import Loaded, load
+from microshard.experiment.load import LoadedExperiment, load
 from microshard.experiment.matrix import PointDefinition, expand
 from microshard.model.infrastructure import Infrastructure
 from microshard.model.plan import Host, Plan
@@ -37,7 +37,7 @@ class Ec2Plan:
     view: CostEstimate
 
     @property
-    def loaded(self) -> Loaded:
+    def loaded(self) -> LoadedExperiment:
         """The definition."""
         return self.asked.loaded
 

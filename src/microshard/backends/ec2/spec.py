@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from microshard.model.ec2 import Market
-from microshard.model.infrastructure import HostGroup, Infrastructure
+from microshard.model.infrastructure import HostGroup, Infrastructure, Market
 
 MARKETS = get_args(Market)
 # The groups of hosts an experiment may have, as its keys below `infrastructure`.

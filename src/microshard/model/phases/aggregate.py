@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from microshard.model.base import Namespace
-from microshard.model.phase import Expected, PhaseKeys, Surroundings
+from microshard.model.phase import EstimateBasis, PhaseContext, PhaseKeys
 
 SCAN_SECONDS_PER_DOCUMENT = 3.5e-6  # aggregation over a warm cache, one shard on one core
 
@@ -49,27 +49,27 @@ class AggregatePhase(PhaseKeys):
             raise ValueError("warm_up_iterations: a cold measurement has no warm-up; leave it out or set cache: warm")
         return self
 
-    def parameters(self, around: Surroundings) -> dict[str, Any]:
+    def parameters(self, context: PhaseContext) -> dict[str, Any]:
         """All keys; a pipeline given by name becomes its stages."""
-        given = super().parameters(around)
+        given = super().parameters(context)
         by_name = isinstance(self.pipeline, str)
         given["pipeline_name"] = self.pipeline if by_name else None
-        given["pipeline"] = around.pipelines[self.pipeline] if isinstance(self.pipeline, str) else self.pipeline
+        given["pipeline"] = context.pipelines[self.pipeline] if isinstance(self.pipeline, str) else self.pipeline
         if self.cache == "cold":
             given["warm_up_iterations"] = 0
         return given
 
-    def problems(self, around: Surroundings) -> Iterator[tuple[str, str]]:
+    def problems(self, context: PhaseContext) -> Iterator[tuple[str, str]]:
         """A pipeline that is not there."""
-        if isinstance(self.pipeline, str) and self.pipeline not in around.pipelines:
-            known = ", ".join(sorted(around.pipelines)) or "none"
+        if isinstance(self.pipeline, str) and self.pipeline not in context.pipelines:
+            known = ", ".join(sorted(context.pipelines)) or "none"
             yield "pipeline", f"no pipeline is named {self.pipeline}; there is: {known}"
 
     def restarts(self) -> int:
         """Once before each round of queries on a cold cache."""
         return self.iterations if self.cache == "cold" else 0
 
-    def seconds(self, expected: Expected) -> float:
+    def seconds(self, expected: EstimateBasis) -> float:
         """By the time of a scan over a warm cache, one shard on one core."""
         queries = (self.iterations + (0 if self.cache == "cold" else self.warm_up_iterations)) * self.connections
         return queries * expected.documents * SCAN_SECONDS_PER_DOCUMENT / expected.workers

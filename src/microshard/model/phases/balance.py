@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from microshard.model.base import Namespace
-from microshard.model.phase import Expected, PhaseKeys, PhaseKind, Rule, unfulfillable
+from microshard.model.phase import EstimateBasis, PhaseKeys, PhaseKind, Rule, unfulfillable
 from microshard.model.phases.traffic import Traffic
 from microshard.model.topology import Topology
 
@@ -95,7 +95,7 @@ class BalancePhase(PhaseKeys):
         """BSON bytes of them."""
         return self.adds() * self.load.document_bytes if self.load else 0
 
-    def seconds(self, expected: Expected) -> float:
+    def seconds(self, expected: EstimateBasis) -> float:
         """By the bytes that must move: half of what is there."""
         size = self.raw_bytes() or expected.documents * (self.load.document_bytes if self.load else 1000)
         waiting = self.before_seconds + self.after_seconds + self.quiet_seconds

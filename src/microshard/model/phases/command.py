@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from microshard.model.base import Namespace
-from microshard.model.phase import Expected, PhaseKeys, Surroundings
+from microshard.model.phase import EstimateBasis, PhaseContext, PhaseKeys
 
 
 class CommandPhase(PhaseKeys):
@@ -33,18 +33,18 @@ class CommandPhase(PhaseKeys):
     max_seconds: Annotated[float, Field(gt=0, json_schema_extra={"unit": "s"})] = 3600.0
     """It is ended and the phase has failed when it takes longer."""
 
-    def parameters(self, around: Surroundings) -> dict[str, Any]:
+    def parameters(self, context: PhaseContext) -> dict[str, Any]:
         """All keys; a program given by a relative path gets its whole path."""
-        given = super().parameters(around)
-        return given | {"command": [self._program(around.folder), *self.command[1:]]}
+        given = super().parameters(context)
+        return given | {"command": [self._program(context.folder), *self.command[1:]]}
 
     def _program(self, folder: Path | None) -> str:
         program = self.command[0]
         return str((folder / program).resolve()) if folder is not None and "/" in program else program
 
-    def problems(self, around: Surroundings) -> Iterator[tuple[str, str]]:
+    def problems(self, context: PhaseContext) -> Iterator[tuple[str, str]]:
         """A program that is not there."""
-        program = self._program(around.folder)
+        program = self._program(context.folder)
         if "/" in program and not os.access(program, os.X_OK):
             what = "may not be executed" if Path(program).exists() else "is not there"
             yield "command", f"{program} {what}"
@@ -53,7 +53,7 @@ class CommandPhase(PhaseKeys):
         """As told."""
         return self.documents
 
-    def seconds(self, expected: Expected) -> float:  # noqa: ARG002
+    def seconds(self, expected: EstimateBasis) -> float:  # noqa: ARG002
         """As told."""
         return self.expected_seconds
 

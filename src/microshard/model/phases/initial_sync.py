@@ -8,10 +8,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from microshard.model.base import Namespace
-from microshard.model.members import listed
-from microshard.model.phase import Expected, PhaseKeys, PhaseKind, Rule, unfulfillable
+from microshard.model.phase import EstimateBasis, PhaseKeys, PhaseKind, Rule, unfulfillable
 from microshard.model.phases.traffic import Traffic
-from microshard.model.topology import Topology
+from microshard.model.topology import Topology, listed
 
 CLONED_BYTES_PER_SECOND = 25_000_000  # mongod 6.0.5, one core for source and member each
 
@@ -80,7 +79,7 @@ class InitialSyncPhase(PhaseKeys):
         """Once for each interruption."""
         return self.interruptions
 
-    def seconds(self, expected: Expected) -> float:
+    def seconds(self, expected: EstimateBasis) -> float:
         """By the bytes to copy, at a thousand a document."""
         once = expected.documents * 1000 / CLONED_BYTES_PER_SECOND + 5
         return (self.before_seconds if self.load_runs else 0) + once * (1 + self.interruptions * self.interrupt_at)

@@ -10,7 +10,7 @@ from pydantic import Field
 from microshard.memoize import memoize_by_identity
 from microshard.model.base import Namespace
 from microshard.model.datasets import DATASETS, DataError, DatasetInfo, Index, dataset_info
-from microshard.model.phase import Expected, PhaseKeys, PhaseKind, Rule, Surroundings, unfulfillable
+from microshard.model.phase import EstimateBasis, PhaseContext, PhaseKeys, PhaseKind, Rule, unfulfillable
 from microshard.model.topology import Topology
 
 MESSAGE_BYTES = 47_000_000  # maxMessageSizeBytes is 48,000,000; a little is the command's
@@ -74,15 +74,15 @@ class InsertPhase(PhaseKeys):
             raise DataError(f"must be at most {len(known)}: {info.index_limit}")
         return known[: self.secondary_indexes]
 
-    def parameters(self, around: Surroundings) -> dict[str, Any]:
+    def parameters(self, context: PhaseContext) -> dict[str, Any]:
         """All keys, with documents and processes as numbers and a file by its whole path."""
-        given = super().parameters(around)
-        ranges = around.key_ranges.get(self.namespace, 0)
+        given = super().parameters(context)
+        ranges = context.key_ranges.get(self.namespace, 0)
         given["documents"] = self._known()
-        if self.file is not None and around.folder is not None:
-            given["file"] = str((around.folder / self.file).resolve())
+        if self.file is not None and context.folder is not None:
+            given["file"] = str((context.folder / self.file).resolve())
         if self.processes == "auto":
-            given["processes"] = min(around.cores, ranges or around.cores)
+            given["processes"] = min(context.cores, ranges or context.cores)
         return given
 
     def _known(self) -> int | None:
@@ -91,11 +91,11 @@ class InsertPhase(PhaseKeys):
             return self.documents
         return None if self.dataset == "dump" else self.dataset_info().total
 
-    def problems(self, around: Surroundings) -> Iterator[tuple[str, str]]:
+    def problems(self, context: PhaseContext) -> Iterator[tuple[str, str]]:
         """Data that is not there, or has not so many indexes."""
         key = "dataset"
         try:
-            info = dataset_info(self.dataset, self.parameters(around))
+            info = dataset_info(self.dataset, self.parameters(context))
             info.check_available()
             key = "secondary_indexes"
             self.chosen_indexes(info)
@@ -121,7 +121,7 @@ class InsertPhase(PhaseKeys):
         """Documents of the data set; 0 of a file, which is read only when it is loaded."""
         return self._known() or 0
 
-    def seconds(self, expected: Expected) -> float:
+    def seconds(self, expected: EstimateBasis) -> float:
         """By the rate of one core of a 2020s server, client included, mongod 6.0.5."""
         # An index entry costs about half of what a small document does, a kilobyte about as much as one.
         work = 1 + self.secondary_indexes / 2 + self._each() / 1024

@@ -8,9 +8,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from microshard.model.base import Namespace
-from microshard.model.members import listed
-from microshard.model.phase import Expected, PhaseKeys, PhaseKind, Rule
-from microshard.model.topology import Topology
+from microshard.model.phase import EstimateBasis, PhaseKeys, PhaseKind, Rule
+from microshard.model.topology import Topology, listed
 
 CLONED_BYTES_PER_SECOND = 25_000_000  # of one member with a core for it and one for its source, mongod 6.0.5
 
@@ -44,7 +43,7 @@ class MemberSizesPhase(PhaseKeys):
                 )
                 yield ("engine",), message, "error"
 
-    def seconds(self, expected: Expected) -> float:
+    def seconds(self, expected: EstimateBasis) -> float:
         """By the bytes to copy, at a thousand a document; the members share the cores."""
         return 5 + (expected.copies + 3) * expected.documents * 1000 / (CLONED_BYTES_PER_SECOND * expected.cores)
 

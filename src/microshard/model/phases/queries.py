@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
-from microshard.model.base import InWords, Model, Namespace
-from microshard.model.phase import Expected, PhaseKeys, Surroundings
+from microshard.model.base import AllowedText, Model, Namespace
+from microshard.model.phase import EstimateBasis, PhaseContext, PhaseKeys
 
 SCAN_SECONDS_PER_DOCUMENT = 1.0e-6  # a filter over a warm cache, one shard on one core
 
@@ -16,7 +16,9 @@ JAVASCRIPT_SECONDS_PER_DOCUMENT = 1.2e-5  # $where and $function, mongod 6.0
 
 
 FormName = Annotated[
-    str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,40}$"), InWords("a name of lower-case letters, digits, _ and -")
+    str,
+    StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,40}$"),
+    AllowedText("a name of lower-case letters, digits, _ and -"),
 ]
 
 
@@ -61,12 +63,12 @@ class QueriesPhase(PhaseKeys):
             raise ValueError(f"form: no form is named {self.form}; there is: {', '.join(self.forms)}")
         return self
 
-    def parameters(self, around: Surroundings) -> dict[str, Any]:
+    def parameters(self, context: PhaseContext) -> dict[str, Any]:
         """All keys; of the forms only the one that is asked."""
-        given = super().parameters(around)
+        given = super().parameters(context)
         return given | {"forms": {self.form: given["forms"][self.form]}}
 
-    def seconds(self, expected: Expected) -> float:
+    def seconds(self, expected: EstimateBasis) -> float:
         """By the time of a scan; JavaScript takes ten times as long."""
         form = self.forms[self.form]
         javascript = any(word in str(form) for word in ("$where", "$function", "$accumulator"))

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from microshard.model.base import Namespace
-from microshard.model.phase import Expected, PhaseKeys, PhaseKind, Rule
+from microshard.model.phase import EstimateBasis, PhaseKeys, PhaseKind, Rule
 from microshard.model.topology import Topology, data_members
 
 
@@ -45,7 +45,7 @@ class ReadersPhase(PhaseKeys):
         if self.write_rate is not None and not self.writers:
             yield ("write_rate",), "has no effect: there are no writers", "warning"
 
-    def seconds(self, expected: Expected) -> float:  # noqa: ARG002
+    def seconds(self, expected: EstimateBasis) -> float:  # noqa: ARG002
         """Of one repetition."""
         return self.warm_up_seconds + self.duration_seconds
 

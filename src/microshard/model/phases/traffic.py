@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from microshard.model.base import Model, Namespace
-from microshard.model.phase import Expected, PhaseKeys, PhaseKind, Rule, Surroundings, unfulfillable
+from microshard.model.phase import EstimateBasis, PhaseContext, PhaseKeys, PhaseKind, Rule, unfulfillable
 from microshard.model.topology import Topology
 
 FIELDS = 8  # random integers f1, f2 … of each document
@@ -78,7 +78,7 @@ class TrafficPhase(PhaseKeys):
         if reason:
             yield ("load", "write_concern"), reason, "error"
 
-    def problems(self, around: Surroundings) -> Iterator[tuple[str, str]]:  # noqa: ARG002
+    def problems(self, context: PhaseContext) -> Iterator[tuple[str, str]]:  # noqa: ARG002
         """Reads that cannot be checked."""
         if self.load.reads and self.databases * self.collections > 1:
             yield "load.reads", "reads are checked, so they need one collection; give each load collections: 1"
@@ -91,7 +91,7 @@ class TrafficPhase(PhaseKeys):
         """BSON bytes of them."""
         return self.adds() * self.load.document_bytes
 
-    def seconds(self, expected: Expected) -> float:
+    def seconds(self, expected: EstimateBasis) -> float:
         """By the bytes one core inserts."""
         if self.seconds_long is not None:
             return self.seconds_long

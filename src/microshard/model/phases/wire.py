@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from microshard.model.base import Model, Namespace
-from microshard.model.phase import Expected, PhaseKeys, PhaseKind, Rule, unfulfillable
+from microshard.model.phase import EstimateBasis, PhaseKeys, PhaseKind, Rule, unfulfillable
 from microshard.model.phases.traffic import Traffic
 from microshard.model.topology import Topology
 
@@ -79,7 +79,7 @@ class WirePhase(PhaseKeys):
         if reason:
             yield ("load", "write_concern"), reason, "error"
 
-    def seconds(self, expected: Expected) -> float:  # noqa: ARG002
+    def seconds(self, expected: EstimateBasis) -> float:  # noqa: ARG002
         """As long as asked."""
         return self.seconds_long
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from microshard.model.base import Model, Namespace
-from microshard.model.phase import Expected, PhaseKeys, PhaseKind, Rule, Surroundings
+from microshard.model.phase import EstimateBasis, PhaseContext, PhaseKeys, PhaseKind, Rule
 from microshard.model.topology import Topology, data_members
 
 Operation = Literal["read", "update", "insert", "scan", "read_modify_write"]
@@ -223,21 +223,21 @@ class YcsbPhase(PhaseKeys):
         """Whether the mix changes the data: everything but reads and scans does."""
         return any(share > 0 for name, share in self.proportions.items() if name not in {"read", "scan"})
 
-    def parameters(self, around: Surroundings) -> dict[str, Any]:
+    def parameters(self, context: PhaseContext) -> dict[str, Any]:
         """All keys; `clients` as a number."""
-        given = super().parameters(around)
+        given = super().parameters(context)
         if self.clients == "per_mongos":
-            given["clients"] = around.mongos or 1
+            given["clients"] = context.mongos or 1
         return given
 
-    def problems(self, around: Surroundings) -> Iterator[tuple[str, str]]:
+    def problems(self, context: PhaseContext) -> Iterator[tuple[str, str]]:
         """More clients by mongos than threads, or fewer clients than client hosts."""
-        count = (around.mongos or 1) if self.clients == "per_mongos" else self.clients
+        count = (context.mongos or 1) if self.clients == "per_mongos" else self.clients
         most = self.ladder.last if self.threads == "ladder" else self.threads
         if self.clients == "per_mongos" and count > most:
             yield "threads", f"{most} threads over {count} clients (one a mongos) leave some without any"
-        if count < around.client_hosts:
-            yield "clients", f"{count} on {around.client_hosts} client hosts (infrastructure) leave some without any"
+        if count < context.client_hosts:
+            yield "clients", f"{count} on {context.client_hosts} client hosts (infrastructure) leave some without any"
 
     def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[Rule]:
         """Keys that belong to the other kind of phase, and routers that are not there."""
@@ -288,7 +288,7 @@ class YcsbPhase(PhaseKeys):
         """A ladder goes through threads."""
         return ("threads",) if self.threads == "ladder" else ()
 
-    def seconds(self, expected: Expected) -> float:  # noqa: ARG002 - the keys say how long it takes
+    def seconds(self, expected: EstimateBasis) -> float:  # noqa: ARG002 - the keys say how long it takes
         """Time of a measurement, all rungs of a ladder included."""
         if self.threads == "ladder":
             each = self.ladder.rung_seconds + self.ladder.settle_seconds
@@ -311,7 +311,7 @@ class YcsbLoad(YcsbPhase):
         """The records."""
         return self.records
 
-    def seconds(self, expected: Expected) -> float:
+    def seconds(self, expected: EstimateBasis) -> float:
         """By the rate of a 2020s core."""
         rate = LOAD_DOCUMENTS_PER_SECOND * max(expected.cores, 1) * min(self.batch_size, 4)
         return JVM_SECONDS + self.records * expected.copies / rate
