@@ -9,9 +9,8 @@ from typing import Any
 from microshard.model.job import Phase
 from microshard.model.phases.balance import BalancePhase
 from microshard.workloads.background_load.load import Load
-from microshard.workloads.balancing.mover import Mover
-from microshard.workloads.balancing.watch import Share, Watch
 from microshard.workloads.base import Client, Context, Engine, Metric, PhaseError, cpu_seconds, read_keys
+from microshard.workloads.chunk_moves import BalanceMonitor, ChunkMover, ShardShare
 
 LOOK_SECONDS = 1.0
 DEFAULT_CHUNK_MB = {True: 128, False: 64}  # of a server from 6.0 on, and before
@@ -25,11 +24,11 @@ class BalanceEngine(Engine):
         self.keys = read_keys(phase, BalancePhase)
         self.load = Load(self.keys.load) if self.keys.load else None
         self.door: Client | None = None
-        self.watch: Watch | None = None
-        self.mover: Mover | None = None
-        self.looks: list[tuple[float, dict[str, Share]]] = []
+        self.monitor: BalanceMonitor | None = None
+        self.mover: ChunkMover | None = None
+        self.looks: list[tuple[float, dict[str, ShardShare]]] = []
         self.event_at = 0.0
-        self.at_load_end: dict[str, Share] | None = None
+        self.at_load_end: dict[str, ShardShare] | None = None
         self.before = 0
 
     # --- before
@@ -38,14 +37,14 @@ class BalanceEngine(Engine):
         """Connect to all shards, also those that wait; count; start the load's workers."""
         keys, point = self.keys, self.context.job.point
         self.door = self.context.connect()
-        self.watch = Watch(self.door, keys.namespace)
+        self.monitor = BalanceMonitor(self.door, keys.namespace)
         shards = [rs for rs in point.replica_sets if rs.role == "shard"]
         if not shards:
-            raise PhaseError("NoShards", "the job names no replica sets of shards, so there is nothing to watch")
-        self.watch.add(shards)
+            raise PhaseError("NoShards", "the job names no replica sets of shards, so there is nothing to monitor")
+        self.monitor.add(shards)
         if self.door["config"]["collections"].find_one({"_id": keys.namespace}) is None:
             raise PhaseError("NotSharded", f"{keys.namespace} is not sharded, so the balancer does not move it")
-        self.watch.learn(fresh=True)
+        self.monitor.read_changelog(ignore=True)
         self.before = self._count()
         if self.load is not None:
             target = keys.namespace.partition(".")
@@ -88,30 +87,30 @@ class BalanceEngine(Engine):
         self._verify()
 
     def _until(self, moment: float) -> None:
-        """Watch until then."""
+        """Monitor until then."""
         while (left := moment - time.time()) > 0:
             time.sleep(min(left, LOOK_SECONDS))
             self._look()
 
-    def _look(self) -> dict[str, Share]:
-        assert self.watch is not None  # noqa: S101 - for the type checker: prepare has connected
+    def _look(self) -> dict[str, ShardShare]:
+        assert self.monitor is not None  # noqa: S101 - for the type checker: prepare has connected
         if self.load is not None:
             self.load.check()
         if self.mover is not None and self.mover.error is not None:
             raise self.mover.error
-        self.watch.learn()
-        shares = self.watch.shares()
+        self.monitor.read_changelog()
+        shares = self.monitor.shares()
         self.looks.append((time.time(), shares))
         most = max(share.documents for share in shares.values())
         total = sum(share.documents for share in shares.values())
         limit = int(self.keys.time_limit_seconds)
         done = min(int(time.time() - (self.event_at or time.time())), limit - 1)
-        note = f"{len(self.watch.migrations)} migrations, fullest shard {most / total if total else 0:.0%}"
+        note = f"{len(self.monitor.migrations)} migrations, fullest shard {most / total if total else 0:.0%}"
         self.context.progress.report(self.phase.name, done, limit, "s", note)
         return shares
 
     def _event(self) -> None:
-        assert self.door is not None and self.watch is not None  # noqa: S101, PT018 - for the type checker
+        assert self.door is not None and self.monitor is not None  # noqa: S101, PT018 - for the type checker
         keys = self.keys
         if keys.before_seconds and self.load is not None:
             self.load.mark("during")
@@ -127,8 +126,8 @@ class BalanceEngine(Engine):
         version: Any = self.door.admin.command("buildInfo")["versionArray"]
         size = float(stored["value"]) if stored else DEFAULT_CHUNK_MB[version[0] >= 6]
         balancer = self.door["config"]["settings"].find_one({"_id": "balancer"}) or {}
-        self.mover = Mover(
-            self.watch,
+        self.mover = ChunkMover(
+            self.monitor,
             int(size * 1024 * 1024),
             keys.concurrent_migrations or 1,
             keys.mover_throttle,
@@ -137,18 +136,18 @@ class BalanceEngine(Engine):
         self.mover.start()
 
     def _settle(self) -> bool:
-        """Watch until the rule holds, or the time is up; whether it holds."""
-        assert self.watch is not None  # noqa: S101 - for the type checker
+        """Monitor until the rule holds or the time is up; returns whether it holds."""
+        assert self.monitor is not None  # noqa: S101 - for the type checker
         keys = self.keys
         quiet_since = time.time()
         while time.time() < self.event_at + keys.time_limit_seconds:
-            before = len(self.watch.migrations)
+            before = len(self.monitor.migrations)
             self._until(time.time() + LOOK_SECONDS)
             endless = keys.load is None or keys.load.documents is None
             loading = not endless and self.load is not None and self.load.running
             if not loading and not endless and self.at_load_end is None:
                 self.at_load_end = self._look()
-            if loading or len(self.watch.migrations) > before or not self.watch.balanced()[0]:
+            if loading or len(self.monitor.migrations) > before or not self.monitor.balanced()[0]:
                 quiet_since = time.time()
             if time.time() - quiet_since >= keys.quiet_seconds:
                 return True
@@ -178,8 +177,8 @@ class BalanceEngine(Engine):
 
     def _judge(self, *, settled: bool) -> None:
         """The metric. Raises PhaseError for a cluster that is not balanced where it should be."""
-        assert self.watch is not None  # noqa: S101 - for the type checker
-        keys, result, moves = self.keys, self.outcome, self.watch.migrations
+        assert self.monitor is not None  # noqa: S101 - for the type checker
+        keys, result, moves = self.keys, self.outcome, self.monitor.migrations
         seconds = (moves[-1].seen - self.event_at) if moves else 0.0
         rule = f"the server calls it balanced and no migration was committed for {keys.quiet_seconds:g} s"
         if settled:
@@ -203,13 +202,13 @@ class BalanceEngine(Engine):
 
     def _state(self) -> str:
         """How things stand, in one sentence."""
-        assert self.watch is not None and self.door is not None  # noqa: S101, PT018 - for the type checker
-        _, why = self.watch.balanced()
+        assert self.monitor is not None and self.door is not None  # noqa: S101, PT018 - for the type checker
+        _, why = self.monitor.balanced()
         shares = self.looks[-1][1] if self.looks else {}
         parts = [f"{name} {share.documents:,} documents in {share.chunks} chunks" for name, share in shares.items()]
-        text = f"{', '.join(parts)}; {len(self.watch.migrations)} migrations"
-        if self.watch.failures:
-            text += f", {self.watch.failures} given up ({self.watch.last_failure or 'no reason told'})"
+        text = f"{', '.join(parts)}; {len(self.monitor.migrations)} migrations"
+        if self.monitor.failures:
+            text += f", {self.monitor.failures} given up ({self.monitor.last_failure or 'no reason given'})"
         window = (self.door["config"]["settings"].find_one({"_id": "balancer"}) or {}).get("activeWindow")
         text += f"; the balancing window is {window['start']} to {window['stop']}" if window else ""
         return f"{text}; {why}" if why else text
@@ -226,9 +225,9 @@ class BalanceEngine(Engine):
             }
             series = {"name": f"{what} by shard", "unit": unit, "stacked": True, "t": times, "lines": lines}
             result.series.append(series)
-        moves = self.watch.migrations if self.watch else []
+        moves = self.monitor.migrations if self.monitor else []
         result.counters["migrations"] = len(moves)
-        result.counters["migrations given up"] = self.watch.failures if self.watch else 0
+        result.counters["migrations given up"] = self.monitor.failures if self.monitor else 0
         result.counters["documents moved"] = sum(m.documents for m in moves)
         result.counters["bytes moved"] = sum(m.bytes for m in moves)
         result.details = {
@@ -267,16 +266,16 @@ class BalanceEngine(Engine):
 
     def _verify(self) -> None:
         """Raises PhaseError unless every document is there once, on the shards' own word too."""
-        assert self.watch is not None  # noqa: S101 - for the type checker
+        assert self.monitor is not None  # noqa: S101 - for the type checker
         expected = self.before + (self.load.inserted if self.load else 0)
         found = self._count()
         if found != expected:
             raise PhaseError("WrongCount", f"{expected} documents must be there after the balancing, {found} are")
-        shares = self.watch.shares()
+        shares = self.monitor.shares()
         own = sum(share.documents for share in shares.values())
-        if self.watch.counts_orphans and own != expected:
+        if self.monitor.counts_orphans and own != expected:
             raise PhaseError("WrongCount", f"the shards' own counts add up to {own} of {expected} documents")
-        if not self.watch.counts_orphans:
+        if not self.monitor.counts_orphans:
             self.outcome.notes["orphans"] = "this server does not count them: documents by shard include copies"
         at_end = [share.documents for share in shares.values()]
         skew = max(at_end) * len(at_end) / max(sum(at_end), 1)
@@ -288,13 +287,13 @@ class BalanceEngine(Engine):
             self.mover.stop(1.0)
         if self.load is not None:
             self.load.close()
-        if self.watch is not None:
-            self.watch.close()
+        if self.monitor is not None:
+            self.monitor.close()
         if self.door is not None:
             self.door.close()
 
 
-def _imbalance(shares: dict[str, Share]) -> float:
+def _imbalance(shares: dict[str, ShardShare]) -> float:
     """Documents of the fullest shard over the mean of all."""
     counts = [share.documents for share in shares.values()]
     return max(counts) * len(counts) / sum(counts) if counts and sum(counts) else 1.0

@@ -14,9 +14,15 @@ from microshard.workloads import cold
 from microshard.workloads.background_load.load import Load
 from microshard.workloads.base import Client, Context, Engine, Metric, PhaseError, connect, cpu_seconds, read_keys
 from microshard.workloads.storage import direct
-from microshard.workloads.syncing.interruption import kill_and_start
-from microshard.workloads.syncing.progress import OWN_DATABASES, Sync, epoch, last_words
-from microshard.workloads.syncing.verification import catch_up, same_data
+from microshard.workloads.sync_progress import (
+    SYSTEM_DATABASES,
+    SyncAttempt,
+    catch_up,
+    compare_data,
+    epoch,
+    final_statistics,
+    kill_and_start,
+)
 
 LOOK_SECONDS = 0.1
 SERIES_SECONDS = 0.5
@@ -37,7 +43,7 @@ class InitialSyncEngine(Engine):
         self.info: ProcessInfo | None = None
         self.document: dict[str, Any] = {}
         self.stages: list[dict[str, Any]] = []
-        self.sync = Sync()
+        self.sync = SyncAttempt()
         self.ending = False  # the member is being killed: what is begun anew belongs to the next attempt
         self.ahead = 0.0  # the member's clock minus ours, s
         self.looks: list[tuple[float, int, int, int]] = []  # epoch, documents, bytes copied, operations applied
@@ -91,7 +97,7 @@ class InitialSyncEngine(Engine):
             for number in range(1, keys.interruptions + 1):
                 joined = self._interrupt(joined, number)
             secondary = self._until_secondary(added)
-            self._hear_last_words()
+            self._read_final_statistics()
             self._must_have_begun_anew()
             self.stages += self.sync.stages(joined + self.ahead, secondary + self.ahead)
             if self.load is not None:
@@ -140,11 +146,11 @@ class InitialSyncEngine(Engine):
             status = self.member.admin.command("replSetGetStatus", initialSync=1)
         except PyMongoError:
             return None
-        if self.ending and self.sync.is_anew(status):
+        if self.ending and self.sync.is_older_than(status):
             return None
         answered = time.time()
         self.ahead = epoch(status["date"]) - (asked + answered) / 2
-        self.sync.learn(status, epoch(status["date"]))
+        self.sync.update(status, epoch(status["date"]))
         if not self.looks or answered - self.looks[-1][0] >= SERIES_SECONDS:
             self.looks.append((answered, self.sync.documents, self.sync.bytes_copied, self.sync.applied))
         note = (
@@ -172,12 +178,12 @@ class InitialSyncEngine(Engine):
                 )
             time.sleep(LOOK_SECONDS)
 
-    def _hear_last_words(self) -> None:
+    def _read_final_statistics(self) -> None:
         """What happened between the last answer and the end."""
         assert self.member is not None  # noqa: S101 - for the type checker
-        told = last_words(self.member.admin.command("getLog", "global")["log"])
-        if told:
-            self.sync.learn({"initialSyncStatus": told}, time.time() + self.ahead)
+        statistics = final_statistics(self.member.admin.command("getLog", "global")["log"])
+        if statistics:
+            self.sync.update({"initialSyncStatus": statistics}, time.time() + self.ahead)
             self.looks.append((time.time(), self.sync.documents, self.sync.bytes_copied, self.sync.applied))
         else:
             self.outcome.notes["end"] = "the member's log has no statistics: the last 0.1 s of the sync were not seen"
@@ -215,7 +221,7 @@ class InitialSyncEngine(Engine):
                 "documents": self.sync.documents,
             }
         )
-        self.sync = Sync()
+        self.sync = SyncAttempt()
         return started
 
     def _must_have_begun_anew(self) -> None:
@@ -276,7 +282,7 @@ class InitialSyncEngine(Engine):
             "rows": [
                 [c.namespace, c.documents, c.bytes, c.indexes, round(c.copying, 3), round(c.indexing, 3),
                  round(c.bytes / c.copying / 1e6, 3) if c.copying else None]
-                for c in clones if c.namespace.partition(".")[0] not in OWN_DATABASES
+                for c in clones if c.namespace.partition(".")[0] not in SYSTEM_DATABASES
             ],
         }  # fmt: skip
         result.counters |= {
@@ -325,7 +331,7 @@ class InitialSyncEngine(Engine):
         assert self.set is not None and self.member is not None and self.info is not None  # noqa: S101, PT018
         began = time.time()
         catch_up(self.set, self.member)
-        documents = same_data(self.set, self.member, self.info.name, hashes=self.keys.verify == "hash")
+        documents = compare_data(self.set, self.member, self.info.name, hashes=self.keys.verify == "hash")
         self.outcome.counters["documents on the new member"] = documents
         how = "counts and indexes" + (" and dbHash" if self.keys.verify == "hash" else "")
         self.outcome.notes["verification"] = f"{how} are the primary's, {time.time() - began:.1f} s"

@@ -12,7 +12,7 @@ from microshard.model.phases.wire import WireLink, WirePhase
 from microshard.workloads.access import on_loopback
 from microshard.workloads.background_load.load import Load
 from microshard.workloads.base import Client, Context, Engine, Metric, PhaseError, connect, cpu_seconds, read_keys
-from microshard.workloads.link.kernel import KernelLink, Relay
+from microshard.workloads.link import KernelLink, Relay
 from microshard.workloads.storage import direct
 
 MODULES = {"snappy": "snappy", "zstd": "zstandard", "zlib": "zlib"}  # that pymongo compresses with
@@ -150,7 +150,7 @@ class WireEngine(Engine):
         cpu = result.client_cpu_seconds / seconds
         result.figures.append(Metric("client CPU", "cores", cpu, "lower"))
         if self.link is not None:
-            carried = self.link.ask("stop") if isinstance(self.link, Relay) else self.link.carried()
+            carried = self.link.carried()
             result.counters |= {"bytes to the door": carried["up"], "bytes from the door": carried["down"]}
             link = self.keys.link
             speed = "any rate" if link.rate_mbps is None else f"{link.rate_mbps:g} Mbit/s"

@@ -18,7 +18,7 @@ from microshard.workloads import cold
 from microshard.workloads import restart_request as asking
 from microshard.workloads.base import Context, PhaseError
 from microshard.workloads.progress import Progress
-from microshard.workloads.syncing.progress import Sync
+from microshard.workloads.sync_progress import SyncAttempt
 
 
 def process(name: str, host: str, role: str = "shard") -> ProcessInfo:
@@ -122,12 +122,12 @@ def test_a_mongod_that_takes_no_part_again_is_named(tmp_path: Path, monkeypatch:
 
 
 def test_a_sync_that_is_begun_anew_is_told_from_the_one_before() -> None:
-    sync = Sync()
+    sync = SyncAttempt()
     first, later = (
         {"initialSyncStatus": {"initialSyncStart": datetime(2026, 1, 1, 0, 0, s, tzinfo=UTC)}} for s in (1, 2)
     )
-    assert not sync.is_anew(first)
-    sync.learn(first, 0.0)
-    assert not sync.is_anew(first)
-    assert not sync.is_anew({})
-    assert sync.is_anew(later)
+    assert not sync.is_older_than(first)
+    sync.update(first, 0.0)
+    assert not sync.is_older_than(first)
+    assert not sync.is_older_than({})
+    assert sync.is_older_than(later)

@@ -1,1 +1,0 @@
-"""What the engine `balance` looks at and what it does to the cluster."""
