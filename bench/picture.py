@@ -1,4 +1,4 @@
-"""The picture of docs/benchmarks.md: how much of what is asked each row uses, and how figures grow."""
+"""The picture of docs/benchmarks.md: the share of its target that each row uses, and how figures grow."""
 
 from __future__ import annotations
 

@@ -57,8 +57,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     reasons = Counter(skip_reason(report) for report in terminalreporter.stats.get("skipped", []))
     if reasons:
-        told = "; ".join(f"{count} because {reason}" for reason, count in reasons.most_common())
-        terminalreporter.write_line(f"Not run: {told}.")
+        text = "; ".join(f"{count} because {reason}" for reason, count in reasons.most_common())
+        terminalreporter.write_line(f"Not run: {text}.")
 
 
 def skip_reason(report: pytest.TestReport | pytest.CollectReport) -> str:

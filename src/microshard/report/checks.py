@@ -96,7 +96,7 @@ def _verdicts(model: ReportModel) -> Iterator[Notice]:
         if verdict is not None and verdict.name == "client":
             yield Notice(
                 "warning",
-                f"{point.label}: the client was the limit, not the servers: {verdict.sentence}",
+                f"{point.label}: the client was the bottleneck, not the servers: {verdict.sentence}",
                 point.id,
             )
 
@@ -240,7 +240,7 @@ def _errors(model: ReportModel) -> Iterator[Notice]:
 
 
 def _limited(model: ReportModel) -> Iterator[Notice]:
-    """Figures that client, router or other work on the client's host kept down; a ladder's are at its rungs."""
+    """Figures that client, router or background CPU load limited; a ladder has them at its rungs."""
     for point in model.points:
         for figures in point.phases.values():
             slow = [m for m in figures.measurements if m.limited and m.valid and m.purpose == "measure"]
@@ -250,13 +250,15 @@ def _limited(model: ReportModel) -> Iterator[Notice]:
             where = f"{point.label}, {figures.phase}"
             if slow[0].left_out:
                 steps = ", ".join(m.step for m in slow)
-                yield Notice("warning", f"{where}: {who} was the limit in {steps}; left out of the median", point.id)
+                yield Notice(
+                    "warning", f"{where}: {who} was the bottleneck in {steps}; left out of the median", point.id
+                )
             elif figures.verdict is None or figures.verdict.name != "client" or figures is not model.figures(point):
-                yield Notice("warning", f"{where}: {who} was the limit, not the servers", point.id)
+                yield Notice("warning", f"{where}: {who} was the bottleneck, not the servers", point.id)
 
 
 def _who(limited: str) -> str:
-    return "other work on the client's host" if limited == "host" else f"the {limited}"
+    return "background CPU load on the client's host" if limited == "host" else f"the {limited}"
 
 
 def _ladders(model: ReportModel) -> Iterator[Notice]:
@@ -271,7 +273,7 @@ def _ladders(model: ReportModel) -> Iterator[Notice]:
             if knee.limited:
                 yield Notice(
                     "warning",
-                    f"{where}: at the ladder's knee {_who(knee.limited)} was the limit, not the servers",
+                    f"{where}: at the ladder's knee {_who(knee.limited)} was the bottleneck, not the servers",
                     point.id,
                 )
             elif knee is more.rungs[-1] and len(more.rungs) > 1:

@@ -1,4 +1,4 @@
-"""The table in the terminal: partial while the run goes, complete at the end.
+"""The table in the terminal: partial while the run is active, complete at the end.
 
 Columns are left out by priority until the table fits; a line is never broken. Nothing is said by colour alone.
 """
@@ -32,17 +32,17 @@ _MARKS = {"equal": ("✓", "yes", "green"), "differs": ("✗ differs", "NO", "bo
 
 @dataclass(frozen=True, slots=True)
 class LivePoint:
-    """A point while the run goes."""
+    """A point while the run is active."""
 
     label: str
     state: LiveState
     done: int  # repetitions with a valid value
     planned: int
-    values: tuple[float, ...] = ()  # of the main metric, as far as they are there
+    values: tuple[float, ...] = ()  # of the main metric, measured so far
     metric: str = ""
     unit: str = ""
     note: str = ""  # what is happening: "41,210 documents/s"
-    limit: str = ""  # the verdict so far
+    bottleneck: str = ""  # the verdict so far
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,9 @@ def _verdicts(points: Sequence[PointReport], model: ReportModel) -> _Column | No
     found = [figures.verdict if (figures := model.figures(point)) else None for point in points]
     if not any(found):
         return None
-    return _Column("limit", tuple(Text(verdict.name if verdict else fmt.NONE) for verdict in found), 3, right=False)
+    return _Column(
+        "bottleneck", tuple(Text(verdict.name if verdict else fmt.NONE) for verdict in found), 3, right=False
+    )
 
 
 def _vmstat(figures: PhaseFigures | None) -> str:
@@ -246,7 +248,9 @@ def live(points: Sequence[LivePoint], width: int | None = None, most_rows: int =
         _Column("state", tuple(Text(p.state, style=_STYLES.get(p.state, "cyan")) for p in shown), 1, right=False),
         _Column("reps", tuple(Text(f"{p.done} of {p.planned}") for p in shown), 2),
         _Column(header, tuple(Text(_so_far(p)) for p in shown), 3),
-        _Column("limit", tuple(Text(p.limit) for p in shown), 5, right=False) if any(p.limit for p in shown) else None,
+        _Column("bottle-\nneck", tuple(Text(p.bottleneck) for p in shown), 5, right=False)
+        if any(p.bottleneck for p in shown)
+        else None,
         _Column("range", tuple(Text(_range(p), style="dim") for p in shown), 6),
         _Column("now", tuple(Text(p.note, style="dim") for p in shown), 4, right=False),
     ]

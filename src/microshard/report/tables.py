@@ -1,4 +1,4 @@
-"""Tables of the page: further figures, engines' own tables, the published figures beside the measured ones, and
+"""Tables of the page: further figures, engines' own tables, the published figures next to the measured ones, and
 how the points differ."""
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _cell(value: object, unit: str) -> str:
     return f"{known:,.0f}" if known == int(known) and abs(known) < 1e12 else fmt.number(known)
 
 
-# published beside measured
+# published and measured
 
 
 def _published(model: ReportModel) -> Iterator[Table]:

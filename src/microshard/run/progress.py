@@ -143,7 +143,7 @@ class Progress:
             limit = main_name(result)
             self.console.print(
                 f"[{step.index + 1}/{len(self.plan.steps)}] {point.label}, {step.name}: {figures(result)}"
-                f"{f', limit: {limit}' if limit else ''} · {duration(self.clock.remaining)} left",
+                f"{f', bottleneck: {limit}' if limit else ''} · {duration(self.clock.remaining)} left",
                 highlight=False,
                 soft_wrap=True,
             )
@@ -202,7 +202,7 @@ class Progress:
             values=tuple(measured.values),
             metric=measured.metric,
             unit=measured.unit,
-            limit=most_frequent(measured.limits),
+            bottleneck=most_frequent(measured.limits),
             note=self._phase() if here else "",
         )
 

@@ -50,7 +50,7 @@ def test_a_sweep_ends_in_a_report_and_leaves_nothing(cli, temporary):
     (folder,) = cli.folders
     html = (folder / "report" / "report.html").read_text()
     assert "embedded" in html
-    assert "What the limit was" in html
+    assert "Bottlenecks" in html
     logs = json.loads((folder / "logs" / "p02" / "summary.json").read_text())
     assert {"shard01", "shard02", "config1"} <= set(logs)
     assert all(logs[name]["elections"] == 1 and logs[name]["connections"] > 3 for name in ("shard01", "shard02"))

@@ -76,7 +76,7 @@ def test_summary_has_the_figures_with_their_intervals(report: Path) -> None:
 def test_verdicts_and_invalid_measurements_are_in_page_and_data(tmp_path: Path) -> None:
     folder = write(make_run(tmp_path, Shape(repeated=2, limit="disk IOPS"))).parent
     page = (folder / "report.html").read_text(encoding="utf-8")
-    for text in ("What the limit was", "<b>disk IOPS</b>", "98 % busy", "3 of 3", "Measurements that do not count"):
+    for text in ("Bottlenecks", "<b>disk IOPS</b>", "98 % busy", "3 of 3", "Invalid measurements"):
         assert text in page
     assert "measured again as r2-2: valid" in page
     with (folder / "figures.csv").open(encoding="utf-8") as file:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LEFT, RIGHT, TOP, BOTTOM = 42.0, 66.0, 25.0, 38.0  # margins in points; the labels of the lines stand on the right
-MOST_SERIES = 6  # beyond, single lines cannot be told apart
+MOST_SERIES = 6  # beyond, single lines cannot be distinguished
 MOST_TICKS = 10
 MOST_POWERS = 7  # of two on the vertical axis
 
@@ -165,7 +165,7 @@ def _line(axes: Axes, line: Line, place: Callable[[float], float], tint: str) ->
 
 
 def _many(axes: Axes, lines: Sequence[Line], place: Callable[[float], float]) -> list[tuple[float, str, str]]:
-    """More lines than can be told apart: all of them thin, the highest and the lowest named."""
+    """More lines than can be distinguished: all of them thin, the highest and the lowest named."""
     for line in lines:
         axes.plot(
             [place(x) for x in line.x], [e.value for e in line.y], color=colour("ideal"), linewidth=0.5, alpha=0.4

@@ -12,9 +12,9 @@ from microshard.report.figures import bars, panels
 from microshard.report.figures.content import Content, DataTable, nice, row_labels, subtitle_of
 from microshard.report.figures.style import SERIES, STACK
 
-MOST_LINES = 6  # beyond, single lines cannot be told apart
+MOST_LINES = 6  # beyond, single lines cannot be distinguished
 MOST_ROWS = 24  # rows of percentiles
-LIMITS = {"client": "the client", "router": "the router", "host": "other work on the client's host"}
+LIMITS = {"client": "the client", "router": "the router", "host": "background CPU load on the client's host"}
 MILLI = 1000.0  # µs
 
 PhaseRows = list[tuple[PointReport, PhaseDetails]]
@@ -88,7 +88,7 @@ def _ladder(model: ReportModel, phase: str, rows: PhaseRows) -> Content:
     caption = (
         f"Each rung is measured with so many threads. The ring is the knee: the best rung before one that is no faster "
         f"and whose p95 or p99 rises. {'Medians of the repetitions, whiskers their range. ' if n > 1 else ''}"
-        + ("An empty mark is a rung that the client, the router or other work on the client's host limited: it says "
+        + ("An empty mark is a rung that the client, the router or background CPU load limited: it says "
            "nothing about the servers. " if limited else "")
         + (f"Diamonds: published ({_source(reference)})." if published and reference else "")
     )  # fmt: skip
@@ -157,7 +157,7 @@ def _rung_lines(
     spans: bool = False,
     dashed: bool = False,
 ) -> Iterator[panels.Line]:
-    """A line a point; of more than can be told apart all are thin but the highest and the lowest."""
+    """A line a point; of more than can be distinguished all are thin but the highest and the lowest."""
     roles = line_roles([max((pick(r) or 0.0) for r in more.rungs) for _, more in rows])
     for (point, more), (tint, named) in zip(rows, roles, strict=True):
         yield panels.Line(

@@ -175,7 +175,7 @@ def _gaps(values: Sequence[float | None]) -> list[float]:
 
 
 def _stack(axes: Axes, panel: Panel, place: Callable[[float], float]) -> None:
-    """Areas on one another; a name stands beside the end of each that is thick enough there, or once was."""
+    """Areas on one another; each that is thick enough at its end has its name there."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator  # noqa: PLC0415
 
     columns = [[v or 0.0 for v in line.y] for line in panel.lines]
