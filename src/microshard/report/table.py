@@ -248,7 +248,7 @@ def live(points: Sequence[LivePoint], width: int | None = None, most_rows: int =
         _Column("state", tuple(Text(p.state, style=_STYLES.get(p.state, "cyan")) for p in shown), 1, right=False),
         _Column("reps", tuple(Text(f"{p.done} of {p.planned}") for p in shown), 2),
         _Column(header, tuple(Text(_so_far(p)) for p in shown), 3),
-        _Column("bottle-\nneck", tuple(Text(p.bottleneck) for p in shown), 5, right=False)
+        _Column("bound\nby", tuple(Text(p.bottleneck) for p in shown), 5, right=False)
         if any(p.bottleneck for p in shown)
         else None,
         _Column("range", tuple(Text(_range(p), style="dim") for p in shown), 6),

@@ -117,7 +117,7 @@ def test_final_table_of_many_points_names_how_many_are_left_out(tmp_path: Path) 
 
 def test_the_verdict_is_in_both_tables(models: dict[str, ReportModel]) -> None:
     lines = printed(table.final(models["whole"], 100), 100)
-    assert any("bottle-" in line for line in lines)
+    assert any("bound" in line for line in lines)
     assert sum(" CPU " in line for line in lines) == 5
     busy = table.LivePoint("2 shards", "measuring", 1, 3, (1.5,), "query time", "s", bottleneck="cache")
     assert "cache" in "\n".join(printed(table.live([busy]), 100))
