@@ -220,9 +220,7 @@ def _verdicts(points: Sequence[PointReport], model: ReportModel) -> _Column | No
     found = [figures.verdict if (figures := model.figures(point)) else None for point in points]
     if not any(found):
         return None
-    return _Column(
-        "bottleneck", tuple(Text(verdict.name if verdict else fmt.NONE) for verdict in found), 3, right=False
-    )
+    return _Column("bound\nby", tuple(Text(verdict.name if verdict else fmt.NONE) for verdict in found), 3, right=False)
 
 
 def _vmstat(figures: PhaseFigures | None) -> str:
