@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from microshard.backends.base import of_run
+from microshard.cli.backends import of_run
 from microshard.records.run_folder import RunFolder
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from bench.alone import BIN, ROOT, alone, say, scratch, timed
 from bench.findings import Findings, Row, Target, absolute
-from microshard.playbooks.fork_server import AnsibleProcess
+from microshard.run.ansible_server import AnsibleProcess
 
 LIMIT = 900  # s; seven minutes where nothing disturbs it
 MEASURED = 300.0  # s a point measures in the second figure

@@ -22,12 +22,12 @@ from rich.console import Console
 from bench.alone import alone, rounds, say, scratch, timed
 from bench.clusters import log_entries
 from bench.findings import Findings, Row, Target, compared
-from microshard.backends.base import Local
+from microshard.backends.local import LocalBackend
+from microshard.cli.clusters import StageLine
 from microshard.model.plan import Plan
 from microshard.records.run_folder import RunFolder
 from microshard.run.cluster import choose, down, up
-from microshard.run.prepare import Prepared, prepared, write_variables
-from microshard.run.stage_line import StageLine
+from microshard.run.prepare import PreparedRun, prepared, write_variables
 
 SHARDS = 4
 EXPERIMENT = """
@@ -67,7 +67,7 @@ class Redeploys:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.backend = Local()
+        self.backend = LocalBackend()
         self.listener = StageLine(Console(stderr=True, quiet=True))
 
     def experiment(self, port: int | str, change: dict[str, Any]) -> Path:
@@ -79,7 +79,7 @@ class Redeploys:
     def measure(self, change: dict[str, Any]) -> Redeploy:
         """Redeploy a point that is up, then tear it down and deploy it."""
         runs = self.folder / "runs"
-        with prepared(self.experiment("auto", {}), runs=runs) as ready:
+        with prepared(self.experiment("auto", {}), runs=runs, backend=self.backend) as ready:
             picked = dataclasses.replace(ready, plan=choose(ready.plan, None))
             run = up(picked, runs, self.listener)
             try:
@@ -101,14 +101,14 @@ class Redeploys:
 
                 return Redeploy(seconds, timed(anew), restarted, new, opening, primaries)
             finally:
-                if left := down(run, self.listener):
+                if left := down(run, lambda _: self.backend, self.listener):
                     raise SystemExit(f"left: {left}")
 
     def planned(self, port: int, change: dict[str, Any]) -> Any:
         """The plan of the changed experiment on the same ports."""
-        return prepared(self.experiment(port, change), runs=self.folder / "runs")
+        return prepared(self.experiment(port, change), runs=self.folder / "runs", backend=self.backend)
 
-    def write(self, run: RunFolder, other: Prepared) -> Path:
+    def write(self, run: RunFolder, other: PreparedRun) -> Path:
         """The variables of the changed point in place of those that are there."""
         plan: Plan = other.plan
         (point,) = plan.points

@@ -27,8 +27,8 @@ from bench.alone import BIN, alone, available_mib, rounds, say, scratch, timed
 from bench.clusters import log_entries
 from bench.findings import Findings, Target, absolute, compared, growth
 from bench.shell_script import shell_script
-from microshard.backends import leftovers
-from microshard.backends.this_machine import port_block
+from microshard.backends import local_processes
+from microshard.backends.local import port_block
 from microshard.embedded.binary import find_mongod
 from microshard.records.run_folder import find_runs
 
@@ -70,10 +70,10 @@ def ours(folder: Path, shards: int) -> Figures:
         writes(output[0], shards)
         (run,) = find_runs(folder / "runs")[-1:]
         first, last = start_and_primaries(run.path)
-        memory = sum(rss_mib(process.pid) for process in leftovers.running(run))
+        memory = sum(rss_mib(process.pid) for process in local_processes.running(run))
     finally:
         down_seconds = timed(down)
-    left = len(leftovers.running(run)) + len(list((run.path / "deployments").glob("*")))
+    left = len(local_processes.running(run)) + len(list((run.path / "deployments").glob("*")))
     parts = {"before": first - began, "start": last - first, "cluster": ended - last}
     return {"up": up_seconds, "down": down_seconds, "rss_mib": memory, "left": left, **parts}
 

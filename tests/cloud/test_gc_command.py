@@ -84,7 +84,7 @@ def test_a_folder_that_leads_to_hosts_is_not_removed_before_them(
     words = ("rm", folder.run_id, "--yes", "--runs-dir", tmp_path / "runs")
     said = microshard(capsys, *words)
     assert said.code == 5
-    assert "has made hosts on EC2 (us-east-1)" in said.err
+    assert "has created hosts on EC2 (us-east-1)" in said.err
     assert folder.path.exists()
     assert gc().code == 0
     assert microshard(capsys, *words).code == 0

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from microshard.backends.leftovers import running
+from microshard.backends.local_processes import running
 from microshard.records.run_folder import RunFolder
 
 from .command import Said, microshard
@@ -103,7 +103,7 @@ def test_what_cannot_be_removed_is_named_and_nothing_is_made_beside_it(broken: L
     made = broken.simulation.actions().count("RunInstances")
     said = broken.resume()
     assert said.code == 5, said.out + said.err
-    assert "so nothing is started beside it" in said.err
+    assert "so nothing new is started" in said.err
     assert all(f"EC2 us-east-1: vpc {name}" in said.err for name in broken.mine()["vpc"]), said.err
     stubborn.times = 0
     stranger = broken.simulation.inject(Fault("*", "ExpiredToken", times=None))

@@ -13,7 +13,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from microshard.backends import leftovers
+from microshard.backends import local_processes
 from microshard.errors import EXIT_FAILED, EXIT_LEFT, EXIT_PLACE
 from tests.faults.kills import LONGEST, definition
 from tests.faults.table import Row, traceback_in
@@ -110,7 +110,7 @@ def whole_run(folder: Path, fault: str, stage: str, tell: Callable[[str], None] 
             if not watched.is_over:
                 watched.process.kill()
                 if (begun := watched.found_run()) is not None:
-                    leftovers.clean(begun)
+                    local_processes.clean(begun)
         said = watched.said()
         watched.close()
         run = watched.found_run()
@@ -125,7 +125,7 @@ def whole_run(folder: Path, fault: str, stage: str, tell: Callable[[str], None] 
         disk.mend(fault)
         row.lost += _taken_up(folder, watched, token, kept)
         row.left += left(run, token)
-        leftovers.clean(run)
+        local_processes.clean(run)
     return row
 
 

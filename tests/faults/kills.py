@@ -16,7 +16,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from microshard.backends import leftovers
+from microshard.backends import local_processes
 from microshard.records.run_folder import RunFolder
 from tests.faults.neighbours import Neighbours
 from tests.faults.table import Row, traceback_in
@@ -98,7 +98,7 @@ class Campaign:
         self.neighbours.close()
         for run in (self.folder / "runs").iterdir():
             if (run / "run.json").exists():
-                leftovers.clean(RunFolder(run))
+                local_processes.clean(RunFolder(run))
 
     def execute(self, seconds: float, most: int, kind: str) -> list[Row]:
         """As many kills as fit into the time, `most` at the most; a run that was begun is ended.

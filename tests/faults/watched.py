@@ -154,7 +154,7 @@ class Watched:
 
     def ansible_server(self) -> list[int]:
         """The process that has Ansible imported, if there is one."""
-        return [pid for pid in children(self.process.pid) if "microshard.playbooks.fork_server" in words(pid)]
+        return [pid for pid in children(self.process.pid) if "microshard.run.ansible_server" in words(pid)]
 
     def engine(self) -> int | None:
         """The process that loads or measures."""

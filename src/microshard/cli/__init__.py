@@ -1,7 +1,6 @@
-"""The command line: one command, one file.
+"""The command line.
 
-This file imports next to nothing: from its first line on Ctrl-C is answered, and only then come the imports that take
-their time.
+This file imports next to nothing: Ctrl-C is handled from its first line on, before the imports that take time.
 """
 
 from __future__ import annotations

@@ -1,43 +1,43 @@
-"""The commands by their names, and what becomes of their errors."""
+"""The commands by their names, and how their errors are shown."""
 
 from __future__ import annotations
 
-import importlib
-import keyword
+from importlib import import_module
 
 import click
 
 from microshard.errors import EXIT_BUG, EXIT_DEFINITION, EXIT_INTERRUPTED, MicroshardError
 from microshard.interrupts import raise_if_interrupted
 
-# Command → its one line of help. Its code is imported only when it is called: a start stays quick.
+# Command → its module in this package and its line of help. A module is imported only when its command is called, for
+# a quick start; the function has the command's name, with _ for - and after a keyword of Python.
 _COMMANDS = {
-    "run": "Run an experiment and write its report.",
-    "resume": "Go on with a run that was stopped or broke off.",
-    "plan": "Show what an experiment would do here, and do nothing.",
-    "validate": "Check experiment files.",
-    "up": "Start a point of an experiment and leave it running.",
-    "status": "Show what is running.",
-    "add-member": "Add a member to a replica set that is up.",
-    "down": "Stop what is running and remove its data.",
-    "gc": "Remove what runs have left behind.",
-    "doctor": "Ask whether a place is fit for experiments.",
-    "ssh": "Log in on a host of a run, or where a process of it lies.",
-    "logs": "Show the log of a process of a run.",
-    "mongosh": "Open mongosh on a run's cluster or on one process.",
-    "report": "Write the report of a run again.",
-    "list": "List the runs there are.",
-    "show": "Show a run: figures, machine, files.",
-    "rm": "Remove runs for good.",
-    "export": "Write a run into one file to send to others.",
-    "import": "Check such a file of somebody's and make it a run here.",
-    "compare": "Compare runs point by point.",
-    "schema": "Print the JSON schema of experiment files.",
-    "reference": "Print the reference of experiment files.",
+    "run": ("experiments", "Run an experiment and write its report."),
+    "resume": ("experiments", "Resume a run that was stopped or aborted."),
+    "plan": ("experiments", "Show what an experiment would do here; creates nothing."),
+    "validate": ("experiments", "Check experiment files."),
+    "up": ("clusters", "Start a point of an experiment and leave it running."),
+    "status": ("clusters", "Show what is running."),
+    "add-member": ("clusters", "Add a member to a replica set that is up."),
+    "down": ("clusters", "Stop what is running and remove its data."),
+    "gc": ("places", "Clean up leftovers of runs."),
+    "doctor": ("places", "Check a host: whether experiments can run on it."),
+    "ssh": ("clusters", "Log in on a host of a run, or where a process of it runs."),
+    "logs": ("clusters", "Show the log of a process of a run."),
+    "mongosh": ("clusters", "Open mongosh on a run's cluster or on one process."),
+    "report": ("runs", "Write the report of a run again."),
+    "list": ("runs", "List runs."),
+    "show": ("runs", "Show a run: figures, machine, files."),
+    "rm": ("runs", "Remove runs for good."),
+    "export": ("runs", "Export a run as a shareable bundle."),
+    "import": ("runs", "Import a bundle."),
+    "compare": ("runs", "Compare runs point by point."),
+    "schema": ("experiments", "Print the JSON schema of experiment files."),
+    "reference": ("experiments", "Print the reference of experiment files."),
 }
 
 
-class _Lazy(click.Group):
+class _LazyGroup(click.Group):
     # The signatures are click's.
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(_COMMANDS)
@@ -45,25 +45,24 @@ class _Lazy(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in _COMMANDS:
             return None
-        module = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name.replace("-", "_")
-        command = importlib.import_module(f"microshard.cli.{module}").command
+        module = import_module(f"microshard.cli.{_COMMANDS[cmd_name][0]}")
         raise_if_interrupted()  # the compiler of imports may have dropped a Ctrl-C
-        assert isinstance(command, click.Command)  # noqa: S101 - every file of this package has one
-        return command
+        commands = [value for value in vars(module).values() if isinstance(value, click.Command)]
+        return next(command for command in commands if command.name == cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
+            formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
 
 
-@click.command(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.command(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="microshard")
 def microshard() -> None:
     """A laboratory for MongoDB micro-sharding experiments."""
 
 
 def execute() -> int:
-    """Do what the command line says. Returns the exit code: errors for people are told here, never a traceback."""
+    """Execute the command line. Returns the exit code; expected errors are shown as messages, without a traceback."""
     from microshard.experiment.errors import DefinitionError
 
     try:

@@ -1,4 +1,4 @@
-"""Options several commands share."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+FILE = click.Path(path_type=Path)
+
 
 def _overrides(_ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
     from microshard.experiment.load import parse_overrides
@@ -16,7 +18,7 @@ def _overrides(_ctx: click.Context, _parameter: click.Parameter, values: tuple[s
 
 
 def experiment_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """FILE, --scale and --set: which experiment, and what is different this time."""
+    """FILE, --scale and --set: which experiment, and what is changed this time."""
     function = click.option(
         "--set",
         "overrides",
@@ -28,35 +30,28 @@ def experiment_options(function: Callable[..., Any]) -> Callable[..., Any]:
     function = click.option(
         "--scale", metavar="NAME", help="Apply one of the experiment's `scales`, for example laptop."
     )(function)
-    return click.argument("file", type=click.Path(path_type=Path))(function)
+    return click.argument("file", type=FILE)(function)
 
 
-def yes_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--yes: programs of an imported experiment are executed unasked."""
-    return click.option(
-        "-y", "--yes", is_flag=True, help="Do not ask before programs of an imported experiment are executed."
-    )(function)
-
-
-def runs_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--runs-dir: where run folders lie."""
-    return click.option(
-        "--runs-dir",
-        "runs",
-        type=click.Path(path_type=Path, file_okay=False),
-        default=Path("runs"),
-        show_default=True,
-        help="Folder the run's folder is made in.",
-    )(function)
-
-
-def on_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--on: the place the experiment runs at."""
-    return click.option(
-        "--on",
-        "on",
-        metavar="PLACE",
-        default="local",
-        show_default=True,
-        help="Where: local (this machine), the path of an Ansible inventory (hosts reached by SSH), or ec2.",
-    )(function)
+yes_option = click.option(
+    "-y", "--yes", is_flag=True, help="Execute programs of an imported experiment without confirmation."
+)
+runs_option = click.option(
+    "--runs-dir",
+    "runs",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("runs"),
+    show_default=True,
+    help="The folder of all run folders.",
+)
+on_option = click.option(
+    "--on",
+    "on",
+    metavar="PLACE",
+    default="local",
+    show_default=True,
+    help="Where: local (this machine), the path of an Ansible inventory (hosts reached by SSH), or ec2.",
+)
+run_option = click.option("--run", metavar="RUN", help="Which run; by default the newest that is up.")
+point_option = click.option("--point", metavar="POINT", help="Which of its deployed points, by id or label.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")

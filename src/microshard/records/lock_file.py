@@ -75,7 +75,7 @@ def _step(step: WorkloadStep, topology: Topology) -> dict[str, Any]:
 
 
 def _own_pipelines() -> Path:
-    from microshard.backends.this_machine import project_root  # noqa: PLC0415 - looked up only where a pipeline has a name
+    from microshard.this_machine import project_root  # noqa: PLC0415 - looked up only where a pipeline has a name
 
     return project_root() / "experiments" / "pipelines"
 

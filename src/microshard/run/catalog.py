@@ -1,4 +1,4 @@
-"""The runs there are: what state each is in, and how one is removed."""
+"""Run folders: found by name, listed with their state, removed."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ import contextlib
 import os
 import shutil
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from microshard.backends import leftovers
-from microshard.errors import EXIT_LEFT, MicroshardError
+from microshard.errors import EXIT_LEFT, MicroshardError, RunFolderError
 from microshard.records.run_folder import RunFolder, find_runs, read_object
 
 _ENDED = {0: "done", 3: "failed in part", 5: "left something", 130: "stopped", 143: "stopped"}  # by exit code
 
 
 class StillRunningError(MicroshardError):
-    """A run whose folder must stay, for processes of it run or something of it stands outside."""
+    """A run whose folder must stay: it has processes, or hosts on EC2."""
 
     exit_code = EXIT_LEFT
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A run in a list."""
+class RunSummary:
+    """A run in a list of runs."""
 
     run_id: str
     experiment: str
     created: float  # epoch seconds
-    state: str  # running, imported, done, failed, stopped, broken off …
+    state: str  # running, imported, done, failed, stopped, aborted …
     done: int  # steps with a result
     planned: int
     bytes: int
@@ -45,20 +45,35 @@ class Entry:
         return asdict(self)
 
 
-def entries(runs: Path) -> list[Entry]:
+def named(runs: Path, names: Sequence[str]) -> list[RunFolder]:
+    """Runs by their names below a folder, or by their paths. Raises RunFolderError."""
+    return [RunFolder.open(Path(name) if Path(name).is_dir() else runs / name) for name in names]
+
+
+def named_or_latest(runs: Path, name: str | None) -> RunFolder:
+    """The run of this name or path, or the newest one. Raises RunFolderError."""
+    if name:
+        return named(runs, [name])[0]
+    found = find_runs(runs)
+    if not found:
+        raise RunFolderError(f"{runs}: no runs yet")
+    return found[-1]
+
+
+def summaries(runs: Path, has_processes: Callable[[RunFolder], bool]) -> list[RunSummary]:
     """All runs below a folder, the newest last."""
-    return sorted((entry(run) for run in find_runs(runs)), key=lambda e: e.created)
+    return sorted((summary(run, has_processes) for run in find_runs(runs)), key=lambda run: run.created)
 
 
-def entry(run: RunFolder) -> Entry:
-    """One run; what of its files cannot be read counts as not there."""
+def summary(run: RunFolder, has_processes: Callable[[RunFolder], bool]) -> RunSummary:
+    """One run; files of it that cannot be read count as missing."""
     marker = read_object(run / "run.json")
     steps = read_object(run / "plan.json").get("steps")
-    return Entry(
+    return RunSummary(
         run_id=run.run_id,
         experiment=str(marker.get("experiment", "")),
         created=float(marker.get("created") or 0.0),
-        state=_state(run, marker),
+        state="running" if "imported" not in marker and has_processes(run) else _state(run, marker),
         done=sum(1 for _ in (run / "results").glob("*/*.json")),
         planned=len(steps) if isinstance(steps, list) else 0,
         bytes=_bytes(run.path),
@@ -66,7 +81,7 @@ def entry(run: RunFolder) -> Entry:
 
 
 def _bytes(folder: Path) -> int:
-    """Of all files below a folder, but those that a run which is being executed removes meanwhile."""
+    """The size of all files below a folder; files that disappear meanwhile are left out."""
     size = 0
     for where, _, names in os.walk(folder):  # passes over a folder that is gone
         for name in names:
@@ -75,30 +90,20 @@ def _bytes(folder: Path) -> int:
     return size
 
 
-def remove(run: RunFolder) -> None:
+def remove(run: RunFolder, in_use: Callable[[RunFolder], str | None]) -> None:
     """Remove a run's folder.
 
-    Raises StillRunningError when something of the run is still there, RunFolderError when it is being executed.
+    Raises StillRunningError when `in_use` gives a reason, RunFolderError when the run is being executed.
     """
-    from microshard.backends.ec2.leftovers import regions_of  # noqa: PLC0415 - a list of runs needs nothing of EC2
-
     with run.lock():
-        if regions := regions_of(run):
-            raise StillRunningError(
-                f"{run.run_id} has made hosts on EC2 ({', '.join(sorted(regions))}) that were not seen gone, and "
-                f"without its folder nobody finds them before they expire; first: microshard down {run.run_id}, or "
-                "where it broke off microshard gc --on ec2"
-            )
-        if leftovers.running(run):
-            raise StillRunningError(f"{run.run_id} has processes; first: microshard down {run.run_id}")
+        if reason := in_use(run):
+            raise StillRunningError(reason)
         shutil.rmtree(run.path)
 
 
 def _state(run: RunFolder, marker: dict[str, Any]) -> str:
     if "imported" in marker:
         return "imported"
-    if leftovers.running(run):
-        return "running"
     ended: dict[str, Any] = {}
     last = "made"
     for record in run.journal.records():
@@ -109,5 +114,5 @@ def _state(run: RunFolder, marker: dict[str, Any]) -> str:
         return "down"
     code = ended.get("exit_code")
     if code is None:
-        return f"broken off ({last})"
+        return f"aborted ({last})"
     return _ENDED.get(code, f"exit {code}")

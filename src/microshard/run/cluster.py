@@ -1,23 +1,29 @@
-"""A point of an experiment for work by hand: up, status, down."""
+"""A point of an experiment for work by hand: up, status, add-member, down."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from microshard.backends.base import of_run
-from microshard.errors import EXIT_DEFINITION, MicroshardError, RunFolderError
-from microshard.hostlib import emulated_volumes as emulated
+from microshard.errors import EXIT_DEFINITION, MicroshardError, PlaceError
+from microshard.hostlib import emulated_volumes
+from microshard.hostlib.ports import is_free
 from microshard.interrupts import signals
 from microshard.model.plan import Plan
-from microshard.records.run_folder import RunFolder, find_runs
+from microshard.records.run_folder import RunFolder, find_runs, write_atomic
 
 if TYPE_CHECKING:
-    from microshard.run.prepare import Prepared
+    from microshard.run.backend import Backend, BackendOf
+    from microshard.run.prepare import PreparedRun
     from microshard.run.runner import Listener
+
+_LAST_PORT = 65535
+_SYNC_SECONDS = 7 * 24 * 3600.0  # an initial sync may take days, and Ctrl-C ends the waiting
 
 
 class NoSuchPointError(MicroshardError):
@@ -26,33 +32,35 @@ class NoSuchPointError(MicroshardError):
     exit_code = EXIT_DEFINITION
 
 
-def choose(plan: Plan, wish: str | None) -> Plan:
-    """The plan with one point only: the one asked for by id or label, or the first. Raises NoSuchPointError."""
-    if wish is None:
-        point = plan.points[0]
-    else:
-        found = [p for p in plan.points if wish in {p.id, p.label}]
-        if not found:
-            names = ", ".join(f"{p.id} ({p.label})" for p in plan.points[:20])
-            raise NoSuchPointError(f"--point {wish}: the experiment has {names}")
-        point = found[0]
+class NoSuchSetError(MicroshardError):
+    """There is no replica set a member can be added to."""
+
+    exit_code = EXIT_DEFINITION
+
+
+def choose(plan: Plan, name: str | None) -> Plan:
+    """The plan with one point only: the one with this id or label, or the first. Raises NoSuchPointError."""
+    found = [point for point in plan.points if name is None or name in {point.id, point.label}]
+    if not found:
+        names = ", ".join(f"{point.id} ({point.label})" for point in plan.points[:20])
+        raise NoSuchPointError(f"--point {name}: the experiment has {names}")
+    point = found[0]
     return dataclasses.replace(
         plan, points=(point,), steps=(), memory_mib=point.memory_mib, disk_bytes=point.disk_bytes
     )
 
 
-def up(ready: Prepared, runs: Path, listener: Listener) -> RunFolder:
-    """Deploy the one point of a chosen plan and leave it running. Whatever goes wrong, nothing is left then."""
-    # Not at the top: `down` and `status` run nothing, and must begin at once.
-    from microshard.run.prepare import write_run  # noqa: PLC0415
-    from microshard.run.runner import Runner  # noqa: PLC0415
+def up(ready: PreparedRun, runs: Path, listener: Listener) -> RunFolder:
+    """Deploy the one point of a chosen plan and leave it running. When anything fails, nothing is left."""
+    from microshard.run.prepare import write_run  # noqa: PLC0415 - `down` and `status` need not wait 0.9 s for it
+    from microshard.run.runner import Runner  # noqa: PLC0415 - as above
 
     (point,) = ready.plan.points
     ready.backend.check_room(ready.plan)
-    found = ready.backend.binaries(ready.plan)
+    binaries = ready.backend.binaries(ready.plan)
     folder = RunFolder.create(runs, ready.plan.name)
-    write_run(folder, ready, found)
-    runner = Runner(folder, ready.plan, found, listener, backend=ready.backend)
+    write_run(folder, ready, binaries)
+    runner = Runner(folder, ready.plan, binaries, listener, backend=ready.backend)
     with signals():
         try:
             with runner.playbooks.kept():
@@ -66,77 +74,67 @@ def up(ready: Prepared, runs: Path, listener: Listener) -> RunFolder:
     return folder
 
 
+def deployed(run: RunFolder, processes: Sequence[str]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """File and content of vars.json of each point of a run that has some of its processes."""
+    for path in sorted(run.path.glob("points/*/vars.json")) if processes else []:
+        if any(f"/deployments/{path.parent.name}/" in process for process in processes):
+            yield path, json.loads(path.read_text(encoding="utf-8"))
+
+
 @dataclass(frozen=True, slots=True)
-class Status:
-    """What of a run is there right now."""
+class RunStatus:
+    """What of a run exists right now."""
 
     run: RunFolder
     processes: int
-    state: str  # running, up, done …: the last thing the journal says
+    state: str  # running, up, done …: the last event of the journal
     points: list[tuple[str, str]]  # label, connection string; of the points with processes
 
 
-def status(runs: Path) -> list[Status]:
-    """All runs below a folder, the newest last."""
-    return [_status(run) for run in find_runs(runs)]
+def status(runs: Path, backend_of: BackendOf) -> list[RunStatus]:
+    """The status of all runs below a folder, the newest last."""
+    found = []
+    for run in find_runs(runs):
+        processes = backend_of(run).running(run)
+        last = "made"
+        for record in run.journal.records():
+            last = str(record.get("event", last))
+        points = [variables["microshard_point"] for _, variables in deployed(run, processes)]
+        labels = [(str(point["label"]), str(point["connection_string"])) for point in points]
+        found.append(RunStatus(run, len(processes), last, labels))
+    return found
 
 
-def _status(run: RunFolder) -> Status:
-    backend = of_run(run)
-    processes = backend.running(run)
-    last = "made"
-    for record in run.journal.records():
-        last = str(record.get("event", last))
-    alive = []
-    for variables in sorted(run.path.glob("points/*/vars.json")) if processes else []:
-        point = json.loads(variables.read_text(encoding="utf-8"))["microshard_point"]
-        if any(f"/deployments/{point['id']}/" in process for process in processes):
-            alive.append((str(point["label"]), str(point["connection_string"])))
-    return Status(run, len(processes), last, alive)
-
-
-def down(folder: RunFolder, listener: Listener) -> list[str]:
+def down(folder: RunFolder, backend_of: BackendOf, listener: Listener) -> list[str]:
     """Stop everything of a run, collect its logs and remove its data. Returns what could not be removed.
 
     Raises RunFolderError by name when another process executes the run.
     """
     with folder.lock():
-        return _down(folder, listener)
+        backend = backend_of(folder)
+        playbooks = backend.playbooks(folder, listener.event, backend.limit_of(folder))
+        (folder / "tmp").mkdir(exist_ok=True)
+        with playbooks.kept():
+            for variables, _ in deployed(folder, backend.running(folder)):
+                try:
+                    playbooks.run("teardown", variables)
+                except MicroshardError as error:
+                    folder.journal.append(event="teardown failed", point=variables.parent.name, message=str(error))
+        left = backend.clean(folder, playbooks)
+        folder.journal.append(event="down", left=left)
+        return left
 
 
-def _down(folder: RunFolder, listener: Listener) -> list[str]:
-    backend = of_run(folder)
-    playbooks = backend.playbooks(folder, listener.event, backend.limit_of(folder))
-    (folder / "tmp").mkdir(exist_ok=True)
-    processes = backend.running(folder)
-    standing = [
-        variables
-        for variables in sorted(folder.path.glob("points/*/vars.json"))
-        if any(f"/deployments/{variables.parent.name}/" in process for process in processes)
-    ]
-    with playbooks.kept():
-        for variables in standing:
-            try:
-                playbooks.run("teardown", variables)
-            except MicroshardError as error:
-                folder.journal.append(event="teardown failed", point=variables.parent.name, message=str(error))
-    left = backend.clean(folder, playbooks)
-    folder.journal.append(event="down", left=left)
-    return left
+def still_up(runs: Path, backend_of: BackendOf, *, unclean: bool = False) -> list[RunFolder]:
+    """The runs that have processes or volumes; with `unclean` also those that could not remove everything.
 
-
-def pick(runs: Path, names: tuple[str, ...], *, unclean: bool = False) -> list[RunFolder]:
-    """The runs named (by name or path), or all that have processes or volumes. Raises RunFolderError.
-
-    `unclean`: and those that could not remove everything. A host that was lost may be back, with nothing running on it.
+    Nothing may run on a host that was lost and is back, but the run's folder and volumes are on it.
     """
-    if not names:
-        return [run for run in find_runs(runs) if (unclean and _is_unclean(run)) or _is_there(run)]
-    return [RunFolder.open(Path(name) if Path(name).is_dir() else runs / name) for name in names]
+    return [run for run in find_runs(runs) if (unclean and _is_unclean(run)) or _has_anything(run, backend_of(run))]
 
 
-def _is_there(run: RunFolder) -> bool:
-    return bool(of_run(run).running(run)) or bool(emulated.absent(run.path, check=True)[0])
+def _has_anything(run: RunFolder, backend: Backend) -> bool:
+    return bool(backend.running(run)) or bool(emulated_volumes.absent(run.path, check=True)[0])
 
 
 def _is_unclean(run: RunFolder) -> bool:
@@ -144,9 +142,85 @@ def _is_unclean(run: RunFolder) -> bool:
     return ends[-1:] == ["not clean"]
 
 
-def latest(runs: Path) -> RunFolder:
-    """The newest run. Raises RunFolderError when there is none."""
-    found = find_runs(runs)
-    if not found:
-        raise RunFolderError(f"{runs}: no runs yet")
-    return found[-1]
+@dataclass(frozen=True, slots=True)
+class AddedMember:
+    """A process that has become a member of a replica set."""
+
+    name: str
+    endpoint: str
+    replica_set: str
+    waited: bool  # it ran already and was no member (`initial: false`)
+
+
+def add_member(run: RunFolder, backend: Backend, name: str | None, listener: Listener) -> AddedMember:
+    """Add a member to a replica set of a run that is up, and wait until it is SECONDARY.
+
+    A process that runs and is not a member yet (`initial: false`) becomes one; where there is none, another process
+    like that of the last data-bearing member is started on a port that is free. `name` is the set, where there are
+    several. Raises NoSuchSetError, PlaceError, PlaybookError; `down` removes the member with the others.
+    """
+    path, variables = next(deployed(run, backend.running(run)), (None, {}))
+    if path is None:
+        raise NoSuchSetError(f"{run.run_id} has nothing running; first: microshard up FILE")
+    point = variables["microshard_point"]
+    replica_set = _replica_set(point, name)
+    waiting = (m for m in replica_set["members"] if not m.get("initial", True) and not m.get("added"))
+    member, waited = next(waiting, None), True
+    if member is None:
+        member, waited = _new_member(point, replica_set), False
+    process = next(p for p in point["processes"] if p["name"] == member["process"])
+    member["added"] = True
+    if not waited:
+        run.ledger.append(
+            kind="process",
+            state="about to start",
+            point=point["id"],
+            name=process["name"],
+            folder=process["folder"],
+            config_path=process["config_path"],
+            pid_path=process["pid_path"],
+            port=process["port"],
+        )
+    write_atomic(path, json.dumps({**variables, "mongo_topology_timeout": _SYNC_SECONDS}, indent=1) + "\n")
+    listener.stage(None, "add member")
+    backend.playbooks(run, listener.event, backend.limit_of(run)).run("deploy", path)
+    run.journal.append(event="member added", point=point["id"], name=process["name"], replica_set=replica_set["name"])
+    return AddedMember(process["name"], member["endpoint"], replica_set["name"], waited)
+
+
+def _replica_set(point: dict[str, Any], name: str | None) -> dict[str, Any]:
+    sets: dict[str, dict[str, Any]] = {s["name"]: s for s in point["replica_sets"] if s["role"] != "config"}
+    if name is not None and name in sets:
+        return sets[name]
+    if name is None and len(sets) == 1:
+        return next(iter(sets.values()))
+    names = ", ".join(sets) or "none (a standalone has no members)"
+    prefix = f"--set {name}: " if name else "which replica set? --set takes one of them: "
+    raise NoSuchSetError(f"{prefix}{point['label']} has {names}")
+
+
+def _new_member(point: dict[str, Any], replica_set: dict[str, Any]) -> dict[str, Any]:
+    """A process and a member like the last data-bearing one; both are added to the point."""
+    names = {process["name"]: process for process in point["processes"]}
+    model = next(names[m["process"]] for m in reversed(replica_set["members"]) if not m.get("arbiter"))
+    stem = model["name"].rsplit("-", 1)[0] if "-" in model["name"] else model["name"]
+    number = next(n for n in range(2, 1000) if f"{stem}-{n}" not in names)
+    process = copy.deepcopy(model)
+    process["name"] = f"{stem}-{number}"
+    process["port"] = _free_port(point, process["host"], process["address"])
+    process["endpoint"] = f"{process['address']}:{process['port']}"
+    folder = Path(model["folder"])
+    for key in ("folder", "db_path", "log_path", "config_path", "pid_path"):
+        process[key] = str(folder.with_name(process["name"]) / Path(process[key]).relative_to(folder))
+    member = {"process": process["name"], "endpoint": process["endpoint"], "initial": False}
+    point["processes"].append(process)
+    replica_set["members"].append(member)
+    return member
+
+
+def _free_port(point: dict[str, Any], host: str, address: str) -> int:
+    used = {int(process["port"]) for process in point["processes"] if process["host"] == host}
+    for port in range(max(used) + 1, _LAST_PORT):
+        if address not in {"127.0.0.1", "localhost"} or is_free(address, port):
+            return port
+    raise PlaceError(f"{host}: no port is free above {max(used)}")

@@ -16,14 +16,13 @@ from microshard.records.run_folder import RunFolder, read_object
 from microshard.report import NotWrittenError, build, write
 from microshard.report.format import count
 from microshard.report.table import final
-from microshard.run.budget import Meter
-from microshard.run.outcome import Outcome
-from microshard.run.prepare import Prepared, write_run
+from microshard.run.outcome import Meter, Outcome
+from microshard.run.prepare import PreparedRun, write_run
 from microshard.run.progress import Progress
 from microshard.run.runner import Runner
 
 
-def execute(ready: Prepared, runs: Path, console: Console) -> int:
+def execute(ready: PreparedRun, runs: Path, console: Console) -> int:
     """Run a plan and print what came out. Returns the exit code.
 
     Raises MicroshardError for what keeps the run from starting at all.

@@ -1,15 +1,19 @@
-"""What finished, killed and forgotten runs have left behind, and its removal: one collector for each kind of place."""
+"""What finished, killed and forgotten runs have left behind, and its removal.
+
+One collector looks at the run folders of this machine (below); another one, of microshard.backends.ec2, at an account.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from microshard.errors import RunFolderError
+from microshard.errors import MicroshardError, RunFolderError
 from microshard.records.run_folder import RunFolder, find_runs
+from microshard.run.backend import BackendOf
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,22 +33,22 @@ class Removed:
     run: str
     where: str
     removed: tuple[str, ...]
-    left: tuple[str, ...]  # not empty: it has failed
+    left: tuple[str, ...]  # not empty: the removal has failed
     errors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What is looked for, and where."""
+class GcRequest:
+    """What `microshard gc` looks for, and where."""
 
     runs: Path
     owner: str
-    regions: tuple[str, ...] = ()  # beside those of the AWS configuration and of the ledgers
+    regions: tuple[str, ...] = ()  # in addition to those of the AWS configuration and of the ledgers
     explicit: bool = False  # the place was named: what keeps it from being looked at is an error
 
 
 class Collector(Protocol):
-    """Looks after one kind of place."""
+    """Finds and removes leftovers at one kind of place."""
 
     def look(self) -> list[Found]:
         """What is left; touches nothing. Raises MicroshardError."""
@@ -53,25 +57,9 @@ class Collector(Protocol):
         """Remove it. Raises MicroshardError."""
 
 
-def _ec2(wish: Wish) -> Collector:
-    from microshard.backends.ec2.leftovers import Ec2Leftovers  # noqa: PLC0415 (boto3 only where EC2 is meant)
-
-    return Ec2Leftovers(wish)
-
-
-def _here(wish: Wish) -> Collector:
-    from microshard.backends.local_cleanup import Here  # noqa: PLC0415 - it uses this module
-
-    return Here(wish)
-
-
-# Place → its collector, in the order in which they are asked.
-COLLECTORS: dict[str, Callable[[Wish], Collector]] = {"here": _here, "ec2": _ec2}
-
-
 @dataclass(slots=True)
 class RunBook:
-    """What the runs below a folder say of themselves: which are over, and which may have left something."""
+    """The runs below a folder by their ids, and which of them are over."""
 
     runs: Path
     folders: dict[str, RunFolder] = field(init=False)
@@ -80,7 +68,7 @@ class RunBook:
         self.folders = {folder.run_id: folder for folder in find_runs(self.runs)}
 
     def over(self, run: str) -> bool:
-        """Whether a run has ended, or the process that ran it is gone; a run that was told to stay is not over."""
+        """Whether a run has ended, or the process that ran it is gone; a run that was kept or is up is not over."""
         folder = self.folders.get(run)
         if folder is None:
             return False  # of another machine or another folder: only its expiry says
@@ -91,7 +79,7 @@ class RunBook:
 
 
 def _alive(folder: RunFolder) -> bool:
-    """Whether a process executes the run, or the one that made the folder still runs: its pid, a command of ours."""
+    """Whether a process executes the run, or the microshard process that created the folder still runs."""
     try:
         with folder.lock():
             pass
@@ -102,3 +90,38 @@ def _alive(folder: RunFolder) -> bool:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         return any(b"microshard" in word for word in words)
     return False
+
+
+class RunFolderCollector:
+    """Collects by the run folders of this machine, from this machine and from hosts reached by SSH."""
+
+    def __init__(self, request: GcRequest, backend_of: BackendOf) -> None:
+        self.book = RunBook(request.runs)
+        self.backend_of = backend_of
+
+    def look(self) -> list[Found]:
+        """What each run that is over has left; a run that is executed, kept or up is left alone."""
+        return [Found(run.run_id, where, "over", things) for run, where, things in self._leftovers()]
+
+    def collect(self) -> list[Removed]:
+        """Stop and remove it, and look again."""
+        done = []
+        for run, where, things in self._leftovers():
+            try:
+                with run.lock():
+                    backend = self.backend_of(run)
+                    left = backend.clean(run, backend.playbooks(run, lambda _: None, backend.limit_of(run)))
+            except RunFolderError:
+                continue  # another process has resumed it since: not over
+            except MicroshardError as error:
+                done.append(Removed(run.run_id, where, (), things, (str(error),)))
+                continue
+            done.append(Removed(run.run_id, where, () if left else things, tuple(left)))
+        return done
+
+    def _leftovers(self) -> Iterator[tuple[RunFolder, str, tuple[str, ...]]]:
+        for run in self.book.folders.values():
+            if "imported" not in run.marker() and self.book.over(run.run_id):
+                backend = self.backend_of(run)
+                if things := backend.leftovers(run):
+                    yield run, backend.where, things

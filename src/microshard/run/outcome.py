@@ -1,8 +1,9 @@
-"""How a run ended, added up while it goes on."""
+"""What a run has achieved, taken and cost so far, and how it ends."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from microshard.errors import EXIT_FAILED, EXIT_LEFT, EXIT_OK, EXIT_PLACE
@@ -70,3 +71,51 @@ class Outcome:
         if self.unprepared:
             return EXIT_PLACE
         return EXIT_FAILED if self.failed or self.wrong or self.invalid or self.over_budget else EXIT_OK
+
+
+@dataclass(slots=True)
+class Meter:
+    """Counts from its making. Units: hours, US dollars, US dollars an hour; None: no limit, or no price."""
+
+    max_hours: float | None = None
+    max_usd: float | None = None
+    hourly_usd: float | None = None
+    spent_usd: float = 0.0  # by hosts that are gone already
+    now: Callable[[], float] = time.monotonic
+    _started: float = field(init=False)
+    _priced_from: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._started = self._priced_from = self.now()
+
+    @property
+    def hours(self) -> float:
+        """Hours so far."""
+        return (self.now() - self._started) / 3600
+
+    @property
+    def usd(self) -> float | None:
+        """US dollars so far; None when what runs has no price."""
+        if self.hourly_usd is None:
+            return None
+        return self.spent_usd + (self.now() - self._priced_from) / 3600 * self.hourly_usd
+
+    def reprice(self, hourly_usd: float | None) -> None:
+        """From now on other hosts run, or (0) none."""
+        self.spent_usd = self.usd or self.spent_usd
+        self._priced_from = self.now()
+        self.hourly_usd = hourly_usd
+
+    def spent(self, next_seconds: float = 0.0) -> str:
+        """Why the run has to end before something that takes `next_seconds`; empty while it may go on.
+
+        The hours end it when they are over; the money ends it before more would be spent than it may cost.
+        """
+        if self.max_hours is not None and self.hours >= self.max_hours:
+            return f"budget.max_hours ({self.max_hours:g} h) was reached"
+        usd = self.usd
+        if self.max_usd is not None and usd is not None and self.hourly_usd is not None:
+            after = usd + next_seconds / 3600 * self.hourly_usd
+            if after >= self.max_usd:
+                return f"budget.max_cost_usd ({self.max_usd:g} USD) would be exceeded: {usd:.2f} USD are spent"
+        return ""

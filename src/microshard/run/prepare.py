@@ -16,16 +16,13 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from microshard import __version__
-from microshard.backends import this_machine as place
-from microshard.backends.base import Backend, Local
-from microshard.backends.binaries import Binaries
+from microshard import this_machine as place
 from microshard.errors import PlaceError
 from microshard.experiment.check import Checker
 from microshard.experiment.errors import DefinitionError
 from microshard.experiment.load import LoadedExperiment, load
 from microshard.experiment.matrix import PointDefinition, expand
-from microshard.hostlib import emulated_volumes as emulated
-from microshard.hostlib import throttle
+from microshard.hostlib import emulated_volumes, throttle
 from microshard.model.plan import Plan, Point, Step
 from microshard.plan import Inputs, PlanError, build_plan
 from microshard.plan.build import ports_at_once
@@ -35,11 +32,12 @@ from microshard.plan.volumes import HOST_VOLUMES, homes
 from microshard.records.lock_file import changes, write_experiment_lock
 from microshard.records.run_folder import RunFolder, read_object, write_atomic, write_json
 from microshard.run import secrets
+from microshard.run.backend import MOST_PORTS, Backend, Binaries
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a run is begun with."""
+class RunRequest:
+    """The experiment a run is started with, and the options it was started with."""
 
     path: Path
     loaded: LoadedExperiment
@@ -49,20 +47,20 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """A definition and the plan made of it for this machine."""
+class PreparedRun:
+    """A definition and the plan made of it for the hosts of a backend."""
 
     loaded: LoadedExperiment
     plan: Plan
     path: Path
-    backend: Backend = field(default_factory=Local)
+    backend: Backend
     scale: str | None = None
     overrides: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def asked(self) -> Asked:
-        """As the run's locks have it."""
-        return Asked(self.path, self.loaded, self.backend.name, self.scale, self.overrides)
+    def request(self) -> RunRequest:
+        """As lock.json has it."""
+        return RunRequest(self.path, self.loaded, self.backend.name, self.scale, self.overrides)
 
 
 @contextlib.contextmanager
@@ -72,30 +70,29 @@ def prepared(
     scale: str | None = None,
     overrides: Mapping[str, Any] | None = None,
     runs: Path,
-    backend: Backend | None = None,
+    backend: Backend,
     folder: Path | None = None,
-) -> Iterator[Prepared]:
-    """Load, expand and plan; the ports of the plan stay ours while the context is open.
+) -> Iterator[PreparedRun]:
+    """Load, expand and plan; the ports of the plan stay reserved while the context is open.
 
     `folder` is where files lie that the experiment names, when it is not the experiment's own. Raises DefinitionError,
     also for what this machine cannot do, and PlaceError.
     """
     loaded = load(path, scale=scale, overrides=overrides or {})
     points = expand(loaded)
-    at = backend or Local()
     inputs = dataclasses.replace(
-        at.inputs(runs),
+        backend.inputs(runs),
         pipelines=pipelines(path),
-        backend=at.name,
-        where=at.where,
+        backend=backend.name,
+        where=backend.where,
         folder=folder or path.absolute().parent,
-        most_ports=place.MOST_PORTS,
-        no_volumes=_no_volumes(points) if at.name == "local" else None,
+        most_ports=MOST_PORTS,
+        no_volumes=backend.no_emulated_volumes(_emulated(points)),
     )
     refuse_shortages(loaded, points, inputs)
-    with at.ports(_ports(loaded, points, inputs)) as base:
-        plan = made_plan(loaded, points, dataclasses.replace(inputs, base_port=base))
-        yield Prepared(loaded, plan, path, at, scale, dict(overrides or {}))
+    with backend.ports(_ports(loaded, points, inputs)) as base:
+        plan = make_plan(loaded, points, dataclasses.replace(inputs, base_port=base))
+        yield PreparedRun(loaded, plan, path, backend, scale, dict(overrides or {}))
 
 
 def refuse_shortages(loaded: LoadedExperiment, points: Sequence[PointDefinition], inputs: Inputs) -> None:
@@ -111,36 +108,36 @@ def refuse_shortages(loaded: LoadedExperiment, points: Sequence[PointDefinition]
         )
     )
     if any(shortages(point.experiment.infrastructure, inputs.hosts, inputs.where) for point in points):
-        raise _told(loaded, list(short))
+        raise _definition_error(loaded, list(short))
 
 
 def _ports(loaded: LoadedExperiment, points: Sequence[PointDefinition], inputs: Inputs) -> int:
     try:
         return ports_at_once(loaded.experiment, points, inputs)
     except PlanError as error:
-        raise _told(loaded, error.problems) from error
+        raise _definition_error(loaded, error.problems) from error
 
 
-def _no_volumes(points: Sequence[PointDefinition]) -> str | None:
-    """Why this machine cannot emulate the volumes these points ask for; None when it can."""
-    wanted = {
+def _emulated(points: Sequence[PointDefinition]) -> list[str]:
+    """The file systems of the volumes these points emulate."""
+    found = {
         volume.filesystem
         for point in points
         for _, volume in point.experiment.infrastructure.shard_hosts.volumes.named()
         if volume.type == "emulated"
     }
-    return emulated.why_not(sorted(wanted))
+    return sorted(found)
 
 
-def made_plan(loaded: LoadedExperiment, points: Sequence[PointDefinition], inputs: Inputs) -> Plan:
+def make_plan(loaded: LoadedExperiment, points: Sequence[PointDefinition], inputs: Inputs) -> Plan:
     """The plan; what keeps it from being made is told with the place in the file."""
     try:
         return build_plan(loaded.experiment, points, inputs)
     except PlanError as error:
-        raise _told(loaded, error.problems) from error
+        raise _definition_error(loaded, error.problems) from error
 
 
-def _told(loaded: LoadedExperiment, problems: Iterable[tuple[str, str]]) -> DefinitionError:
+def _definition_error(loaded: LoadedExperiment, problems: Iterable[tuple[str, str]]) -> DefinitionError:
     """The problems with their places in the file."""
     at = Checker(loaded.source, loaded.data, loaded.source.spot)
     return DefinitionError([at.at_value(key_path(key), reason) for key, reason in problems])
@@ -174,40 +171,40 @@ def _stages(file: Path) -> list[dict[str, Any]]:
     return stages
 
 
-def write_run(folder: RunFolder, prepared: Prepared, found: Mapping[str, Binaries]) -> None:
+def write_run(folder: RunFolder, ready: PreparedRun, found: Mapping[str, Binaries]) -> None:
     """Write experiment.yml, lock.json, plan.json and the variables of every point into the run's folder."""
-    write_asked(folder, prepared.asked)
-    lock_binaries(folder, prepared.asked, found)
-    write_json(folder / "plan.json", dataclasses.asdict(prepared.plan))
-    write_points(folder, prepared.plan, found, prepared.backend)
+    write_request(folder, ready.request)
+    lock_binaries(folder, ready.request, found)
+    write_json(folder / "plan.json", dataclasses.asdict(ready.plan))
+    write_points(folder, ready.plan, found, ready.backend)
 
 
-def write_asked(folder: RunFolder, asked: Asked) -> None:
+def write_request(folder: RunFolder, request: RunRequest) -> None:
     """Write what a run is begun with, as far as no host is needed for it: experiment.yml and lock.json."""
-    shutil.copyfile(asked.path, folder / "experiment.yml")
+    shutil.copyfile(request.path, folder / "experiment.yml")
     lock = {
         "microshard": __version__,
-        "definition": asked.loaded.experiment.model_dump(mode="json"),
-        "definition_sha256": hashlib.sha256(asked.path.read_bytes()).hexdigest(),
-        "asked": {"file": str(asked.path.absolute()), "scale": asked.scale, "overrides": asked.overrides},
-        "backend": asked.backend,
+        "definition": request.loaded.experiment.model_dump(mode="json"),
+        "definition_sha256": hashlib.sha256(request.path.read_bytes()).hexdigest(),
+        "asked": {"file": str(request.path.absolute()), "scale": request.scale, "overrides": request.overrides},
+        "backend": request.backend,
         "binaries": {},
         "host": place.describe(),
         "packages": place.packages(),
     }
     write_json(folder / "lock.json", lock)
-    write_experiment_lock(folder, asked.loaded.experiment, lock, asked.path)
+    write_experiment_lock(folder, request.loaded.experiment, lock, request.path)
 
 
-def lock_binaries(folder: RunFolder, asked: Asked, found: Mapping[str, Binaries]) -> None:
+def lock_binaries(folder: RunFolder, request: RunRequest, found: Mapping[str, Binaries]) -> None:
     """Add to the locks which binaries these points use."""
     lock = read_object(folder / "lock.json")
     lock["binaries"] |= {p: {**item.variables(), "mongod_sha256": item.sha256} for p, item in found.items()}
-    experiment = asked.loaded.experiment
+    experiment = request.loaded.experiment
     if experiment.lock is not None:
         lock["differs_from_lock"] = changes(experiment.lock, lock)
     write_json(folder / "lock.json", lock)
-    write_experiment_lock(folder, experiment, lock, asked.path)
+    write_experiment_lock(folder, experiment, lock, request.path)
 
 
 def write_points(folder: RunFolder, plan: Plan, found: Mapping[str, Binaries], backend: Backend) -> None:
@@ -227,13 +224,12 @@ def write_variables(
     step: Step | None,
     *,
     park: bool = False,
-    backend: Backend | None = None,
+    backend: Backend,
 ) -> Path:
     """Write the variables of a point, and of a step when there is one. Returns the file's path."""
-    at = backend or Local()
-    root = at.host_folder(folder)
+    root = backend.host_folder(folder)
     variables: dict[str, Any] = {
-        "microshard_run": {**at.variables(folder), **_manager(point), "bin": found.variables()},
+        "microshard_run": {**backend.variables(folder), **_manager(point), "bin": found.variables()},
         "microshard_point": _absolute(point, root),
     }
     if step is not None:
@@ -248,8 +244,8 @@ def write_variables(
             "deploy": step.deploy,
             "park": park,
             "phases": [phase.name for phase in phases],
-            # Here the engine itself restarts processes; on hosts it asks the play, so often.
-            "restarts": 0 if at.name == "local" else sum(phase.restarts for phase in phases),
+            # On this machine the engine itself restarts processes; on remote hosts it asks the playbook, so often.
+            "restarts": 0 if not backend.remote else sum(phase.restarts for phase in phases),
             "results": str(root / "results" / point.id / f"{step.name}.json"),
             "telemetry": str(root / "telemetry" / point.id / step.name),
             "progress": str(root / "tmp" / "progress.jsonl"),
@@ -278,7 +274,7 @@ def _absolute(point: Point, root: Path) -> dict[str, Any]:
         volume["image"], volume["mount"] = str(root / volume["image"]), str(root / volume["mount"])
     if point.volumes:
         # The limits hold for the processes of this group; the module that starts them puts them there.
-        group = throttle.controller().group(emulated.group(root, point.id))
+        group = throttle.controller().group(emulated_volumes.group(root, point.id))
         for process in value["processes"]:
             process["cgroup"] = str(group)
     value["connection_string"] = point.connection_string

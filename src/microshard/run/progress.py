@@ -60,7 +60,7 @@ class Clock:
 
     @property
     def factor(self) -> float:
-        """Measured over estimated time so far."""
+        """PointProgress over estimated time so far."""
         return self.finished_seconds / self.finished_estimate if self.finished_estimate else 1.0
 
     @property
@@ -71,7 +71,7 @@ class Clock:
 
 
 @dataclass(slots=True)
-class Measured:
+class PointProgress:
     """What is shown of the valid measurements of a point. Whole results stay on the disk: a run may have thousands."""
 
     metric: str = ""
@@ -101,7 +101,7 @@ class Progress:
         self.now = self.now_stage = "starting"
         self.current: Step | None = None
         self.failed: dict[str, str] = {}
-        self.measured: dict[str, Measured] = {}  # by point
+        self.measured: dict[str, PointProgress] = {}  # by point
         self.done: set[tuple[str, str]] = set()  # points and repetitions, whatever attempt it was
         self.live = (
             Live(get_renderable=self.render, console=console, refresh_per_second=4, transient=True)
@@ -137,7 +137,7 @@ class Progress:
         self.clock.done(step)
         self.done.add((result["point"], result["step"].partition("-")[0]))
         if result["purpose"] == "measure" and result.get("valid") is not False:
-            self.measured.setdefault(result["point"], Measured()).add(result)
+            self.measured.setdefault(result["point"], PointProgress()).add(result)
         if not self.live:
             point = self.plan.point(step.point)
             limit = main_name(result)
@@ -183,7 +183,7 @@ class Progress:
         )
 
     def _point(self, point: Point) -> LivePoint:
-        measured = self.measured.get(point.id, Measured())
+        measured = self.measured.get(point.id, PointProgress())
         here = self.current is not None and self.current.point == point.id and point.id not in self.failed
         state: LiveState = "waiting"
         if point.id in self.failed:

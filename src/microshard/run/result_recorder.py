@@ -6,24 +6,24 @@ import dataclasses
 import json
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from microshard.analysis import gates, verdict
 from microshard.analysis import telemetry as summary
 from microshard.analysis.environment import EnvironmentBook
-from microshard.backends.base import Backend
 from microshard.model.plan import Plan, Point, Step
-from microshard.playbooks.runner import PlaybookError
 from microshard.records.run_folder import RunFolder, write_json
-from microshard.run.answers import AnswerBook
+from microshard.run.ansible import PlaybookError
+from microshard.run.backend import Backend
 from microshard.run.completed_steps import CompletedStep
 from microshard.run.merge_client_results import merge_client_results
 from microshard.run.outcome import Outcome
 
 
-class Measured:
-    """The measurements of a run so far, and what the next one is compared with."""
+class ResultRecorder:
+    """Judges every result and writes it; keeps what later results are compared with."""
 
     def __init__(
         self, folder: RunFolder, plan: Plan, backend: Backend, outcome: Outcome, answers: AnswerBook | None
@@ -117,3 +117,51 @@ class Measured:
 
     def _path(self, point: Point, step: Step) -> Path:
         return self.folder / "results" / point.id / f"{step.name}.json"
+
+
+@dataclass(slots=True)
+class AnswerBook:
+    """Remembers the first answer to each question and compares all later ones with it.
+
+    Points answer the same question when everything that decides the answer is the same: the data loaded
+    (data set, documents, seed) and the query. The topology never decides it.
+    """
+
+    first: dict[str, tuple[str, str, Any]] = field(default_factory=dict)  # question → where, digest, answer
+
+    def differs(self, point: Point, result: dict[str, Any]) -> str | None:
+        """A sentence on how this answer differs from the first one, or None when it does not."""
+        sentences = []
+        for phase in result.get("phases", []):
+            digest = phase.get("answer_sha256")
+            if not digest:
+                continue
+            question = self._question(point, phase["name"])
+            here = f"{point.id} ({point.label}) {result.get('step', '')}".strip()
+            where, known, answer = self.first.setdefault(question, (here, digest, phase.get("answer")))
+            if known != digest:
+                difference = _difference(answer, phase.get("answer"))
+                sentences.append(f"{phase['name']}: the answer differs from that of {where}: {difference}")
+        return "; ".join(sentences) or None
+
+    @staticmethod
+    def _question(point: Point, phase: str) -> str:
+        data = [p.data for p in point.phases if p.data is not None]
+        query = next((p.question for p in point.phases if p.name == phase), None)
+        return json.dumps([data, phase, query], sort_keys=True, default=str)
+
+
+def _difference(first: Any, second: Any) -> str:
+    if not isinstance(first, list) or not isinstance(second, list):
+        return f"{_short(first)} against {_short(second)}"
+    if len(first) != len(second):
+        return f"{len(first)} rows against {len(second)}"
+    for number, (a, b) in enumerate(zip(first, second, strict=True), start=1):
+        if a != b:
+            return f"row {number}: {_short(a)} against {_short(b)}"
+    return "in the order of keys only"
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 120 else text[:117] + "…"

@@ -1,111 +1,146 @@
-"""Taking up a run that broke off: what is finished stays, the first step that is not comes next."""
+"""Resume a run that was stopped or aborted: finished measurements stay, the first missing one comes next."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from microshard.backends.base import Backend, of_run
 from microshard.errors import EXIT_DEFINITION, EXIT_LEFT, MicroshardError, PlaceError
 from microshard.experiment.load import LoadedExperiment, load
 from microshard.interrupts import Stopped
 from microshard.model.plan import Plan
 from microshard.records.differences import differences
 from microshard.records.run_folder import RunFolder, read_object, write_json
-from microshard.run.budget import Meter
+from microshard.run.backend import Backend
 from microshard.run.completed_steps import completed_steps, journaled
 from microshard.run.execute import report
-from microshard.run.prepare import Prepared, prepared, write_points
+from microshard.run.outcome import Meter
+from microshard.run.prepare import PreparedRun, prepared, write_points
 from microshard.run.progress import Progress
 from microshard.run.runner import Runner
 
-# Parts of a plan that may be others when it is made again: where things are, not what is measured.
-_ELSEWHERE = ("hosts", "facts", "warnings", "estimate_seconds", "disk_bytes", "memory_mib", "needs", "points")
+# Parts of a plan that may differ when it is made again: where processes run, not what is measured.
+_PLACEMENT = ("hosts", "facts", "warnings", "estimate_seconds", "disk_bytes", "memory_mib", "needs", "points")
 
 
 class ChangedError(MicroshardError):
-    """The experiment is not the one the run was begun with."""
+    """The experiment is not the one the run was started with."""
 
     exit_code = EXIT_DEFINITION
 
 
 class CannotResumeError(PlaceError):
-    """The run has nothing to go on from."""
+    """The run has no plan to resume."""
 
 
-class StillThereError(MicroshardError):
-    """Something of the broken-off run cannot be removed, so nothing new is started beside it."""
+class NotCleanError(MicroshardError):
+    """Processes or files of the aborted run cannot be removed, so nothing new is started."""
 
     exit_code = EXIT_LEFT
 
 
-def resume(run: RunFolder, console: Console, *, as_begun: bool = False) -> int:
+@dataclasses.dataclass(frozen=True, slots=True)
+class ResumeRequest:
+    """A run, and what it was started with, as far as planning it again needs that."""
+
+    run: RunFolder
+    scale: str | None
+    overrides: Mapping[str, Any]
+    folder: Path  # of the files the experiment names
+    lock: Mapping[str, Any]  # lock.json
+
+    @property
+    def experiment(self) -> Path:
+        """The run's copy of the experiment."""
+        return self.run / "experiment.yml"
+
+    def refuse_another_plan(self, loaded: LoadedExperiment, plan: Plan) -> None:
+        """Raise ChangedError where this version of microshard plans other points or steps: results would be mixed."""
+        before, now = read_object(self.run / "plan.json"), dataclasses.asdict(plan)
+        changed = [
+            *differences(self.lock["definition"], loaded.experiment.model_dump(mode="json")),
+            *differences(_comparable(before), _comparable(now)),
+        ]
+        if changed:
+            raise ChangedError(
+                f"{self.run.run_id} was planned otherwise, by microshard {self.lock.get('microshard')}:\n  "
+                + "\n  ".join(map(str, changed[:20]))
+                + "\nStart a new run."
+            )
+
+
+def resume(
+    run: RunFolder,
+    backend: Backend,
+    console: Console,
+    *,
+    as_begun: bool = False,
+    remaining: Callable[[ResumeRequest, Backend, Console], int] | None = None,
+) -> int:
     """Execute what is left of a run. Returns the exit code.
 
-    Raises ChangedError when the definition, or what this version of microshard makes of it, is another one than the
-    run was begun with; `as_begun` takes the copy in the run's folder whatever became of the original.
+    `remaining` plans and executes it; by default on hosts that exist already. Raises ChangedError when the definition,
+    or what this version of microshard makes of it, differs from what the run was started with; `as_begun` takes the
+    copy in the run's folder whatever became of the original.
     """
     with run.lock():
         try:
-            return _resume(run, console, as_begun=as_begun)
-        except Stopped:  # before the runner had it in hand: what broke off may still be there
+            lock = read_object(run / "lock.json")
+            asked = lock.get("asked")
+            if not isinstance(asked, dict) or "definition" not in lock or "steps" not in read_object(run / "plan.json"):
+                raise CannotResumeError(
+                    f"{run.run_id} has no plan that can be read: it was aborted too early, or lock.json or plan.json "
+                    "is damaged. Remove what is left (microshard gc) and start it again: microshard run FILE"
+                )
+            if not as_begun:
+                _refuse_a_changed_file(asked, lock)
+            _clear(run, backend, console)
+            for name in ("tmp", "deployments", "points"):
+                (run / name).mkdir(exist_ok=True)
+            original = Path(asked["file"]).parent
+            folder = original if original.is_dir() else run.path
+            request = ResumeRequest(run, asked["scale"], asked["overrides"], folder, lock)
+            return (remaining or _run_remaining)(request, backend, console)
+        except Stopped:  # before the runner began: processes of the aborted run may still exist
             with contextlib.suppress(MicroshardError):
-                _clear(run, of_run(run), console)
+                _clear(run, backend, console)
             raise
 
 
-def _resume(run: RunFolder, console: Console, *, as_begun: bool) -> int:
-    lock = read_object(run / "lock.json")
-    asked = lock.get("asked")
-    if not isinstance(asked, dict) or "definition" not in lock or "steps" not in read_object(run / "plan.json"):
-        raise CannotResumeError(
-            f"{run.run_id} has no plan that can be read: it broke off too early, or lock.json or plan.json is "
-            "damaged. Remove what is left (microshard gc) and start it again: microshard run FILE"
-        )
-    backend = of_run(run)
-    if not as_begun:
-        _refuse_a_changed_file(asked, lock)
-    _clear(run, backend, console)
-    for name in ("tmp", "deployments", "points"):
-        (run / name).mkdir(exist_ok=True)
-    file, scale, overrides = run / "experiment.yml", asked["scale"], asked["overrides"]
-    beside = Path(asked["file"]).parent
-    folder = beside if beside.is_dir() else run.path
-    if backend.name == "ec2":
-        # boto3 only where EC2 is meant.
-        from microshard.backends.ec2.ec2_plan import plan_ec2  # noqa: PLC0415
-        from microshard.backends.ec2.execute import go_on_on_ec2  # noqa: PLC0415
-
-        seen = plan_ec2(file, scale=scale, overrides=overrides, folder=folder)
-        _refuse_another_plan(run, seen.loaded, seen.plan, lock)
-        return go_on_on_ec2(run, seen, console)
+def _run_remaining(request: ResumeRequest, backend: Backend, console: Console) -> int:
+    run = request.run
     with prepared(
-        file, scale=scale, overrides=overrides, runs=run.path.parent, backend=backend, folder=folder
+        request.experiment,
+        scale=request.scale,
+        overrides=request.overrides,
+        runs=run.path.parent,
+        backend=backend,
+        folder=request.folder,
     ) as ready:
-        _refuse_another_plan(run, ready.loaded, ready.plan, lock)
-        return _go_on(run, ready, console)
+        request.refuse_another_plan(ready.loaded, ready.plan)
+        return _execute_remaining(run, ready, console)
 
 
-def _go_on(run: RunFolder, ready: Prepared, console: Console) -> int:
+def _execute_remaining(run: RunFolder, ready: PreparedRun, console: Console) -> int:
     plan = ready.plan
-    (stock,) = completed_steps(run, [plan], console)
+    (done,) = completed_steps(run, [plan], console)
     ready.backend.check_room(plan)
-    found = ready.backend.binaries(plan)
+    binaries = ready.backend.binaries(plan)
     write_json(run / "plan.json", dataclasses.asdict(plan))
-    write_points(run, plan, found, ready.backend)
+    write_points(run, plan, binaries, ready.backend)
     with Progress(run, plan, console) as progress:
         meter = Meter(ready.loaded.experiment.budget.max_hours)
-        rest = dataclasses.replace(plan, steps=stock.left)
-        runner = Runner(run, rest, found, progress, backend=ready.backend, meter=meter)
-        runner.outcome.take_over([stock])
-        runner.measured.take_over(stock.taken, len(plan.steps) - len(stock.left))
-        for item in stock.taken:
+        rest = dataclasses.replace(plan, steps=done.left)
+        runner = Runner(run, rest, binaries, progress, backend=ready.backend, meter=meter)
+        runner.outcome.take_over([done])
+        runner.recorder.take_over(done.taken, len(plan.steps) - len(done.left))
+        for item in done.taken:
             progress.step_done(item.step, item.result)
         outcome = runner.run()
     report(run, outcome, console)
@@ -113,7 +148,7 @@ def _go_on(run: RunFolder, ready: Prepared, console: Console) -> int:
 
 
 def _refuse_a_changed_file(asked: Mapping[str, Any], lock: Mapping[str, Any]) -> None:
-    """The file the run was begun with, where it still is, must say what it said."""
+    """The file the run was started with, where it still exists, must have the same content."""
     path = Path(asked["file"])
     if not path.is_file():
         return
@@ -121,28 +156,15 @@ def _refuse_a_changed_file(asked: Mapping[str, Any], lock: Mapping[str, Any]) ->
     changed = [str(d) for d in differences(lock["definition"], now)]
     if changed:
         raise ChangedError(
-            f"{path} has been changed since the run was begun:\n  " + "\n  ".join(changed[:20]) + "\n"
-            "Begin a new run, or go on as it was with --as-begun."
-        )
-
-
-def _refuse_another_plan(run: RunFolder, loaded: LoadedExperiment, plan: Plan, lock: Mapping[str, Any]) -> None:
-    """This version must plan the same points and steps; where it does not, results would be mixed."""
-    changed = [str(d) for d in differences(lock["definition"], loaded.experiment.model_dump(mode="json"))]
-    old, new = (_comparable(whole) for whole in (read_object(run / "plan.json"), dataclasses.asdict(plan)))
-    changed += [str(d) for d in differences(old, new)]
-    if changed:
-        raise ChangedError(
-            f"{run.run_id} was planned otherwise, by microshard {lock.get('microshard')}:\n  "
-            + "\n  ".join(changed[:20])
-            + "\nBegin a new run."
+            f"{path} has been changed since the run was started:\n  " + "\n  ".join(changed[:20]) + "\n"
+            "Start a new run, or resume this one as it was with --as-begun."
         )
 
 
 def _comparable(plan: Mapping[str, Any]) -> dict[str, Any]:
     """What decides which measurement is which: steps in their order, and axes, topology and phases of each point."""
     whole = json.loads(json.dumps(plan, default=str))
-    kept = {key: value for key, value in whole.items() if key not in _ELSEWHERE}
+    kept = {key: value for key, value in whole.items() if key not in _PLACEMENT}
     kept["points"] = [
         {key: point.get(key) for key in ("id", "axes", "label", "topology", "shards", "phases")}
         for point in whole.get("points", [])
@@ -151,13 +173,13 @@ def _comparable(plan: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _clear(run: RunFolder, backend: Backend, console: Console) -> None:
-    """Whatever the broken-off run left running goes first. Raises StillThereError."""
-    there = backend.running(run)
-    if there:
-        console.print(f"{len(there)} processes of the broken-off run are still there; they are stopped first")
+    """Remove whatever the aborted run left running. Raises NotCleanError."""
+    processes = backend.running(run)
+    if processes:
+        console.print(f"{len(processes)} processes of the aborted run are still running; they are stopped first")
     left = backend.clean(run, backend.playbooks(run, lambda _: None, backend.limit_of(run)))
     if left:
-        raise StillThereError("cannot be removed, so nothing is started beside it:\n  " + "\n  ".join(left))
+        raise NotCleanError("cannot be removed, so nothing new is started:\n  " + "\n  ".join(left))
 
 
 def _first_name(step: Mapping[str, Any]) -> tuple[str, str]:
@@ -165,8 +187,8 @@ def _first_name(step: Mapping[str, Any]) -> tuple[str, str]:
     return str(step["point"]), "drift" if step["purpose"] == "drift" else f"r{step['repetition']}"
 
 
-def broken_off(runs: list[RunFolder]) -> list[RunFolder]:
-    """The runs that have steps left: stopped, broken off, or failed at a point."""
+def unfinished(runs: list[RunFolder]) -> list[RunFolder]:
+    """The runs that have steps left: stopped, aborted, or failed at a point."""
     found = []
     for run in runs:
         steps = read_object(run / "plan.json").get("steps")

@@ -11,18 +11,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from microshard.analysis import server_logs as logs
-from microshard.backends.base import Backend, Local
-from microshard.backends.binaries import Binaries
 from microshard.errors import MicroshardError
 from microshard.interrupts import Stopped, raise_if_interrupted, signals
 from microshard.model.plan import Plan, Point, Step
 from microshard.records.run_folder import DiskError, RunFolder, write_json
-from microshard.run.answers import AnswerBook
-from microshard.run.budget import Meter
+from microshard.run.backend import Backend, Binaries
 from microshard.run.completed_steps import worth_another
-from microshard.run.outcome import Outcome
+from microshard.run.outcome import Meter, Outcome
 from microshard.run.prepare import write_variables
-from microshard.run.result_recorder import Measured
+from microshard.run.result_recorder import AnswerBook, ResultRecorder
 
 
 class Listener(Protocol):
@@ -51,7 +48,7 @@ class Runner:
         binaries: Mapping[str, Binaries],
         listener: Listener,
         *,
-        backend: Backend | None = None,
+        backend: Backend,
         meter: Meter | None = None,
         answers: AnswerBook | None = None,
     ) -> None:
@@ -59,10 +56,10 @@ class Runner:
         self.plan = plan
         self.binaries = binaries
         self.listener = listener
-        self.backend = backend or Local()
+        self.backend = backend
         self.playbooks = self.backend.playbooks(folder, listener.event, self.backend.limit(plan))
         self.outcome = Outcome()
-        self.measured = Measured(folder, plan, self.backend, self.outcome, answers)
+        self.recorder = ResultRecorder(folder, plan, self.backend, self.outcome, answers)
         self.deployed: set[str] = set()
         self.lost: set[str] = set()  # names of hosts that are gone for good
         self.meter = meter or Meter()
@@ -170,10 +167,10 @@ class Runner:
                 self.playbooks.run("measure", variables, limit=self._hosts(point))
             except BaseException:
                 with contextlib.suppress(MicroshardError, OSError):  # why it failed is what has to be told
-                    self.measured.merge_client_results(point, step)
+                    self.recorder.merge_client_results(point, step)
                 raise
-            self.measured.merge_client_results(point, step)
-        result = self.measured.take(point, step)
+            self.recorder.merge_client_results(point, step)
+        result = self.recorder.take(point, step)
         self.outcome.done += 1
         how = {"valid": True} if result["valid"] else {"valid": False, "reasons": result["problems"]}
         self.folder.journal.append(event="step done", step=step.index, point=point.id, name=step.name, **how)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from microshard.backends import leftovers
+from microshard.backends import local_processes
 from tests.cluster.run.conftest import Cli
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
@@ -54,7 +54,7 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
     tool = Cli(tmp_path)
     yield tool
     for folder in tool.folders:
-        leftovers.clean(folder)
+        local_processes.clean(folder)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from microshard.backends import leftovers
+from microshard.backends import local_processes
 from microshard.records.run_folder import RunFolder, find_runs
 
 MICROSHARD = str(Path(sys.executable).with_name("microshard"))
@@ -79,8 +79,8 @@ class Cli:
     def folders(self) -> list[RunFolder]:
         return find_runs(self.runs)
 
-    def running(self) -> list[leftovers.Running]:
-        return [process for folder in self.folders for process in leftovers.running(folder)]
+    def running(self) -> list[local_processes.RunProcess]:
+        return [process for folder in self.folders for process in local_processes.running(folder)]
 
     def results(self) -> dict[str, dict[str, Any]]:
         (folder,) = self.folders
@@ -108,4 +108,4 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
     tool = Cli(tmp_path)
     yield tool
     for folder in tool.folders:
-        leftovers.clean(folder)
+        local_processes.clean(folder)

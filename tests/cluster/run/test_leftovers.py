@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from microshard.backends import leftovers
+from microshard.backends import local_processes
 from microshard.embedded.binary import find_mongod
 from microshard.records.run_folder import RunFolder
 
@@ -52,9 +52,9 @@ def test_processes_of_the_run_are_ended_and_its_data_removed_and_neighbours_live
     try:
         time.sleep(0.5)
         os.kill(parked.pid, signal.SIGSTOP)
-        assert {p.pid for p in leftovers.running(run)} == {ours.pid, parked.pid, engine.pid}
+        assert {p.pid for p in local_processes.running(run)} == {ours.pid, parked.pid, engine.pid}
         # The children are ours to reap, or they stay in /proc as zombies without a command line.
-        assert leftovers.clean(run) == []
+        assert local_processes.clean(run) == []
         assert [p.wait(timeout=10) is not None for p in (ours, parked, engine)] == [True] * 3
         assert neighbour.poll() is None
         assert reader.poll() is None
@@ -71,6 +71,6 @@ def test_processes_of_the_run_are_ended_and_its_data_removed_and_neighbours_live
 
 def test_what_cannot_be_removed_is_named(run, monkeypatch):
     (run / "deployments" / "p01").mkdir()
-    monkeypatch.setattr("microshard.backends.leftovers.shutil.rmtree", lambda *_, **__: None)
-    assert leftovers.clean(run) == [f"folder {run / 'deployments'}", f"folder {run / 'tmp'}"]
+    monkeypatch.setattr("microshard.backends.local_processes.shutil.rmtree", lambda *_, **__: None)
+    assert local_processes.clean(run) == [f"folder {run / 'deployments'}", f"folder {run / 'tmp'}"]
     assert [r["state"] for r in run.ledger.records()] == ["not clean"]

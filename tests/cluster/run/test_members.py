@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pymongo import MongoClient
 
-from microshard.backends import leftovers
+from microshard.backends import local_processes
 from tests.cluster.run.conftest import Cli
 
 
@@ -46,6 +46,6 @@ def test_a_waiting_member_is_added_and_then_another_and_down_removes_both(cli: C
     assert (code, "--set rs7: replica set has rs0" in output) == (2, True), output
     code, output = cli.run("down")
     assert code == 0, output
-    assert leftovers.running(folder) == []
+    assert local_processes.running(folder) == []
     code, output = cli.run("add-member")
     assert (code, "nothing is up" in output) == (4, True), output

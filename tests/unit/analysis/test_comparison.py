@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from microshard.analysis.comparison import Comparison, NothingInCommonError, compare
-from microshard.cli.compare import command
+from microshard.cli.runs import compare as command
 from microshard.report.comparison import render
 from tests.report.make_run import Shape, make_run
 

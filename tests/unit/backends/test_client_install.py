@@ -1,73 +1,18 @@
-"""What hosts are given, as far as the controller is concerned."""
+"""The wheels client hosts install, as far as the controller is concerned."""
 
-from __future__ import annotations
-
-import hashlib
-import io
 import os
-import tarfile
 import time
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from microshard.backends import client_install as install
-from microshard.errors import PlaceError
 
 
-def archive(path: Path, *names: str) -> str:
-    """A tarball with these programs in bin/; returns its SHA-256."""
-    with tarfile.open(path, "w:gz") as tar:
-        for name in names:
-            member = tarfile.TarInfo(f"mongodb-linux-x86_64-debian12-7.0.99/bin/{name}")
-            member.size = 3
-            tar.addfile(member, io.BytesIO(b"abc"))
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def found(topology: str, **wish: Any) -> Any:
-    asked = {"source": "tarball", "version": "7.0.99", "path": None, **wish}
-    point = SimpleNamespace(mongodb=asked, topology=topology)
-    return install.on_hosts(point, "/var/lib/microshard", "/unused")  # type: ignore[arg-type]  # two fields are read
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_wheels_another_run_may_use_stay_and_those_of_yesterday_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MICROSHARD_CACHE", str(tmp_path / "cache"))
-
-
-def test_a_tarball_is_named_on_the_hosts_by_version_and_checksum(tmp_path: Path) -> None:
-    sha256 = archive(tmp_path / "m.tgz", "mongod", "mongos", "mongosh")
-    binaries = found("sharded", tarball=str(tmp_path / "m.tgz"), sha256=sha256)
-    folder = f"/var/lib/microshard/software/mongodb-7.0.99-{sha256[:12]}"
-    assert (str(binaries.mongod), str(binaries.mongos)) == (f"{folder}/bin/mongod", f"{folder}/bin/mongos")
-    assert binaries.embedded is False
-    assert binaries.install == {
-        "kind": "tarball",
-        "source": str(tmp_path / "m.tgz"),
-        "sha256": sha256,
-        "folder": folder,
-    }
-
-
-def test_a_tarball_that_is_not_the_one_is_refused(tmp_path: Path) -> None:
-    sha256 = archive(tmp_path / "m.tgz", "mongod")
-    with pytest.raises(PlaceError, match=f"m.tgz has the SHA-256 {sha256}, not {'0' * 64}"):
-        found("standalone", tarball=str(tmp_path / "m.tgz"), sha256="0" * 64)
-    with pytest.raises(PlaceError, match="there is no bin/mongos in it"):
-        found("sharded", tarball=str(tmp_path / "m.tgz"), sha256=sha256)
-    with pytest.raises(PlaceError, match=r"none\.tgz is not there"):
-        found("standalone", tarball=str(tmp_path / "none.tgz"), sha256=sha256)
-    (tmp_path / "text").write_text("no archive")
-    with pytest.raises(PlaceError, match="text is not a tar archive"):
-        found("standalone", tarball=str(tmp_path / "text"), sha256=hashlib.sha256(b"no archive").hexdigest())
-    with pytest.raises(PlaceError, match="by https:// only"):
-        found("standalone", tarball="http://example.org/m.tgz", sha256=sha256)
-
-
-def test_wheels_another_run_may_use_stay_and_those_of_yesterday_go(tmp_path: Path) -> None:
     old, young = tmp_path / "cache" / "wheels-old", tmp_path / "cache" / "wheels-young"
     for folder in (old, young, install.wheels_folder()):
         folder.mkdir(parents=True)

@@ -12,10 +12,11 @@ from urllib.parse import quote
 
 import pytest
 
-from microshard.backends.ssh import Hosts, clock_remarks, shifts
+from microshard.backends.local import LocalBackend
+from microshard.backends.ssh import SshBackend, clock_remarks, shifts
 from microshard.errors import PlaceError
 from microshard.records.run_folder import RunFolder
-from microshard.run import remote_commands as reachable
+from microshard.run import remote_commands
 
 CLOCKS = {
     "client": {"clock_offset": 0.0100, "clock_doubt": 0.0020},
@@ -35,13 +36,13 @@ def test_clocks_that_differ_are_told_by_host() -> None:
     assert behind.startswith("behind: its clock differs by -1.5 s")
 
 
-def run(folder: Path, hosts: Any = None) -> reachable.Run:
+def run(folder: Path, backend: Any = None) -> remote_commands.RunningPoint:
     processes = [
         {"name": "shard01", "role": "shard", "host": "db1", "endpoint": "192.0.2.7:27100"},
         {"name": "mongos1", "role": "mongos", "host": "client1", "endpoint": "127.0.0.1:27101"},
     ]
     point = {"connection_string": "mongodb://127.0.0.1:27101/", "processes": processes}
-    return reachable.Run(RunFolder(folder), point, hosts)
+    return remote_commands.RunningPoint(RunFolder(folder), point, backend or LocalBackend())
 
 
 def test_mongosh_is_called_with_the_address_and_its_own_options(
@@ -50,13 +51,13 @@ def test_mongosh_is_called_with_the_address_and_its_own_options(
     program = tmp_path / "mongosh"
     program.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     program.chmod(0o755)
-    monkeypatch.delenv(reachable.MONGOSH, raising=False)
+    monkeypatch.delenv(remote_commands.MONGOSH, raising=False)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     # The command hands its process over: a process of its own is needed to come back from that.
     script = (
         "import sys\nfrom microshard.run import remote_commands\n"
         "from tests.unit.backends.test_ssh import run\n"
-        "from pathlib import Path\nremote_commands.found = lambda *_: run(Path('.'))\n"
+        "from pathlib import Path\nremote_commands.find_running = lambda *_: run(Path('.'))\n"
         "from microshard.cli import main\nsys.argv[0] = 'microshard'\nmain()\n"
     )
 
@@ -78,59 +79,48 @@ def test_mongosh_is_called_with_the_address_and_its_own_options(
 
 
 def test_without_mongosh_the_address_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv(reachable.MONGOSH, raising=False)
+    monkeypatch.delenv(remote_commands.MONGOSH, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(PlaceError, match=r"the address is mongodb://127\.0\.0\.1:27101/"):
-        reachable.mongosh(run(tmp_path), None)
+        remote_commands.mongosh(run(tmp_path), None)
 
 
 def test_a_mongos_on_loopback_of_a_host_is_reached_from_there(tmp_path: Path) -> None:
-    class Hosts:
-        def ssh(self, host: str, *, terminal: bool) -> list[str]:
-            return ["ssh", *(["-t"] if terminal else []), host]
-
-    command = reachable.mongosh(run(tmp_path, Hosts()), None, ["--eval", "db.hello()"])
+    command = remote_commands.mongosh(run(tmp_path, SshBackend(tmp_path, {})), None, ["--eval", "db.hello()"])
     assert command == ["ssh", "-t", "client1", "mongosh mongodb://127.0.0.1:27101/ --eval 'db.hello()'"]
 
 
 def test_where_servers_want_logins_mongosh_logs_in_and_no_password_is_on_its_command_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    class Hosts:
-        process_manager = "systemd"
-
-        def ssh(self, host: str, *, terminal: bool) -> list[str]:
-            return ["ssh", *(["-t"] if terminal else []), host]
-
-        def host_folder(self, folder: RunFolder) -> Path:
-            return Path("/var/lib/microshard") / folder.run_id
-
-    secured = run(tmp_path, Hosts())
+    variables = {"hostvars": {"db1": {"microshard_process_manager": "systemd"}}}
+    inventory = {"shard_hosts": {"hosts": ["db1"]}, "_meta": variables}
+    secured = run(tmp_path, SshBackend(tmp_path, inventory))
     secured.point["security"] = {"authorization": True, "tls": True}
-    monkeypatch.setenv(reachable.MONGOSH, "mongosh")
-    program, nodb, evaluate, script, shell = reachable.mongosh(secured, "shard01")
+    monkeypatch.setenv(remote_commands.MONGOSH, "mongosh")
+    program, nodb, evaluate, script, shell = remote_commands.mongosh(secured, "shard01")
     assert (program, nodb, evaluate, shell) == ("mongosh", "--nodb", "--eval", "--shell")
     assert f"tls=true&tlsCAFile={quote(str(tmp_path / 'secrets' / 'ca.pem'), safe='')}" in script
     assert f'"{tmp_path}/secrets/users.json"' in script
-    assert reachable.mongosh(secured, "shard01", ["--eval", "1"])[3:] == [script, "--eval", "1"]
+    assert remote_commands.mongosh(secured, "shard01", ["--eval", "1"])[3:] == [script, "--eval", "1"]
     # The files on a host are those of the servers' user.
-    there = reachable.mongosh(secured, None)[-1]
+    there = remote_commands.mongosh(secured, None)[-1]
     assert there.startswith("sudo -n mongosh --nodb --eval ")
     assert f"/var/lib/microshard/{tmp_path.name}/secrets/users.json" in there
 
     secured.point["security"] = {"authorization": False, "tls": True}
-    (_, address) = reachable.mongosh(secured, "shard01")
+    (_, address) = remote_commands.mongosh(secured, "shard01")
     assert address.startswith("mongodb://192.0.2.7:27100/?directConnection=true&tls=true&tlsCAFile=")
 
 
 @pytest.fixture
-def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hosts:
+def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SshBackend:
     """Hosts of an inventory nobody connects to; temporary files lie in the test's folder."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    return Hosts(tmp_path / "hosts.yml", {})
+    return SshBackend(tmp_path / "hosts.yml", {})
 
 
-def test_sockets_of_killed_processes_are_removed_by_the_next_and_no_others(hosts: Hosts, tmp_path: Path) -> None:
+def test_sockets_of_killed_processes_are_removed_by_the_next_and_no_others(hosts: SshBackend, tmp_path: Path) -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()
     names = [f"microshard-ssh-{ended.pid}-a", f"microshard-ssh-{os.getpid()}-b", "microshard-ssh-mine-c", "other"]
@@ -142,11 +132,11 @@ def test_sockets_of_killed_processes_are_removed_by_the_next_and_no_others(hosts
 
 
 def test_a_command_that_becomes_ssh_leaves_no_sockets(
-    hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hosts: SshBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
     monkeypatch.setattr(os, "execvp", lambda *words: seen.append((words, list(tmp_path.glob("microshard-ssh-*")))))
     hosts.playbooks(RunFolder(tmp_path), lambda _: None)
     assert len(list(tmp_path.glob("microshard-ssh-*"))) == 1
-    reachable.hand_over(reachable.Run(RunFolder(tmp_path), {}, hosts), ["ssh", "there"])
+    remote_commands.exec_command(remote_commands.RunningPoint(RunFolder(tmp_path), {}, hosts), ["ssh", "there"])
     assert seen == [(("ssh", ["ssh", "there"]), [])]

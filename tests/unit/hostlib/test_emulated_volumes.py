@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from microshard.backends import leftovers
+from microshard.backends import local_processes
 from microshard.hostlib import emulated_volumes as emulated
 from microshard.hostlib import loop_devices as loops
 from microshard.hostlib import throttle
@@ -76,7 +76,7 @@ def test_nothing_of_a_volume_is_left_and_its_device_has_no_limits_for_the_next(f
 @needs_volumes
 def test_leftovers_end_a_volume_of_a_run_that_was_killed(folder):
     emulated.present([wish(folder)], emulated.group(folder.path, "p01"))
-    assert leftovers.clean(folder) == []
+    assert local_processes.clean(folder) == []
     assert loops.loops(folder.path) == []
     assert not (folder / "deployments").exists()
 

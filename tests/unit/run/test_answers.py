@@ -1,7 +1,7 @@
 import dataclasses
 
 from microshard.plan import Inputs, build_plan
-from microshard.run.answers import AnswerBook
+from microshard.run.result_recorder import AnswerBook
 from tests.unit.plan.conftest import experiment, points
 
 

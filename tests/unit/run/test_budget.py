@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from microshard.run.budget import Meter
-from microshard.run.outcome import Outcome
+from microshard.run.outcome import Meter, Outcome
 
 
 class Clock:

@@ -7,13 +7,13 @@ import threading
 from pathlib import Path
 
 from microshard.records.run_folder import RunFolder
-from microshard.run.catalog import entry
+from microshard.run.catalog import summary
 
 
 def test_a_run_whose_files_come_and_go_is_listed(tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path, "sample")
     (run / "kept").write_bytes(b"x" * 100)
-    least = entry(run).bytes
+    least = summary(run, lambda _: False).bytes
     over = threading.Event()
 
     def deploy_and_tear_down() -> None:
@@ -28,7 +28,7 @@ def test_a_run_whose_files_come_and_go_is_listed(tmp_path: Path) -> None:
     thread = threading.Thread(target=deploy_and_tear_down)
     thread.start()
     try:
-        sizes = {entry(run).bytes for _ in range(300)}
+        sizes = {summary(run, lambda _: False).bytes for _ in range(300)}
     finally:
         over.set()
         thread.join()

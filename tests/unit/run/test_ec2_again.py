@@ -13,19 +13,19 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from microshard.backends.base import Local
-from microshard.backends.binaries import Binaries
 from microshard.backends.ec2 import execute as on_ec2
 from microshard.backends.ec2.cost_estimate import FleetEstimate, of_the_rest
 from microshard.backends.ec2.ec2_plan import Ec2Plan, plan_ec2
 from microshard.backends.ec2.fleet_records import others_before, record_of
+from microshard.backends.local import LocalBackend
 from microshard.errors import PlaceError
 from microshard.model.plan import Plan, Step
 from microshard.plan import Inputs
 from microshard.records.run_folder import RunFolder, write_json
+from microshard.run.backend import Binaries
 from microshard.run.completed_steps import CompletedStep, RunProgress, completed_steps
 from microshard.run.outcome import Outcome
-from microshard.run.prepare import write_asked
+from microshard.run.prepare import write_request
 from microshard.run.runner import Runner
 from tests.unit.backends.ec2.test_cost_estimate import FILE
 
@@ -49,12 +49,12 @@ def seen(tmp_path: Path) -> Ec2Plan:
 def folder(seen: Ec2Plan, tmp_path: Path) -> RunFolder:
     """A run that has its plan, and no host yet."""
     made = RunFolder.create(tmp_path / "runs", "x")
-    write_asked(made, seen.asked)
+    write_request(made, seen.asked)
     write_json(made / "plan.json", dataclasses.asdict(seen.plan))
     return made
 
 
-class Standing(Local):
+class Standing(LocalBackend):
     """Hosts that are there, as far as planning asks them."""
 
     def __init__(self, plan: Plan, number: int) -> None:
@@ -90,7 +90,7 @@ class Played:
 
         def ran(runner: Runner) -> Outcome:
             for step in runner.plan.steps:
-                order = runner.measured.first_index + step.index
+                order = runner.recorder.first_index + step.index
                 self.steps.append((step.point, step.name, step.deploy, step.undeploy, order))
             return runner.outcome
 
@@ -117,7 +117,7 @@ class Played:
 
     def go_on(self) -> Outcome:
         """Take the run up."""
-        on_ec2.go_on_on_ec2(self.folder, self.seen, Console(file=self.said, width=200))
+        on_ec2.execute_remaining(self.folder, self.seen, Console(file=self.said, width=200))
         outcome: Outcome = vars(self)["outcome"]
         return outcome
 

@@ -4,10 +4,11 @@ import os
 
 import pytest
 
+from microshard.cli import backends
+from microshard.cli.clusters import StageLine
 from microshard.errors import RunFolderError
 from microshard.records.run_folder import RunFolder, write_json
 from microshard.run import catalog, cluster, gc, resume
-from microshard.run.stage_line import StageLine
 
 
 @pytest.fixture
@@ -22,9 +23,9 @@ def test_it_is_refused_by_name(run, act):
     from rich.console import Console
 
     acts = {
-        "rm": lambda: catalog.remove(run),
-        "down": lambda: cluster.down(run, StageLine(Console())),
-        "resume": lambda: resume.resume(run, Console()),
+        "rm": lambda: catalog.remove(run, backends.in_use),
+        "down": lambda: cluster.down(run, backends.of_run, StageLine(Console())),
+        "resume": lambda: resume.resume(run, backends.of_run(run), Console()),
     }
     with run.lock(), pytest.raises(RunFolderError, match=f"{run.run_id} is being executed by process {os.getpid()}"):
         acts[act]()
@@ -32,17 +33,20 @@ def test_it_is_refused_by_name(run, act):
 
 
 def test_gc_takes_what_a_killed_run_left_and_not_what_is_executed_kept_or_up(tmp_path, run):
-    here = gc.COLLECTORS["here"]
-    wish = gc.Wish(tmp_path, "me")
+    request = gc.GcRequest(tmp_path, "me")
+
+    def here() -> gc.Collector:
+        return backends.collector("here", request)
+
     with run.lock():
-        assert here(wish).look() == []
-        assert here(wish).collect() == []
+        assert here().look() == []
+        assert here().collect() == []
     run.journal.append(event="up")
-    assert here(wish).look() == []
+    assert here().look() == []
     run.journal.append(event="down")
-    (found,) = here(wish).look()
+    (found,) = here().look()
     assert found.things == ("folder deployments", "folder tmp")
-    (done,) = here(wish).collect()
+    (done,) = here().collect()
     assert (done.removed, done.left) == (found.things, ())
-    assert here(wish).look() == []
+    assert here().look() == []
     assert (run / "run.json").exists()

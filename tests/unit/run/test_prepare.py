@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from microshard.backends.base import Local
-from microshard.backends.binaries import Binaries
+from microshard.backends.local import LocalBackend
 from microshard.errors import PlaceError
 from microshard.experiment.errors import DefinitionError
 from microshard.plan import Inputs, build_plan
 from microshard.records.run_folder import RunFolder
+from microshard.run.backend import Backend, Binaries
 from microshard.run.prepare import pipelines, prepared, write_variables
 from tests.unit.plan.conftest import experiment, points
 
@@ -19,7 +19,7 @@ _HEAD = "microshard: 1\nname: sample\n"
 def _problems(tmp_path, text):
     path = tmp_path / "sample.yml"
     path.write_text(_HEAD + text)
-    with pytest.raises(DefinitionError) as caught, prepared(path, runs=tmp_path):
+    with pytest.raises(DefinitionError) as caught, prepared(path, runs=tmp_path, backend=LocalBackend()):
         pass
     return [(p.line, p.column, p.key_path, p.message) for p in caught.value.problems]
 
@@ -57,10 +57,10 @@ def test_restarts_are_asked_of_the_play_on_hosts_and_of_nobody_here(tmp_path, mo
     plan = build_plan(base, points(base, [1]), Inputs(cores=2, ram_mib=16384.0))
     found = Binaries(Path("/bin/mongod"), None, embedded=True, version="6.0.5")
 
-    def restarts() -> Any:
-        path = write_variables(RunFolder(tmp_path), plan.points[0], found, plan.steps[0])
+    def restarts(backend: Backend) -> Any:
+        path = write_variables(RunFolder(tmp_path), plan.points[0], found, plan.steps[0], backend=backend)
         return json.loads(path.read_text())["microshard_step"]["restarts"]
 
-    assert restarts() == 0
-    monkeypatch.setattr(Local, "name", "hosts")
-    assert restarts() == 3
+    assert restarts(LocalBackend()) == 0
+    monkeypatch.setattr(LocalBackend, "remote", True)
+    assert restarts(LocalBackend()) == 3

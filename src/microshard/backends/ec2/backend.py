@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from microshard.backends import leftovers
+from microshard.backends import local_processes
 from microshard.backends.ec2.api import Api
 from microshard.backends.ec2.cost_estimate import DEFAULT_REGION
 from microshard.backends.ec2.errors import CloudError
 from microshard.backends.ec2.fleet import lost_hosts
 from microshard.backends.ec2.teardown import teardown
-from microshard.backends.ssh import Hosts, listing_of
+from microshard.backends.ssh import SshBackend, listing_of
 from microshard.errors import MicroshardError, PlaceError
 from microshard.model.plan import Point
-from microshard.playbooks.runner import Listener, Playbooks
 from microshard.records.run_folder import RunFolder, write_json
+from microshard.run.ansible import Listener, Playbooks
 
 INVENTORY = "inventory.yml"  # in the run's folder; written by the role from what it has made
 FLEET = "hosts/fleet.json"  # in the run's folder: the variables of playbooks/provision.yml and deprovision.yml
@@ -30,7 +30,7 @@ _INTERRUPTED = "Server.SpotInstanceTermination"
 
 
 @dataclass
-class Ec2(Hosts):
+class Ec2Backend(SshBackend):
     """The hosts of a run on EC2."""
 
     name = "ec2"
@@ -42,18 +42,18 @@ class Ec2(Hosts):
         return f"EC2 {self.region}"
 
     @classmethod
-    def of(cls, folder: RunFolder, region: str) -> Ec2:
+    def of(cls, folder: RunFolder, region: str) -> Ec2Backend:
         """The hosts that were made for a run. Raises PlaceError."""
         path = folder / INVENTORY
         return cls(path, listing_of(path), region=region)
 
     @classmethod
-    def to_be_made(cls, folder: RunFolder, region: str) -> Ec2:
+    def to_be_made(cls, folder: RunFolder, region: str) -> Ec2Backend:
         """Those of a run that has none yet."""
         return cls(folder / INVENTORY, {}, region=region)
 
     @classmethod
-    def recorded_as(cls, known: Mapping[str, Any]) -> Ec2:
+    def recorded_as(cls, known: Mapping[str, Any]) -> Ec2Backend:
         """The hosts a run was made on; their inventory may be gone with them."""
         path = Path(known["inventory"])
         made = cls(path, listing_of(path) if path.exists() else {}, region=known["region"])
@@ -86,10 +86,14 @@ class Ec2(Hosts):
 
     def clean(self, folder: RunFolder, playbooks: Playbooks) -> list[str]:
         """Remove the hosts, and with them everything on them; then it is looked whether anything of the run is left."""
-        leftovers.end_playbooks(folder)
+        local_processes.end_playbooks(folder)
         left = [] if is_gone(folder) else removed(folder, self.region, playbooks.listener)
         shutil.rmtree(folder / "secrets", ignore_errors=True)  # the next fleet has other addresses
         return left
+
+    def leftovers(self, folder: RunFolder) -> tuple[str, ...]:  # noqa: ARG002
+        """None: the collector of EC2 finds them by their tags."""
+        return ()
 
     def running(self, folder: RunFolder) -> list[str]:
         """None where the hosts are gone, or were not made; else as on any hosts."""

@@ -12,30 +12,30 @@ from microshard.backends.ec2.api import Api, default_region
 from microshard.backends.ec2.cost_estimate import DEFAULT_REGION
 from microshard.backends.ec2.errors import NO_LOGIN, CloudError
 from microshard.backends.ec2.spec import GroupSpec, SpecError, group_specs
-from microshard.backends.this_machine import user
 from microshard.experiment.load import load
 from microshard.experiment.matrix import expand
 from microshard.model.infrastructure import Infrastructure
-from microshard.run.doctor import Finding, Question
+from microshard.run.backend import CheckRequest, CheckResult
+from microshard.this_machine import user
 
 _VPCS = "L-F678F1CE"  # Service Quotas: VPCs per Region
 _POLICY = "put the policy of docs/ec2.md on whoever this is"
 
 
-def examine(question: Question) -> Iterator[Finding]:
+def examine(request: CheckRequest) -> Iterator[CheckResult]:
     """Findings one after the other; ends early where all others would fail for the same reason.
 
     Raises DefinitionError for a wrong file.
     """
-    wishes = _infrastructures(question)
-    region = question.region or next((w.ec2.region for w in wishes if w.ec2.region), None)
+    wishes = _infrastructures(request)
+    region = request.region or next((w.ec2.region for w in wishes if w.ec2.region), None)
     try:
         region = region or default_region() or DEFAULT_REGION
         api = Api(region, patience=RETRY_POLICY)
         number, arn = api.account()
-        yield Finding("credentials", "ok", f"account {number} pays; you are {arn}")
+        yield CheckResult("credentials", "ok", f"account {number} pays; you are {arn}")
         vpcs = api.pages("describe_vpcs", "Vpcs")
-        yield Finding("region", "ok", f"{region} answers")
+        yield CheckResult("region", "ok", f"{region} answers")
     except CloudError as error:
         yield _failed("credentials" if error.code in NO_LOGIN else "region", error)
         return
@@ -46,17 +46,17 @@ def examine(question: Question) -> Iterator[Finding]:
     yield from _images(api, groups)
     yield from _types(api, groups, wishes)
     yield from _address(wishes)
-    yield from _leftovers(api, question.owner or user())
+    yield from _leftovers(api, request.owner or user())
 
 
-def _failed(what: str, error: CloudError) -> Finding:
-    return Finding(what, "wrong", str(error))
+def _failed(what: str, error: CloudError) -> CheckResult:
+    return CheckResult(what, "wrong", str(error))
 
 
-def _infrastructures(question: Question) -> list[Infrastructure]:
-    if question.file is None:
+def _infrastructures(request: CheckRequest) -> list[Infrastructure]:
+    if request.file is None:
         return []
-    return [p.experiment.infrastructure for p in expand(load(question.file, None, {}))]
+    return [p.experiment.infrastructure for p in expand(load(request.file, None, {}))]
 
 
 def _groups(wishes: Sequence[Infrastructure]) -> tuple[GroupSpec, ...]:
@@ -69,21 +69,25 @@ def _groups(wishes: Sequence[Infrastructure]) -> tuple[GroupSpec, ...]:
     return tuple(found)
 
 
-def _quotas(api: Api, groups: Sequence[GroupSpec]) -> Iterator[Finding]:
+def _quotas(api: Api, groups: Sequence[GroupSpec]) -> Iterator[CheckResult]:
     wanted = markets(groups) or [("c5.large", "on_demand"), ("c5.large", "spot")]
     try:
         known = quota.ask(api, wanted)
     except CloudError as error:
-        yield Finding("quotas", "unknown", str(error), "allow servicequotas:GetServiceQuota, or look in the console")
+        yield CheckResult(
+            "quotas", "unknown", str(error), "allow servicequotas:GetServiceQuota, or look in the console"
+        )
         return
     for (kind, market), found in known.of.items():
         told = f"{found.vcpus} vCPUs of {kind} {market.replace('_', ' ')} instances, {found.used} in use"
         least = min((f.vcpus for name, _ in wanted if (f := instances.find(name))), default=1)
         enough = found.vcpus - found.used >= least
-        yield Finding("quotas", "ok" if enough else "wrong", told, f"ask for more: Service Quotas, ec2 {found.code}")
+        yield CheckResult(
+            "quotas", "ok" if enough else "wrong", told, f"ask for more: Service Quotas, ec2 {found.code}"
+        )
 
 
-def _room_for_a_vpc(api: Api, there: int, wishes: Sequence[Infrastructure]) -> Iterator[Finding]:
+def _room_for_a_vpc(api: Api, there: int, wishes: Sequence[Infrastructure]) -> Iterator[CheckResult]:
     if wishes and all(w.ec2.vpc_id or w.ec2.subnet_id for w in wishes):
         return
     try:
@@ -92,10 +96,10 @@ def _room_for_a_vpc(api: Api, there: int, wishes: Sequence[Infrastructure]) -> I
         return  # told with the other quotas
     told = f"{there} of {most} VPCs of the region are there; a run makes one more"
     remedy = f"name infrastructure.ec2.vpc_id or subnet_id, or ask for more: Service Quotas, vpc {_VPCS}"
-    yield Finding("VPC", "ok" if there < most else "wrong", told, remedy)
+    yield CheckResult("VPC", "ok" if there < most else "wrong", told, remedy)
 
 
-def _images(api: Api, groups: Sequence[GroupSpec]) -> Iterator[Finding]:
+def _images(api: Api, groups: Sequence[GroupSpec]) -> Iterator[CheckResult]:
     for wish in dict.fromkeys(g.image for g in groups) or images.DISTRIBUTIONS:
         facts = next((instances.find(g.instance_types[0]) for g in groups if g.image == wish), None)
         try:
@@ -103,10 +107,10 @@ def _images(api: Api, groups: Sequence[GroupSpec]) -> Iterator[Finding]:
         except CloudError as error:
             yield _failed("image", error)
         else:
-            yield Finding("image", "ok", f"{wish} is {found.id} ({found.name}), login {found.user}")
+            yield CheckResult("image", "ok", f"{wish} is {found.id} ({found.name}), login {found.user}")
 
 
-def _types(api: Api, groups: Sequence[GroupSpec], wishes: Sequence[Infrastructure]) -> Iterator[Finding]:
+def _types(api: Api, groups: Sequence[GroupSpec], wishes: Sequence[Infrastructure]) -> Iterator[CheckResult]:
     names = sorted({name for g in groups for name in g.instance_types})
     if not names:
         return
@@ -125,29 +129,31 @@ def _types(api: Api, groups: Sequence[GroupSpec], wishes: Sequence[Infrastructur
         usable = [z for z in offered if not zones or z in zones]
         told = f"{name} is offered in {', '.join(usable) or 'none of the zones'}"
         near = ", ".join(instances.near(name))
-        yield Finding("instance types", "ok" if usable else "wrong", told, f"take another type or region; near: {near}")
+        yield CheckResult(
+            "instance types", "ok" if usable else "wrong", told, f"take another type or region; near: {near}"
+        )
 
 
-def _address(wishes: Sequence[Infrastructure]) -> Iterator[Finding]:
+def _address(wishes: Sequence[Infrastructure]) -> Iterator[CheckResult]:
     for wish in dict.fromkeys(w.ec2.model_dump_json() for w in wishes) or ["{}"]:
         ec2 = type(Infrastructure().ec2).model_validate_json(wish)
         try:
-            yield Finding("SSH", "ok", f"would be opened to {', '.join(address.controller_cidrs(ec2))} only")
+            yield CheckResult("SSH", "ok", f"would be opened to {', '.join(address.controller_cidrs(ec2))} only")
         except CloudError as error:
-            yield Finding("SSH", "wrong", error.message)
+            yield CheckResult("SSH", "wrong", error.message)
 
 
-def _leftovers(api: Api, owner: str) -> Iterator[Finding]:
+def _leftovers(api: Api, owner: str) -> Iterator[CheckResult]:
     try:
         runs = sorted({t.run for t in find.by_owner(api, owner)})
     except CloudError as error:
         yield _failed("runs", error)
         return
     told = f"{owner} has things of {', '.join(runs)} here" if runs else f"nothing of {owner} is here"
-    yield Finding("runs", "note" if runs else "ok", told, "microshard gc --on ec2 removes what is over or expired")
+    yield CheckResult("runs", "note" if runs else "ok", told, "microshard gc --on ec2 removes what is over or expired")
 
 
-def _permissions(api: Api) -> Iterator[Finding]:
+def _permissions(api: Api) -> Iterator[CheckResult]:
     refused, untried = [], []
     for action, parameters in _TRIALS:
         name = f"ec2:{''.join(part.capitalize() for part in action.split('_'))}"
@@ -162,12 +168,14 @@ def _permissions(api: Api) -> Iterator[Finding]:
             refused.append(name)
     total = len(_TRIALS)
     if refused:
-        yield Finding("permissions", "wrong", f"{len(refused)} of {total} are missing: {', '.join(refused)}", _POLICY)
+        yield CheckResult(
+            "permissions", "wrong", f"{len(refused)} of {total} are missing: {', '.join(refused)}", _POLICY
+        )
     else:
-        yield Finding("permissions", "ok", f"none of {total} was refused")
+        yield CheckResult("permissions", "ok", f"none of {total} was refused")
     if untried:
         told = f"AWS did not say for {', '.join(untried)} without a thing to try it on"
-        yield Finding("permissions", "unknown", told, "a first run shows")
+        yield CheckResult("permissions", "unknown", told, "a first run shows")
 
 
 def _id(kind: str) -> str:

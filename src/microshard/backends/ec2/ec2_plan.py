@@ -23,14 +23,14 @@ from microshard.plan.build import point_names
 from microshard.plan.merge import merged
 from microshard.plan.placement import GROUPS
 from microshard.plan.support import not_on_hosts_yet
-from microshard.run.prepare import Asked, key_path, made_plan, pipelines
+from microshard.run.prepare import RunRequest, key_path, make_plan, pipelines
 
 
 @dataclass(frozen=True, slots=True)
 class Ec2Plan:
     """A definition, the plans made of it for EC2, and what they make and cost."""
 
-    asked: Asked
+    asked: RunRequest
     folder: Path  # where files lie that the experiment names
     definitions: Mapping[str, PointDefinition]  # by the point's id
     plans: tuple[Plan, ...]  # one a fleet
@@ -78,7 +78,7 @@ def plan_ec2(
     DefinitionError, also for what EC2 cannot do; PlaceError for a broken pipeline file.
     """
     loaded = load(path, scale=scale, overrides=overrides or {})
-    asked = Asked(path, loaded, "ec2", scale, dict(overrides or {}))
+    asked = RunRequest(path, loaded, "ec2", scale, dict(overrides or {}))
     folder = folder or path.absolute().parent
     points = expand(loaded)
     definitions = dict(zip(point_names(len(points)), points, strict=True))
@@ -102,7 +102,9 @@ def plan_ec2(
     return Ec2Plan(asked, folder, definitions, plans, view)
 
 
-def _planned(asked: Asked, definitions: Mapping[str, PointDefinition], names: Sequence[str], inputs: Inputs) -> Plan:
+def _planned(
+    asked: RunRequest, definitions: Mapping[str, PointDefinition], names: Sequence[str], inputs: Inputs
+) -> Plan:
     inputs = dataclasses.replace(
         inputs,
         names=tuple(names),
@@ -110,7 +112,7 @@ def _planned(asked: Asked, definitions: Mapping[str, PointDefinition], names: Se
         backend="ec2",
         where="EC2",
     )
-    return made_plan(asked.loaded, [definitions[name] for name in names], inputs)
+    return make_plan(asked.loaded, [definitions[name] for name in names], inputs)
 
 
 def _hosts(infrastructure: Infrastructure) -> Iterator[Host]:

@@ -10,11 +10,11 @@ from typing import Any
 
 from rich.console import Console
 
-from microshard.backends import this_machine as place
+from microshard import this_machine as place
 from microshard.backends.ec2 import backend as ec2_hosts
 from microshard.backends.ec2 import controller_address as address
 from microshard.backends.ec2.api import Api
-from microshard.backends.ec2.backend import Ec2
+from microshard.backends.ec2.backend import Ec2Backend
 from microshard.backends.ec2.cost_estimate import GRACE_SECONDS, FleetEstimate, of_the_rest
 from microshard.backends.ec2.ec2_plan import Ec2Plan, plan_ec2
 from microshard.backends.ec2.fleet_plan import cost
@@ -25,15 +25,16 @@ from microshard.errors import MicroshardError, PlaceError
 from microshard.experiment.errors import DefinitionError
 from microshard.interrupts import Stopped, signals
 from microshard.model.plan import Plan
-from microshard.playbooks.runner import Playbooks
 from microshard.records.run_folder import RunFolder, write_json
-from microshard.run.answers import AnswerBook
-from microshard.run.budget import Meter
+from microshard.run.ansible import Playbooks
+from microshard.run.backend import Backend
 from microshard.run.completed_steps import RunProgress, completed_steps
 from microshard.run.execute import announce, report
-from microshard.run.outcome import Outcome
-from microshard.run.prepare import lock_binaries, write_asked, write_points
+from microshard.run.outcome import Meter, Outcome
+from microshard.run.prepare import lock_binaries, write_points, write_request
 from microshard.run.progress import Progress
+from microshard.run.result_recorder import AnswerBook
+from microshard.run.resume import ResumeRequest
 from microshard.run.runner import Runner
 
 
@@ -46,18 +47,25 @@ def execute_on_ec2(file: Path, scale: str | None, overrides: Mapping[str, Any], 
     cidrs = _allowed(seen)  # known before a folder is made
     folder = RunFolder.create(runs, seen.plan.name)
     with folder.lock():
-        write_asked(folder, seen.asked)
+        write_request(folder, seen.asked)
         write_json(folder / "plan.json", dataclasses.asdict(seen.plan))
-        Ec2.to_be_made(folder, seen.view.fleets[0].region).record(folder)
+        Ec2Backend.to_be_made(folder, seen.view.fleets[0].region).record(folder)
         announce(seen.plan, seen.loaded.warnings, folder, console)
         return _carried_out(seen, [RunProgress((), plan.steps) for plan in seen.plans], folder, cidrs, console)
 
 
-def go_on_on_ec2(folder: RunFolder, seen: Ec2Plan, console: Console) -> int:
-    """Make the hosts that what is left of a run needs, as new ones, and go on. Returns the exit code.
+def resume_on_ec2(request: ResumeRequest, _backend: Backend, console: Console) -> int:
+    """Create new hosts for what is left of a run, and execute it. Returns the exit code.
 
-    Whatever the part before has made is gone already. Raises MicroshardError as `execute_on_ec2` does.
+    The hosts of the aborted part are gone already. Raises MicroshardError as `execute_on_ec2` does.
     """
+    seen = plan_ec2(request.experiment, scale=request.scale, overrides=request.overrides, folder=request.folder)
+    request.refuse_another_plan(seen.loaded, seen.plan)
+    return execute_remaining(request.run, seen, console)
+
+
+def execute_remaining(folder: RunFolder, seen: Ec2Plan, console: Console) -> int:
+    """Execute what is left of a planned run on new hosts. Returns the exit code."""
     stocks = completed_steps(folder, seen.plans, console)
     rest = dataclasses.replace(seen, view=of_the_rest(seen.view, seen.plans, [stock.left for stock in stocks]))
     return _carried_out(rest, stocks, folder, _allowed(rest), console)
@@ -167,7 +175,7 @@ class _Run:
             runner = Runner(
                 self.folder, rest, found, self.progress, backend=backend, meter=self.meter, answers=self.answers
             )
-            runner.measured.take_over(stock.taken, self._first_index(number))
+            runner.recorder.take_over(stock.taken, self._first_index(number))
             self.outcome.add(runner.run())
         except (MicroshardError, DefinitionError) as error:
             self.outcome.failed |= dict.fromkeys(fleet.points, str(error))
@@ -181,7 +189,7 @@ class _Run:
         steps = sum(len(plan.steps) for plan in self.seen.plans)
         return steps - sum(len(stock.left) for stock in self.stocks[number:])
 
-    def _made(self, fleet: FleetEstimate, stock: RunProgress) -> Ec2:
+    def _made(self, fleet: FleetEstimate, stock: RunProgress) -> Ec2Backend:
         """The hosts of a fleet, made and answering; in what they are others is told. Raises PlaceError."""
         spec = fleet_spec(
             fleet.infrastructure,
@@ -209,7 +217,7 @@ class _Run:
         self.folder.journal.append(event="hosts made", fleet=fleet.name, zone=told["zone"], remarks=remarks)
         for remark in remarks:
             self.progress.console.print(f"[yellow]warning:[/yellow] {remark}", highlight=False, soft_wrap=True)
-        backend = Ec2.of(self.folder, fleet.region)
+        backend = Ec2Backend.of(self.folder, fleet.region)
         self.playbooks = backend.playbooks(self.folder, self.progress.event, backend.names)
         try:
             self.playbooks.run("reach", None)

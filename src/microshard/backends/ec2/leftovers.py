@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from microshard.backends import leftovers
+from microshard.backends import local_processes
 from microshard.backends.ec2 import account_limits as ask
 from microshard.backends.ec2 import api as cloud
 from microshard.backends.ec2 import find
@@ -14,15 +14,15 @@ from microshard.backends.ec2.api import Api
 from microshard.backends.ec2.cost_estimate import DEFAULT_REGION
 from microshard.backends.ec2.ledger import Ledger
 from microshard.records.run_folder import RunFolder
-from microshard.run.gc import Found, Removed, RunBook, Wish
+from microshard.run.gc import Found, GcRequest, Removed, RunBook
 
 
 class Ec2Leftovers:
     """Collects on EC2, in the regions wished for, configured, and named by ledgers."""
 
-    def __init__(self, wish: Wish) -> None:
-        self.wish = wish
-        self.book = RunBook(wish.runs)
+    def __init__(self, request: GcRequest) -> None:
+        self.request = request
+        self.book = RunBook(request.runs)
         self.ledgers: dict[str, dict[str, Ledger]] = {}  # region → run → its ledger, of runs that are not known gone
         for run, folder in self.book.folders.items():
             for region in regions_of(folder):
@@ -32,7 +32,7 @@ class Ec2Leftovers:
         """Runs of the owner that are over or expired, and runs of this machine whose ledger is not closed."""
         found = []
         for region, api in self._apis():
-            listed = gc.leftovers(api, self.wish.owner, now=time.time(), over=self.book.over)
+            listed = gc.leftovers(api, self.request.owner, now=time.time(), over=self.book.over)
             found += [_found(item.run, region, item.reason, item.things) for item in listed]
             for run in self.ledgers.get(region, {}):
                 if self.book.over(run) and run not in {item.run for item in listed}:
@@ -47,10 +47,10 @@ class Ec2Leftovers:
         done = []
         for run, folder in self.book.folders.items():
             if self.book.over(run):  # whether its playbook has made something already or not
-                leftovers.end_playbooks(folder)
+                local_processes.end_playbooks(folder)
         for region, api in self._apis():
             removals = gc.collect(
-                api, self.wish.owner, now=time.time(), over=self.book.over, books=self.ledgers.get(region, {})
+                api, self.request.owner, now=time.time(), over=self.book.over, books=self.ledgers.get(region, {})
             )
             done += [
                 Removed(r.run, f"ec2 {region}", tuple(r.removed), tuple(r.left), tuple(r.errors)) for r in removals
@@ -58,9 +58,9 @@ class Ec2Leftovers:
         return done
 
     def _apis(self) -> Iterator[tuple[str, Api]]:
-        if not self.wish.explicit and not self.ledgers and not ask.may_have_credentials():
+        if not self.request.explicit and not self.ledgers and not ask.may_have_credentials():
             return  # nobody uses EC2 here
-        regions = [cloud.default_region() or DEFAULT_REGION, *self.wish.regions, *self.ledgers]
+        regions = [cloud.default_region() or DEFAULT_REGION, *self.request.regions, *self.ledgers]
         for region in dict.fromkeys(regions):
             yield region, Api(region)
 

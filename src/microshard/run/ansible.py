@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,18 +13,77 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from microshard.backends.this_machine import project_root
-from microshard.errors import MicroshardError
-from microshard.playbooks import untrusted
-from microshard.playbooks.fork_server import AnsibleProcess
-from microshard.playbooks.ssh_errors import lacking, unreachable
+from microshard.errors import EXIT_DEFINITION, MicroshardError
 from microshard.records.run_folder import RunFolder, write_json
+from microshard.run.ansible_server import AnsibleProcess
+from microshard.this_machine import project_root
 
 Event = dict[str, Any]
 Listener = Callable[[Event], None]
 
+_INTERRUPTED = {
+    99,
+    128 + signal.SIGINT,
+}  # exit codes after Ctrl-C: ansible-core's (ExitCode.KEYBOARD_INTERRUPT), and the server's
+_MARK = "__ansible_unsafe"
+_RESERVED = "__ansible_"  # Ansible's JSON reader makes something else of a mapping with such a key
+_TEMPLATES = ("{{", "{%", "{#")
 
-_INTERRUPTED = {99, 128 + signal.SIGINT}  # Ansible's own exit code (ExitCode.KEYBOARD_INTERRUPT), and ours for it
+# Words of OpenSSH's messages (ssh.c, sshconnect.c, sshconnect2.c) → what they mean and what to do.
+_SSH = (
+    (
+        r"REMOTE HOST IDENTIFICATION HAS CHANGED|Host key verification failed|No \S+ host key is known",
+        "its host key is not the one in known_hosts",
+        "compare the key at its console, then put it there (ssh-keyscan {host}); host key checking stays on",
+    ),
+    (
+        r"Permission denied|Too many authentication failures|no such identity|invalid format",
+        "it does not take this user's key",
+        "check ansible_user and ansible_ssh_private_key_file of the inventory, and the host's authorized_keys",
+    ),
+    (
+        r"Could not resolve hostname|Name or service not known",
+        "its name cannot be resolved",
+        "set ansible_host to an address",
+    ),
+    (
+        r"Connection refused",
+        "nothing listens at its SSH port",
+        "start sshd there, or set ansible_port",
+    ),
+    (
+        r"timed out|No route to host|Network is unreachable|Host is down",
+        "it cannot be reached over the network",
+        "check that it runs, its address, and the firewall between",
+    ),
+    (
+        r"Broken pipe|closed by remote host|Connection reset|kex_exchange|Connection (to \S+ )?closed",
+        "the connection to it broke",
+        "look whether it is up; a host that vanished is not waited for",
+    ),
+)
+# Messages of tasks → what the host lacks.
+_TASK = (
+    (
+        r"(?:/\S*python\S*|python3?): (?:No such file|not found|command not found)|No python interpreters found"
+        r"|module interpreter '\S+' was not found",
+        "Python is missing on it: install python3 (3.9 or newer), or set ansible_python_interpreter",
+    ),
+    (
+        r"Missing sudo password|sudo: a password is required|is not in the sudoers file|sudo: not found",
+        "the user may not become root: allow sudo without a password (NOPASSWD), or log in as another ansible_user",
+    ),
+    (
+        r"Module result deserialization failed: No start of json",
+        "it broke off in the middle of a task; look whether it is up, and what its kernel's log says",
+    ),
+)
+
+
+class ReservedKeyError(MicroshardError):
+    """A key that Ansible reads as an instruction."""
+
+    exit_code = EXIT_DEFINITION
 
 
 class PlaybookError(MicroshardError):
@@ -105,7 +165,7 @@ class Playbooks:
 
     def _literal(self, variables: Path) -> Path:
         """A copy for ansible-playbook, with everything marked that it would evaluate."""
-        values = untrusted.marked(json.loads(variables.read_text(encoding="utf-8")))
+        values = mark_unsafe(json.loads(variables.read_text(encoding="utf-8")))
         path = self.folder / "tmp" / f"vars-{variables.parent.name}.json"
         write_json(path, values)
         return path
@@ -155,3 +215,39 @@ def _sentence(name: str, event: Event) -> str:
         return unreachable(host, message)
     meaning = lacking(message)
     return f"{host}: {meaning}" if meaning != message else f"{event.get('task', name)} ({host}): {message}"
+
+
+def unreachable(host: str, message: str) -> str:
+    """A sentence on a host Ansible calls unreachable."""
+    for pattern, meaning, step in _SSH:
+        if re.search(pattern, message, re.IGNORECASE):
+            return f"{host}: {meaning}; {step.format(host=host)}"
+    words = " ".join(message.split())[-300:]
+    return f"{host} cannot be reached: {words}"
+
+
+def lacking(message: str) -> str:
+    """A task's message, or what it means where a host lacks what every task needs."""
+    for pattern, meaning in _TASK:
+        if re.search(pattern, message, re.IGNORECASE):
+            return meaning
+    return message
+
+
+def mark_unsafe(value: Any) -> Any:
+    """`value` with every string marked that Ansible would evaluate as a template. Raises ReservedKeyError.
+
+    Ansible takes every string of a file of variables for a template, those of an experiment too: a pipeline with
+    `{{ lookup('pipe', …) }}` in it would run a command. A string marked like this is left as it is.
+    https://docs.ansible.com/ansible/latest/playbook_guide/playbooks_advanced_syntax.html#unsafe-or-raw-strings
+    """
+    if isinstance(value, str):
+        return {_MARK: value} if any(mark in value for mark in _TEMPLATES) else value
+    if isinstance(value, dict):
+        for key in value:
+            if str(key).startswith(_RESERVED):
+                raise ReservedKeyError(f"{key}: names that begin with {_RESERVED} are reserved by Ansible")
+        return {key: mark_unsafe(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [mark_unsafe(item) for item in value]
+    return value

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from microshard.playbooks.untrusted import ReservedKeyError, marked
+from microshard.run.ansible import ReservedKeyError, mark_unsafe
 
 PLAY = """
 - hosts: localhost
@@ -25,7 +25,7 @@ def test_no_template_in_a_value_or_key_is_evaluated(tmp_path: Path) -> None:
     given = {"text": trap, "list": [trap, {"deep": "{% set a = 1 %}", trap: 1}], "comment": "{# gone? #}", "n": 1e-7}
     (tmp_path / "play.yml").write_text(PLAY, encoding="utf-8")
     variables = {"given": given, "out": str(tmp_path / "out.json")}
-    (tmp_path / "vars.json").write_text(json.dumps(marked(variables)), encoding="utf-8")
+    (tmp_path / "vars.json").write_text(json.dumps(mark_unsafe(variables)), encoding="utf-8")
     command = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", "localhost,", "-c", "local"]
     done = subprocess.run(
         [*command, "-e", f"@{tmp_path}/vars.json", "-e", f"ansible_python_interpreter={sys.executable}",
@@ -41,4 +41,4 @@ def test_no_template_in_a_value_or_key_is_evaluated(tmp_path: Path) -> None:
 @pytest.mark.parametrize("key", ["__ansible_vault", "__ansible_unsafe"])
 def test_a_key_that_ansible_would_read_as_its_own_is_refused(key: str) -> None:
     with pytest.raises(ReservedKeyError, match=key):
-        marked({"pipeline": [{"$match": {key: "x"}}]})
+        mark_unsafe({"pipeline": [{"$match": {key: "x"}}]})

@@ -1,6 +1,6 @@
 import json
 
-from microshard.backends.crash_diagnostics import last_lines
+from microshard.backends.local_processes import last_lines
 
 
 def _line(severity, text, **attributes):

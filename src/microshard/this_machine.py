@@ -1,4 +1,4 @@
-"""What this machine is and has: the facts a plan is made for and a lock file keeps."""
+"""The machine microshard runs on: the facts a plan is made for and a lock file keeps, and where the project is."""
 
 from __future__ import annotations
 
@@ -8,23 +8,16 @@ import os
 import platform
 import re
 import shutil
-import socket
-from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from microshard.errors import PlaceError
-from microshard.model.plan import FIRST_PORT
-
-_BLOCK = 100  # runs take their ports in blocks of this many
-_LAST_PORT = 32000  # from 32768 on the kernel hands out ports for outgoing connections
-MOST_PORTS = _LAST_PORT - FIRST_PORT - 2 * _BLOCK  # of a run at one time: whole blocks, with room for another run's
 
 
 def project_root() -> Path:
     """The folder with ansible.cfg, playbooks/ and roles/. Raises PlaceError where there is none."""
-    root = Path(__file__).resolve().parents[3]
+    root = Path(__file__).resolve().parents[2]
     if not (root / "ansible.cfg").is_file():
         raise PlaceError(f"{root}: no ansible.cfg; microshard runs from its checkout (make setup)")
     return root
@@ -44,7 +37,7 @@ def memory_mib(key: str = "MemTotal") -> float:
 
 
 def user() -> str:
-    """Who runs this: the owner of what is made where no other is named. Only what fits a tag of EC2."""
+    """The user's name, with only the characters an EC2 tag may have: the default owner of what runs create."""
     try:
         name = getpass.getuser()
     except (KeyError, OSError):  # a number without a name, in a container
@@ -100,35 +93,3 @@ def describe() -> dict[str, Any]:
 def packages() -> dict[str, str]:
     """Versions of the libraries results depend on."""
     return {name: metadata.version(name) for name in ("ansible", "ansible-core", "pymongo", "numpy", "scipy", "uvloop")}
-
-
-@contextlib.contextmanager
-def port_block(count: int) -> Iterator[int]:
-    """A range of `count` free ports on loopback; yields the first.
-
-    While the context is open a socket on the port just before the range keeps other runs of microshard
-    out of the block. Raises OSError when nothing is free below the kernel's own range.
-    """
-    blocks = -(-(count + 1) // _BLOCK)
-    for start in range(FIRST_PORT, _LAST_PORT - blocks * _BLOCK, _BLOCK):
-        with socket.socket() as guard:
-            try:
-                guard.bind(("127.0.0.1", start))
-                guard.listen(1)  # without it SO_REUSEADDR lets a second run bind the port too
-            except OSError:
-                continue
-            if all(is_free(port) for port in range(start + 1, start + 1 + count)):
-                yield start + 1
-                return
-    raise OSError(f"no {count} free ports in a row between {FIRST_PORT} and {_LAST_PORT}")
-
-
-def is_free(port: int) -> bool:
-    """Whether a server could listen on this port of loopback now."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from microshard.backends.this_machine import project_root
-from microshard.playbooks.runner import Playbooks, _explain
 from microshard.records.run_folder import RunFolder
+from microshard.run.ansible import Playbooks, _explain
+from microshard.this_machine import project_root
 
 
 def test_host_keys_are_checked_and_temporary_files_lie_in_the_run(

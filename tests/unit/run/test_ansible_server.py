@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from microshard.backends import leftovers
-from microshard.backends.this_machine import project_root
-from microshard.playbooks.fork_server import AnsibleProcess
+from microshard.backends import local_processes
 from microshard.records.run_folder import DiskError, RunFolder
+from microshard.run.ansible_server import AnsibleProcess
+from microshard.this_machine import project_root
 
 ARGUMENTS = ["-i", "localhost,", "-c", "local", "-e", f"ansible_python_interpreter={sys.executable}"]
 CLIENT = """
 import os, pathlib, sys, time
-from microshard.playbooks.fork_server import AnsibleProcess
+from microshard.run.ansible_server import AnsibleProcess
 process = AnsibleProcess(pathlib.Path(sys.argv[1]), os.environ, pathlib.Path(sys.argv[2]), sys.argv[3])
 process.begin("play", sys.argv[4:], os.open(os.devnull, os.O_WRONLY))
 while not process.pid:
@@ -181,8 +181,8 @@ def test_nothing_of_it_outlives_a_killed_client_but_the_playbook_that_runs(tmp_p
 def test_and_that_can_be_found_and_ended(tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path, "sample")
     server, running = killed_client(tmp_path, f"{run / 'tmp'}/", 60)
-    assert {process.pid for process in leftovers.running(run)} >= {server, running}
-    leftovers.end_playbooks(run)
+    assert {process.pid for process in local_processes.running(run)} >= {server, running}
+    local_processes.end_playbooks(run)
     wait_gone(running, server)
 
 

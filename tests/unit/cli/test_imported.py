@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import pytest
 
-from microshard.run.trust import UnaskedError, ask
+from microshard.cli.imported import UnconfirmedError, confirm_programs
 
 EXPERIMENT = """
 microshard: 1
@@ -28,9 +28,9 @@ def imported(folder: Path, measure: str, marker: dict[str, object]) -> Path:
 
 def test_commands_of_an_imported_run_are_shown_and_refused_without_somebody_to_ask(tmp_path: Path) -> None:
     file = imported(tmp_path, COMMAND, {"imported": {"file": "x"}})
-    with pytest.raises(UnaskedError, match="touch 'gone wrong'"):
-        ask(file, None, {}, yes=False)
-    ask(file, None, {}, yes=True)
+    with pytest.raises(UnconfirmedError, match="touch 'gone wrong'"):
+        confirm_programs(file, None, {}, yes=False)
+    confirm_programs(file, None, {}, yes=True)
 
 
 def test_a_no_ends_it_and_a_yes_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,17 +38,17 @@ def test_a_no_ends_it_and_a_yes_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr(click, "confirm", lambda *_, **__: (_ for _ in ()).throw(click.Abort()))
     with pytest.raises(click.Abort):
-        ask(file, None, {}, yes=False)
+        confirm_programs(file, None, {}, yes=False)
     monkeypatch.setattr(click, "confirm", lambda *_, **__: True)
-    ask(file, None, {}, yes=False)
+    confirm_programs(file, None, {}, yes=False)
 
 
 def test_binaries_by_path_are_programs_too_also_when_they_come_by_an_axis(tmp_path: Path) -> None:
     file = imported(tmp_path, "aggregate, pipeline: mot_greenness", {"imported": {}})
-    ask(file, None, {}, yes=False)
-    with pytest.raises(UnaskedError, match="mongod and mongos from /theirs"):
-        ask(file, None, {"matrix.topology.mongodb": [{"source": "path", "path": "/theirs"}]}, yes=False)
+    confirm_programs(file, None, {}, yes=False)
+    with pytest.raises(UnconfirmedError, match="mongod and mongos from /theirs"):
+        confirm_programs(file, None, {"matrix.topology.mongodb": [{"source": "path", "path": "/theirs"}]}, yes=False)
 
 
 def test_ones_own_experiments_are_not_asked_about(tmp_path: Path) -> None:
-    ask(imported(tmp_path, COMMAND, {}), None, {}, yes=False)
+    confirm_programs(imported(tmp_path, COMMAND, {}), None, {}, yes=False)

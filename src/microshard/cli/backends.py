@@ -1,0 +1,92 @@
+"""Which backend a command works with: the one `--on` names, or the one an existing run was made with."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from microshard.backends import local_processes
+from microshard.backends.local import LocalBackend
+from microshard.errors import PlaceError
+from microshard.records.run_folder import RunFolder, read_object
+from microshard.run.backend import RECORD, Backend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from microshard.run.backend import CheckRequest, CheckResult
+    from microshard.run.gc import Collector, GcRequest
+
+PLACES = ("here", "ec2")  # that doctor and gc look at, in this order
+
+
+def chosen(on: str) -> Backend:
+    """The backend `--on` names: local, ec2, or the path of an Ansible inventory. Raises PlaceError."""
+    if on == "local":
+        return LocalBackend()
+    if on == "ec2":
+        raise PlaceError(
+            "--on ec2: hosts are created and removed by one command, microshard run; to work with them by hand let it "
+            "keep them: microshard run FILE --on ec2 --keep"
+        )
+    from microshard.backends.ssh import SshBackend
+
+    return SshBackend.at(Path(on))
+
+
+def of_run(folder: RunFolder) -> Backend:
+    """The backend a run was made with. Raises PlaceError when its inventory is gone."""
+    known = read_object(folder / RECORD)
+    with contextlib.suppress(OSError, ValueError):
+        if "imported" in folder.marker():
+            return LocalBackend()  # nothing of it runs anywhere, and somebody else's inventory is never used
+    if known.get("backend") == "hosts":
+        from microshard.backends.ssh import SshBackend
+
+        return SshBackend.recorded_as(known)
+    if known.get("backend") == "ec2":
+        from microshard.backends.ec2.backend import Ec2Backend
+
+        return Ec2Backend.recorded_as(known)
+    return LocalBackend()
+
+
+def in_use(folder: RunFolder) -> str | None:
+    """Why a run's folder must not be removed yet; None when nothing of the run is left outside of it."""
+    from microshard.backends.ec2.leftovers import regions_of
+
+    if regions := regions_of(folder):
+        return (
+            f"{folder.run_id} has created hosts on EC2 ({', '.join(sorted(regions))}) that are not known to be gone, "
+            f"and without its folder nobody finds them before they expire; first: microshard down {folder.run_id}, or, "
+            "where it was aborted, microshard gc --on ec2"
+        )
+    if has_processes(folder):
+        return f"{folder.run_id} has processes; first: microshard down {folder.run_id}"
+    return None
+
+
+def has_processes(folder: RunFolder) -> bool:
+    """Whether processes of a run exist on this machine; hosts are not asked."""
+    return bool(local_processes.running(folder))
+
+
+def collector(place: str, request: GcRequest) -> Collector:
+    """What finds and removes leftovers at a place of PLACES."""
+    if place == "ec2":
+        from microshard.backends.ec2.leftovers import Ec2Leftovers
+
+        return Ec2Leftovers(request)
+    from microshard.run.gc import RunFolderCollector
+
+    return RunFolderCollector(request, of_run)
+
+
+def checks(place: str) -> Callable[[CheckRequest], Iterator[CheckResult]]:
+    """What checks a place of PLACES; it creates and changes nothing."""
+    if place == "ec2":
+        from microshard.backends.ec2.checks import examine
+    else:
+        from microshard.backends.local_checks import examine
+    return examine

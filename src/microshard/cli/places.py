@@ -1,0 +1,75 @@
+"""Commands about this machine and EC2 accounts: doctor, gc."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from microshard.cli import backends
+from microshard.cli.options import FILE, runs_option
+from microshard.errors import EXIT_LEFT, EXIT_PLACE
+from microshard.this_machine import user
+
+_MARKS = {"ok": "ok", "note": "note", "wrong": "WRONG", "unknown": "?"}
+
+
+@click.command("doctor")
+@click.argument("file", type=FILE, required=False)
+@click.option(
+    "--on",
+    "places",
+    multiple=True,
+    type=click.Choice(backends.PLACES),
+    default=["here"],
+    show_default=True,
+    help="What to check.",
+)
+@click.option("--region", metavar="REGION", help="EC2 region; by default that of FILE or of the AWS configuration.")
+@runs_option
+def doctor(file: Path | None, places: tuple[str, ...], region: str | None, runs: Path) -> int:
+    """Check a host: whether experiments, or the one in FILE, can run on it; creates nothing."""
+    from microshard.run.backend import CheckRequest
+
+    wrong = False
+    for place in places:
+        for result in backends.checks(place)(CheckRequest(file, region, runs=runs)):
+            wrong = wrong or result.state == "wrong"
+            click.echo(f"{_MARKS[result.state]:5}  {result.what}: {result.detail}")
+            if result.remedy and result.state != "ok":
+                click.echo(f"       → {result.remedy}")
+    return EXIT_PLACE if wrong else 0
+
+
+@click.command("gc")
+@click.option("--on", "places", multiple=True, type=click.Choice(backends.PLACES), help="Where; default: both.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
+@click.option("--owner", metavar="NAME", help="Whose runs (infrastructure.ec2.owner); by default the user's name.")
+@click.option("--region", "regions", multiple=True, metavar="REGION", help="Another EC2 region to look in.")
+@runs_option
+def gc(places: tuple[str, ...], dry_run: bool, owner: str | None, regions: tuple[str, ...], runs: Path) -> int:
+    """Clean up leftovers of runs that are over or past their expiry."""
+    from microshard.run.gc import GcRequest
+
+    failed = False
+    nothing = True
+    for place in [place for place in backends.PLACES if not places or place in places]:
+        request = GcRequest(runs, owner or user(), regions, explicit=place in places)
+        collector = backends.collector(place, request)
+        if dry_run:
+            for found in collector.look():
+                nothing = False
+                click.echo(f"{found.run} ({found.where}) is {found.reason}: {', '.join(found.things)}")
+            continue
+        for done in collector.collect():
+            nothing = nothing and not (done.removed or done.left)
+            if done.removed:
+                click.echo(f"{done.run} ({done.where}): removed {', '.join(done.removed)}")
+            for item in done.left:
+                failed = True
+                click.echo(f"{done.run} ({done.where}): left behind: {item}", err=True)
+            for error in done.errors if done.left else ():
+                click.echo(f"  {error}", err=True)
+    if nothing:
+        click.echo("Nothing is left of any run.")
+    return EXIT_LEFT if failed else 0

@@ -1,0 +1,188 @@
+"""Commands about run folders: report, list, show, rm, export, import, compare."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from microshard.cli.backends import has_processes, in_use
+from microshard.cli.options import json_option, runs_option
+from microshard.errors import EXIT_WORSE
+from microshard.run.catalog import named, named_or_latest, remove, summaries, summary
+
+
+@click.command("report")
+@click.argument("name", required=False, metavar="[RUN]")
+@runs_option
+def report(name: str | None, runs: Path) -> None:
+    """Print the figures of a run (by default the newest) and write its report again."""
+    from rich.console import Console
+
+    from microshard.report import build, write
+    from microshard.report.table import final
+
+    folder = named_or_latest(runs, name)
+    console = Console()
+    console.print(final(build(folder.path), width=console.width))
+    console.print(f"Report: {write(folder.path)}", soft_wrap=True, highlight=False)
+
+
+@click.command("list")
+@json_option
+@runs_option
+def list_runs(as_json: bool, runs: Path) -> None:
+    """List runs, the newest last."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    found = summaries(runs, has_processes)
+    if as_json:
+        click.echo(json.dumps([item.as_json() for item in found], indent=1))
+        return
+    if not found:
+        click.echo(f"No runs in {runs}.")
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name, right in (("run", False), ("state", False), ("measured", True), ("size", True)):
+        table.add_column(name, justify="right" if right else "left", no_wrap=name == "run", overflow="fold")
+    for item in found:
+        table.add_row(item.run_id, item.state, f"{item.done} of {item.planned}", f"{item.bytes / 1e6:,.1f} MB")
+    Console().print(table)
+
+
+@click.command("show")
+@click.argument("name", required=False, metavar="[RUN]")
+@runs_option
+def show(name: str | None, runs: Path) -> None:
+    """Show a run (by default the newest): its figures, its machine and where its files are."""
+    from rich.console import Console
+
+    from microshard.report import build
+    from microshard.report.table import final
+
+    run = named_or_latest(runs, name)
+    model, about = build(run.path), summary(run, has_processes)
+    console = Console()
+    console.print(final(model, width=console.width))
+    host = ", ".join(f"{key} {value}" for key, value in model.host.items() if value not in {"", None})
+    lines = {
+        "run": f"{run.run_id}, {about.when}, {about.state}, {about.bytes / 1e6:,.1f} MB",
+        "machine": host or "not recorded",
+        "microshard": model.version,
+        "definition": run / "experiment.yml",
+        "again": f"microshard run {run / 'experiment.lock.yml'}",
+        "report": run / "report" / "report.html",
+    }
+    for key, value in lines.items():
+        console.print(f"[dim]{key:>10}[/dim]  {value}", highlight=False, soft_wrap=True)
+
+
+@click.command("rm")
+@click.argument("names", nargs=-1, required=True, metavar="RUN...")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@runs_option
+def rm(names: tuple[str, ...], yes: bool, runs: Path) -> None:
+    """Remove runs with all their results, logs and reports. Runs with processes are left alone."""
+    for run in named(runs, names):
+        about = summary(run, has_processes)
+        question = f"Remove {run.run_id} ({about.done} of {about.planned} measured, {about.bytes / 1e6:,.1f} MB)?"
+        if yes or click.confirm(question):
+            remove(run, in_use)
+            click.echo(f"{run.run_id}: removed")
+
+
+@click.command("export")
+@click.argument("name", required=False, metavar="[RUN]")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="File; default RUN.microshard.tgz."
+)
+@click.option("--force", is_flag=True, help="Replace the file if it exists.")
+@runs_option
+def export(name: str | None, output: Path | None, force: bool, runs: Path) -> None:
+    """Export a run (by default the newest) as a shareable bundle, one file.
+
+    It has definition, lock, plan, results, histograms, telemetry and report; addresses, accounts, users, paths, keys
+    and passwords are removed, and logs are left out.
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from microshard.records import bundle
+    from microshard.records.redaction import for_run
+    from microshard.this_machine import project_root
+
+    run = named_or_latest(runs, name)
+    target = output or Path(f"{run.run_id}{bundle.SUFFIX}")
+    if target.exists() and not force:
+        raise click.UsageError(f"{target} exists already; --force replaces it")
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("writing")
+        redact = for_run(run.path, project_root())
+        size = bundle.export(run, target, redact, lambda done, total: bar.update(task, completed=done, total=total))
+    click.echo(f"{target}: {size / 1e6:,.1f} MB")
+
+
+@click.command("import")
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@runs_option
+def import_bundle(file: Path, runs: Path) -> None:
+    """Import a bundle: check a file of `microshard export`, add it to the runs and show it.
+
+    It can then be shown, compared, and run again by its experiment.lock.yml.
+    """
+    from rich.console import Console
+
+    from microshard.records.import_bundle import unpack
+    from microshard.report import build
+    from microshard.report.table import final
+
+    run = unpack(file, runs)
+    console = Console()
+    console.print(final(build(run.path), width=console.width))
+    click.echo(f"Imported: {run.path}")
+    if (run / "experiment.lock.yml").exists():
+        click.echo(f"Run it again: microshard run {run / 'experiment.lock.yml'}")
+    click.echo(f"Compare: microshard compare {run.run_id} RUN")
+
+
+def _share(_ctx: click.Context, _parameter: click.Parameter, value: str) -> float:
+    text = value.strip()
+    try:
+        share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < 1:
+        raise click.BadParameter("a share such as 5% or 0.05, below 100 %")
+    return share
+
+
+@click.command("compare")
+@click.argument("names", nargs=-1, required=True, metavar="RUN RUN...")
+@click.option(
+    "--tolerance", default="0%", show_default=True, callback=_share, help="Changes up to this share are ignored."
+)
+@json_option
+@runs_option
+def compare(names: tuple[str, ...], tolerance: float, as_json: bool, runs: Path) -> int:
+    """Compare runs with the first one, point by point; names of runs or their folders.
+
+    Ends with exit code 6 when a run is worse than the first one at any point by more than the tolerance.
+    """
+    if len(names) < 2:
+        raise click.UsageError("two runs or more; `microshard list` shows them")
+    from rich.console import Console
+
+    from microshard.analysis import comparison
+    from microshard.report import comparison as render
+
+    base, *others = named(runs, names)
+    found = [comparison.compare(base.path, other.path, tolerance) for other in others]
+    if as_json:
+        click.echo(json.dumps([render.as_json(item) for item in found], indent=1, default=str))
+    else:
+        for item in found:
+            render.render(item, Console())
+    return EXIT_WORSE if any(item.worse for item in found) else 0
