@@ -1,11 +1,10 @@
-"""Samples every mongod of a point.
+"""Samples serverStatus of every mongod of a point.
 
     python -m microshard.workloads.server_telemetry --job JOB.json --out FILE [--interval 1]
 
-A thread for each mongod asks for serverStatus once an interval and writes a JSON line with rates since the last
-answer; of a mongos only the way to it is measured. One that does not answer in time is recorded as {"t", "process",
-"error"} and asked again; the others go on as before. JOB.json is an engine's job or a point's vars.json. Ends on
-SIGTERM at once.
+A thread for each mongod reads serverStatus once an interval and writes a JSON line with rates since the last answer; of
+a mongos only the round trip is measured. One that does not answer in time is recorded as {"t", "process", "error"} and
+sampled again; the others are not affected. JOB.json is an engine's job or a point's vars.json. Ends on SIGTERM at once.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ from microshard.workloads.access import SYSTEM, with_access
 
 TIMEOUT_MS = 1500  # for connecting, selecting and answering alike
 ROUND_TRIP_EVERY = 10  # samples
-HEARTBEAT_MS = 60_000  # the driver's own monitoring is of no use here
-# Sections that are large and not read; leaving them out is half of the cost.
-LEFT_OUT = dict.fromkeys(
+HEARTBEAT_MS = 60_000  # the driver's monitoring is of no use here
+# Sections that are large and not read; omitting them saves half of the cost.
+OMITTED = dict.fromkeys(
     (
         *("metrics", "tcmalloc", "locks", "transactions", "sharding", "security", "asserts", "network"),
         *("logicalSessionRecordCache", "electionMetrics", "flowControl"),
@@ -50,7 +49,7 @@ Status = Mapping[str, Any]
 
 
 def counters(status: Status) -> dict[str, float]:
-    """The counters of a serverStatus that only grow."""
+    """The counters of a serverStatus."""
     found = {f"opcounters.{name}": float(count) for name, count in status["opcounters"].items() if _is_number(count)}
     found["page_faults"] = float(status.get("extra_info", {}).get("page_faults", 0))
     engine = status.get("wiredTiger", {})
@@ -70,10 +69,9 @@ def counters(status: Status) -> dict[str, float]:
     found["operation_us"] = sum(
         float(kind["latency"]) for kind in status.get("opLatencies", {}).values() if "latency" in kind
     )
-    moved = status.get("shardingStatistics", {})
-    found["migrations"] = float(moved.get("countDonorMoveChunkStarted", 0)) + float(
-        moved.get("countRecipientMoveChunkStarted", 0)
-    )
+    sharding = status.get("shardingStatistics", {})
+    started = (sharding.get(f"count{role}MoveChunkStarted", 0) for role in ("Donor", "Recipient"))
+    found["migrations"] = float(sum(started))
     return found
 
 
@@ -98,10 +96,10 @@ def record(process: str, when: float, status: Status, rates: Mapping[str, float]
     queue = status.get("globalLock", {}).get("currentQueue", {})
     line["queue"] = {kind: int(queue.get(kind, 0)) for kind in ("readers", "writers")}
     if "repl" in status:
-        mine = status["repl"]
-        leads = mine.get("isWritablePrimary", mine.get("ismaster"))
-        follows = mine.get("secondary") or mine.get("arbiterOnly")
-        line["state"] = "primary" if leads else "secondary" if follows else "other"
+        repl = status["repl"]
+        primary = repl.get("isWritablePrimary", repl.get("ismaster"))
+        secondary = repl.get("secondary") or repl.get("arbiterOnly")
+        line["state"] = "primary" if primary else "secondary" if secondary else "other"
     engine = status.get("wiredTiger")
     if engine is not None:
         cache = engine["cache"]
@@ -123,32 +121,32 @@ def record(process: str, when: float, status: Status, rates: Mapping[str, float]
     return line
 
 
-def shortest_way(endpoint: str) -> float | None:
-    """The least round trip in s that the kernel saw on this process's connections to an endpoint; None without one.
+def min_round_trip(endpoint: str) -> float | None:
+    """The shortest round trip in s on this process's connections to an endpoint; None without a connection.
 
-    tcpi_min_rtt of Linux's struct tcp_info is the way alone: neither a busy server nor a delayed answer is in it.
+    tcpi_min_rtt of Linux's struct tcp_info is the network alone, without the time a busy server takes to answer.
     """
     found = []
-    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - names are all that is needed
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - only names are needed
         with contextlib.suppress(OSError, IndexError, ValueError, struct.error):
             if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):  # noqa: PTH115
                 continue
-            with socket.socket(fileno=os.dup(int(name))) as mine:
-                if mine.type == socket.SOCK_STREAM and "{}:{}".format(*mine.getpeername()[:2]) == endpoint:
-                    info = mine.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 152)
+            with socket.socket(fileno=os.dup(int(name))) as copy:
+                if copy.type == socket.SOCK_STREAM and "{}:{}".format(*copy.getpeername()[:2]) == endpoint:
+                    info = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 152)
                     found.append(struct.unpack_from("=I", info, 148)[0] / 1e6)
     return min(found, default=None)
 
 
-class Watch:
-    """One mongod and the counters of its last answer."""
+class ServerSampler:
+    """Samples one mongod or mongos; keeps the counters of its last answer."""
 
-    def __init__(self, process: str, endpoint: str, *, door: bool = False, uri: str = "") -> None:
+    def __init__(self, process: str, endpoint: str, uri: str, *, is_mongos: bool = False) -> None:
         self.process = process
         self._endpoint = endpoint
-        self._door = door
+        self._is_mongos = is_mongos
         self._client: MongoClient[Any] = MongoClient(
-            uri or f"mongodb://{endpoint}/",
+            uri,
             directConnection=True,
             appname="microshard telemetry",
             connectTimeoutMS=TIMEOUT_MS,
@@ -160,19 +158,19 @@ class Watch:
             document_class=RawBSONDocument,  # decodes the few fields that are read, not the hundreds that are not
         )
         self._last: tuple[float, float, dict[str, float]] | None = None  # monotonic, uptime, counters
-        self._asked = 0
+        self._samples = 0
         self._round_trip: float | None = None
 
     def sample(self) -> dict[str, Any] | None:
         """The record since the last answer; None for the first one, which is the baseline."""
         try:
-            if self._door:
+            if self._is_mongos:
                 self._client.admin.command("ping")
-                way = self._way()
-                return None if way is None else {"t": time.time(), "process": self.process, "round_trip": way}
-            status = self._client.admin.command({"serverStatus": 1, **LEFT_OUT})
+                seconds = self._measured_round_trip()
+                return None if seconds is None else {"t": time.time(), "process": self.process, "round_trip": seconds}
+            status = self._client.admin.command({"serverStatus": 1, **OMITTED})
         except PyMongoError as error:
-            # What is lost between two answers cannot be told apart from a restart.
+            # A growth that was missed cannot be distinguished from a restart.
             self._last = None
             return {"t": time.time(), "process": self.process, "error": f"{type(error).__name__}: {error}"[:300]}
         now, uptime, values = time.monotonic(), float(status["uptime"]), counters(status)
@@ -182,22 +180,22 @@ class Watch:
         seconds = max(now - last[0], 1e-6)
         rates = {name: max(value - last[2].get(name, value), 0.0) / seconds for name, value in values.items()}
         line = record(self.process, time.time(), status, rates)
-        way = self._way()
-        return line if way is None else line | {"round_trip": way}
+        round_trip = self._measured_round_trip()
+        return line if round_trip is None else line | {"round_trip": round_trip}
 
-    def _way(self) -> float | None:
-        """The round trip in s; asked for now and then, since it is a least value."""
-        if self._asked % ROUND_TRIP_EVERY == 0:
-            self._round_trip = shortest_way(self._endpoint)
-        self._asked += 1
+    def _measured_round_trip(self) -> float | None:
+        """The shortest round trip in s; a minimum changes rarely, so it is read now and then."""
+        if self._samples % ROUND_TRIP_EVERY == 0:
+            self._round_trip = min_round_trip(self._endpoint)
+        self._samples += 1
         return self._round_trip
 
 
-def watch(target: Watch, out: int, interval: float) -> None:
-    """Sample one mongod for ever."""
+def sample_forever(sampler: ServerSampler, out: int, interval: float) -> None:
+    """Write a sample of one process each interval."""
     due = time.monotonic()
     while True:
-        line = target.sample()
+        line = sampler.sample()
         if line is not None:
             os.write(out, json.dumps(line, separators=(",", ":")).encode() + b"\n")  # one call: lines stay whole
         late = time.monotonic() - due
@@ -214,12 +212,12 @@ def processes(job: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
     ]
 
 
-def _reached(endpoint: str, job: Mapping[str, Any]) -> str:
-    """The process's URI with what a login of the run needs."""
+def _uri(endpoint: str, job: Mapping[str, Any]) -> str:
+    """The process's URI with the login of the run."""
     point = job.get("point") or job["microshard_point"]
-    wanted, secrets = point.get("security") or {}, job.get("secrets")
-    authorization, tls = bool(wanted.get("authorization")), bool(wanted.get("tls"))
-    # The servers' own user: arbiters and members that are not there yet know no other.
+    security, secrets = point.get("security") or {}, job.get("secrets")
+    authorization, tls = bool(security.get("authorization")), bool(security.get("tls"))
+    # The servers' user: arbiters and members that are not part of their set yet know no other.
     folder = Path(secrets) if secrets else None
     return with_access(f"mongodb://{endpoint}/", folder, authorization=authorization, tls=tls, user=SYSTEM)
 
@@ -235,21 +233,20 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("--interval must be above 0")
     try:
         job = json.loads(given.job.read_text(encoding="utf-8"))
-        targets = processes(job)
-        uris = {endpoint: _reached(endpoint, job) for _, endpoint, _ in targets}
+        targets = [(*process, _uri(process[1], job)) for process in processes(job)]
         out = os.open(given.out, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     except (OSError, ValueError, KeyError, TypeError) as error:
         print(f"microshard.workloads.server_telemetry: {given.job}: {type(error).__name__}: {error}", file=sys.stderr)
         return 2
-    # Blocked before any thread is there, so that all inherit it and only sigwait takes the signal.
+    # Blocked before any thread starts, so that all inherit it and only sigwait receives the signal.
     ends = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)
-    for name, endpoint, door in targets:
-        target = Watch(name, endpoint, door=door, uri=uris[endpoint])
-        threading.Thread(target=watch, args=(target, out, given.interval), daemon=True).start()
+    for name, endpoint, is_mongos, uri in targets:
+        sampler = ServerSampler(name, endpoint, uri, is_mongos=is_mongos)
+        threading.Thread(target=sample_forever, args=(sampler, out, given.interval), daemon=True).start()
     signal.sigwait(ends)
     return 0
 
 
 if __name__ == "__main__":
-    leave(main())  # threads may be in the middle of a time-out, nothing else is to be finished
+    leave(main())  # threads may be waiting for a time-out, nothing else is to be finished

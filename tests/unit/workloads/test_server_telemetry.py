@@ -105,14 +105,14 @@ def test_a_member_that_neither_leads_nor_follows_is_seen(mine: dict[str, Any], s
     assert server.record("shard01", 7.0, status, server.counters(status))["state"] == state
 
 
-def test_the_shortest_way_is_that_of_the_own_connection() -> None:
+def test_the_min_round_trip_is_that_of_the_own_connection() -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         endpoint = f"127.0.0.1:{listener.getsockname()[1]}"
-        assert server.shortest_way(endpoint) is None
+        assert server.min_round_trip(endpoint) is None
         with socket.create_connection(listener.getsockname()):
-            found = server.shortest_way(endpoint)
+            found = server.min_round_trip(endpoint)
             assert found is not None
             assert 0 < found < 0.05, "loopback takes microseconds, in seconds"
 
