@@ -38,7 +38,7 @@ from bench.alone import alone, available_mib, rounds, say, scratch
 from bench.clusters import BATCH, SEED, cpu_by_role, insert_phase, job, presplit, run_engine
 from bench.findings import Findings, Target, compared, growth
 from microshard.embedded import wire
-from microshard.embedded.nodes import Pool
+from microshard.embedded.mongod_connections import MongodPool
 from microshard.workloads.datasets import mot
 from microshard.workloads.streams import RANGE_BITS
 
@@ -64,13 +64,13 @@ def preencoded(documents: int, shards: int, namespace: str) -> list[bytes]:
     """Insert commands for the router mongod, ready to be sent."""
     database, _, collection = namespace.partition(".")
     return [
-        wire.build(wire.encode({"clusterInsert": collection, "documents": batch, "ordered": False, "$db": database}))
+        wire.build(bson.encode({"clusterInsert": collection, "documents": batch, "ordered": False, "$db": database}))
         for batch in blocks(documents, shards)
     ]
 
 
 async def _send(address: tuple[str, int], series: list[bytes], connections: int) -> None:
-    pool = Pool(address)
+    pool = MongodPool(address)
     waiting = iter(series)
 
     async def one() -> None:

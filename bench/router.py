@@ -26,6 +26,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import bson
 import uvloop
 from tests.cluster.embedded.lab import SmallCluster, small_cluster
 
@@ -33,7 +34,7 @@ from bench.alone import alone, rounds, say, scratch
 from bench.clusters import cpu_by_role
 from bench.findings import Findings, Target, absolute, compared, growth
 from microshard.embedded import wire
-from microshard.embedded.nodes import Pool
+from microshard.embedded.mongod_connections import MongodPool
 
 DOCUMENTS = 10_000
 BATCH = 100
@@ -97,13 +98,13 @@ def messages(
     made = []
     for _ in range(kind.operations):
         document = kind.document(numbers, fresh)
-        made.append(wire.build(wire.encode({name: document.pop(""), **document, **concern, "$db": "bench"})))
+        made.append(wire.build(bson.encode({name: document.pop(""), **document, **concern, "$db": "bench"})))
     return made
 
 
 async def drive(address: tuple[str, int], series: list[bytes], connections: int) -> Seen:
     """Send a series, each connection one at a time. RuntimeError for an answer that is not ok."""
-    pool = Pool(address)
+    pool = MongodPool(address)
     waiting = iter(series)
     seen = Seen()
 
@@ -115,7 +116,7 @@ async def drive(address: tuple[str, int], series: list[bytes], connections: int)
             if b"ok\x00\x00\x00\x00\x00\x00\x00\xf0?" not in reply or b"writeErrors" in reply:
                 raise RuntimeError(f"not ok: {wire.decode(wire.parse(reply).body)}")
 
-    ping = wire.build(wire.encode({"ping": 1, "$db": "admin"}))
+    ping = wire.build(bson.encode({"ping": 1, "$db": "admin"}))
     await asyncio.gather(*(pool.exchange(ping) for _ in range(connections)))  # so many links are there now
     began = time.perf_counter()
     try:

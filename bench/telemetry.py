@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import bson
 import uvloop
 from tests.cluster.embedded.lab import SmallCluster, cpu_seconds, small_cluster
 
@@ -28,7 +29,7 @@ from bench.alone import ROOT, alone, available_mib, rounds, say, scratch
 from bench.clusters import job
 from bench.findings import Findings, Row, Target, absolute, in_turns
 from microshard.embedded import wire
-from microshard.embedded.nodes import Pool
+from microshard.embedded.mongod_connections import MongodPool
 
 DOCUMENTS = 10_000
 CONNECTIONS = 8
@@ -37,9 +38,9 @@ SHARDS, QUICK_SHARDS = 16, 4
 
 async def reads(port: int, seconds: float) -> float:
     """Point reads a second over so many seconds."""
-    pool, numbers, done = Pool(("127.0.0.1", port)), random.Random(1), 0
+    pool, numbers, done = MongodPool(("127.0.0.1", port)), random.Random(1), 0
     messages = [
-        wire.build(wire.encode({"find": "points", "filter": {"_id": numbers.randrange(DOCUMENTS)}, "limit": 1,
+        wire.build(bson.encode({"find": "points", "filter": {"_id": numbers.randrange(DOCUMENTS)}, "limit": 1,
                                 "singleBatch": True, "$db": "bench"}))
         for _ in range(2000)
     ]  # fmt: skip

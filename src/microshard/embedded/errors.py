@@ -1,65 +1,71 @@
-"""The server's error codes the router itself answers with, and the exception that carries one to a client."""
+"""The server's error codes, the exception that carries one to a client, and reading replies for errors."""
 
 from collections.abc import Mapping
+from enum import IntEnum
 from typing import Any
 
-# Numbers and names are those of the server's error_codes.yml.
-CODE_NAMES: Mapping[int, str] = {
-    2: "BadValue",
-    6: "HostUnreachable",
-    8: "UnknownError",
-    9: "FailedToParse",
-    13: "Unauthorized",
-    20: "IllegalOperation",
-    26: "NamespaceNotFound",
-    43: "CursorNotFound",
-    50: "MaxTimeMSExpired",
-    59: "CommandNotFound",
-    61: "ShardKeyNotFound",
-    70: "ShardNotFound",
-    72: "InvalidOptions",
-    73: "InvalidNamespace",
-    91: "ShutdownInProgress",
-    115: "CommandNotSupported",
-    118: "NamespaceNotSharded",
-    133: "FailedToSatisfyReadPreference",
-    166: "CommandNotSupportedOnView",
-    263: "OperationNotSupportedInTransaction",
-    10334: "BSONObjectTooLarge",
-    352: "UnsupportedOpQueryCommand",
-}
+from microshard.embedded import wire
 
-BAD_VALUE = 2
-HOST_UNREACHABLE = 6
-FAILED_TO_PARSE = 9
-UNAUTHORIZED = 13
-ILLEGAL_OPERATION = 20
-NAMESPACE_NOT_FOUND = 26
-CURSOR_NOT_FOUND = 43
-COMMAND_NOT_FOUND = 59
-SHARD_KEY_NOT_FOUND = 61
-SHARD_NOT_FOUND = 70
-INVALID_OPTIONS = 72
-INVALID_NAMESPACE = 73
-COMMAND_NOT_SUPPORTED = 115
-NAMESPACE_NOT_SHARDED = 118
-NO_PRIMARY = 133
-NOT_SUPPORTED_ON_VIEW = 166
-NOT_SUPPORTED_IN_TRANSACTION = 263
-UNSUPPORTED_OP_QUERY = 352
-TOO_LARGE = 10334
-# The server has no named code for this one: change streams on a deployment that cannot serve them.
+
+class ErrorCode(IntEnum):
+    """Error codes by the names of the server's error_codes.yml."""
+
+    BadValue = 2
+    HostUnreachable = 6
+    UnknownError = 8
+    FailedToParse = 9
+    Unauthorized = 13
+    ProtocolError = 17
+    IllegalOperation = 20
+    NamespaceNotFound = 26
+    CursorNotFound = 43
+    MaxTimeMSExpired = 50
+    CommandNotFound = 59
+    ShardKeyNotFound = 61
+    ShardNotFound = 70
+    InvalidOptions = 72
+    InvalidNamespace = 73
+    ShutdownInProgress = 91
+    CommandNotSupported = 115
+    NamespaceNotSharded = 118
+    FailedToSatisfyReadPreference = 133
+    StaleEpoch = 150
+    CommandNotSupportedOnView = 166
+    PrimarySteppedDown = 189
+    StaleDbVersion = 249
+    OperationNotSupportedInTransaction = 263
+    ShardInvalidatedForTargeting = 304
+    UnsupportedOpQueryCommand = 352
+    NotWritablePrimary = 10107
+    BSONObjectTooLarge = 10334
+    InterruptedAtShutdown = 11600
+    InterruptedDueToReplStateChange = 11602
+    StaleConfig = 13388
+    NotPrimaryNoSecondaryOk = 13435
+    NotPrimaryOrSecondary = 13436
+
+
+# The server has no named codes for these.
 CHANGE_STREAM_UNSUPPORTED = 40573
+DATABASE_FIELD_MISSING = 40571
 
-# What a mongos answers by reading the routing table again: StaleConfig, StaleEpoch, StaleDbVersion,
-# ShardInvalidatedForTargeting.
-STALE_ROUTING = frozenset({13388, 150, 249, 304})
-# The node is not, or no longer, the primary: NotWritablePrimary, NotPrimaryNoSecondaryOk, NotPrimaryOrSecondary,
-# InterruptedDueToReplStateChange, PrimarySteppedDown, ShutdownInProgress, InterruptedAtShutdown.
-NOT_PRIMARY = frozenset({10107, 13435, 13436, 11602, 189, 91, 11600})
+# A mongos answers these by reading the routing table again.
+STALE_ROUTING = frozenset({ErrorCode.StaleConfig, ErrorCode.StaleEpoch, ErrorCode.StaleDbVersion,
+                           ErrorCode.ShardInvalidatedForTargeting})  # fmt: skip
+NOT_PRIMARY = frozenset({
+    ErrorCode.NotWritablePrimary, ErrorCode.NotPrimaryNoSecondaryOk, ErrorCode.NotPrimaryOrSecondary,
+    ErrorCode.InterruptedDueToReplStateChange, ErrorCode.PrimarySteppedDown, ErrorCode.ShutdownInProgress,
+    ErrorCode.InterruptedAtShutdown,
+})  # fmt: skip
+# Fields every replica set member adds to every reply; a reply the router composes does not repeat another node's.
+CLOCK_FIELDS = frozenset({"$clusterTime", "operationTime", "$gleStats", "lastCommittedOpTime", "$configTime",
+                          "$topologyTime", "electionId", "opTime"})  # fmt: skip
+# A failed reply of the server begins with "ok": 0.0 (element type 1, name, eight zero bytes).
+NOT_OK = b"\x01ok\x00" + bytes(8)
 
-RETRYABLE_WRITE = "RetryableWriteError"
-NO_WRITES_PERFORMED = "NoWritesPerformed"
+
+def _name(code: int) -> str:
+    return ErrorCode(code).name if code in ErrorCode._value2member_map_ else f"Location{code}"
 
 
 class CommandError(Exception):
@@ -69,7 +75,7 @@ class CommandError(Exception):
         self, code: int, message: str, *, labels: tuple[str, ...] = (), fields: Mapping[str, Any] | None = None
     ) -> None:
         super().__init__(message)
-        self.code = code
+        self.code = int(code)
         self.message = message
         self.labels = labels
         self.fields = dict(fields or {})
@@ -80,7 +86,7 @@ class CommandError(Exception):
             "ok": 0.0,
             "errmsg": self.message,
             "code": self.code,
-            "codeName": self.fields.get("codeName") or CODE_NAMES.get(self.code, f"Location{self.code}"),
+            "codeName": self.fields.get("codeName") or _name(self.code),
         }
         if self.labels:
             reply["errorLabels"] = list(self.labels)
@@ -90,16 +96,36 @@ class CommandError(Exception):
     def from_reply(cls, reply: Mapping[str, Any]) -> "CommandError":
         """The error another server answered, with every field it sent except the cluster's clocks."""
         return cls(
-            int(reply.get("code", 8)),
+            int(reply.get("code", ErrorCode.UnknownError)),
             str(reply.get("errmsg", "the server gave no message")),
             labels=tuple(reply.get("errorLabels", ())),
-            fields={key: value for key, value in reply.items() if key not in CLOCK_FIELDS},
+            fields=without_clocks(reply),
         )
 
     def __str__(self) -> str:
-        return f"{CODE_NAMES.get(self.code, 'error')} ({self.code}): {self.message}"
+        return f"{_name(self.code)} ({self.code}): {self.message}"
 
 
-# Fields every replica set member adds to every reply; a reply the router composes does not repeat another node's.
-CLOCK_FIELDS = frozenset({"$clusterTime", "operationTime", "$gleStats", "lastCommittedOpTime", "$configTime",
-                          "$topologyTime", "electionId", "opTime"})  # fmt: skip
+def without_clocks(reply: Mapping[str, Any]) -> dict[str, Any]:
+    """A reply without the fields that only describe the node that sent it."""
+    return {key: value for key, value in reply.items() if key not in CLOCK_FIELDS}
+
+
+def failed(body: bytes) -> bool:
+    """Whether a reply says ok: 0. Its first element tells; only a reply in another order is decoded."""
+    if body.startswith(NOT_OK, 4):
+        return True
+    return NOT_OK in body and not wire.decode(body).get("ok")
+
+
+def failed_with(body: bytes, codes: frozenset[ErrorCode]) -> bool:
+    """Whether a reply is an error with one of these codes."""
+    return failed(body) and wire.decode(body).get("code") in codes
+
+
+def checked(body: bytes) -> dict[str, Any]:
+    """A reply as a document. CommandError when it is not ok."""
+    reply = wire.decode(body)
+    if not reply.get("ok"):
+        raise CommandError.from_reply(reply)
+    return without_clocks(reply)

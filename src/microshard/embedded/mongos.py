@@ -1,4 +1,4 @@
-"""The program `mongos`: options, the router mongod, the front, and their end."""
+"""The program `mongos`: options, the router mongod, the server for clients, and their end."""
 
 import asyncio
 import contextlib
@@ -8,25 +8,48 @@ import signal
 import sys
 import tempfile
 from collections.abc import Sequence
+from errno import EADDRINUSE
 from pathlib import Path
 from typing import Any
 
 import uvloop
 
-from microshard import __version__
-from microshard.embedded import about, access, binary, options
+from microshard.embedded import (
+    binary,
+    catalog_commands,
+    data_commands,
+    options,
+    server_commands,
+    sharding_commands,
+)
+from microshard.embedded.client_protocol import ClientProtocol
 from microshard.embedded.cluster import Cluster
 from microshard.embedded.errors import CommandError
-from microshard.embedded.front import Front
-from microshard.embedded.log import ServerLog
-from microshard.embedded.nodes import NotSentError, ReplicaSet
+from microshard.embedded.mongod_connections import NotSentError, ReplicaSetClient, read_credentials
 from microshard.embedded.options import Options, UsageError
-from microshard.embedded.router_mongod import RouterMongod, RouterOptions, RouterStartError, clean_up
+from microshard.embedded.router_mongod import RouterMongod, RouterStartError, remove_leftovers
+from microshard.embedded.server import DESCRIPTION, PACKAGE_VERSION, Command, MongosServer
+from microshard.embedded.server_log import ServerLog
 
 # The server's exit codes.
 EXIT_CLEAN, EXIT_BAD_OPTIONS, EXIT_NET_ERROR, EXIT_ABRUPT = 0, 2, 48, 14
-_ENDING = (signal.SIGTERM, signal.SIGINT)
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 CONFIG_WAIT = 60.0  # s a config server may take to become primary before each further line in the log
+_LOWER_CASE_ALIASES = (
+    "addShard", "buildInfo", "collStats", "dataSize", "dbStats", "enableSharding", "findAndModify", "listShards",
+    "moveChunk", "movePrimary", "removeShard", "shardCollection",
+)  # fmt: skip
+
+
+def command_table() -> dict[str, Command]:
+    """Every command that is not forwarded, by name."""
+    table = {
+        **server_commands.COMMANDS,
+        **data_commands.COMMANDS,
+        **catalog_commands.COMMANDS,
+        **sharding_commands.COMMANDS,
+    }
+    return {**table, **{name.lower(): table[name] for name in _LOWER_CASE_ALIASES}}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,21 +70,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     except binary.BinaryError as error:
         print(f"mongos: {error}", file=sys.stderr)
         return EXIT_ABRUPT
-    ready = _Fork() if chosen.fork else None
-    if ready is not None and (code := ready.wait()) is not None:
+    fork = _Fork() if chosen.fork else None
+    if fork is not None and (code := fork.wait()) is not None:
         return code
-    return _serve(chosen, mongod, ready)
+    return _serve(chosen, mongod, fork)
 
 
 def _version(mongod: Path) -> str:
-    found = binary.version(mongod)
-    # The first line is what programs read; the rest says that this is no mongos of MongoDB's.
-    build = json.dumps({"version": found.text, "microshard": __version__, "what": about.WHAT}, indent=4)
-    return f"mongos version v{found.text}\nBuild Info: {build}"
+    # The first line is what programs read; the rest says that this is not MongoDB's mongos.
+    text = binary.version(mongod).text
+    build = json.dumps({"version": text, "microshard": PACKAGE_VERSION, "what": DESCRIPTION}, indent=4)
+    return f"mongos version v{text}\nBuild Info: {build}"
 
 
 class _Fork:
-    """The --fork of the server: the first process waits until the second is ready, then says so and ends."""
+    """The server's --fork: the first process waits until the second is ready, then reports and ends."""
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe()
@@ -90,116 +113,114 @@ class _Fork:
         return code
 
     def ready(self) -> None:
-        """In the second process: let the first go."""
+        """In the second process: let the first end."""
         os.write(self._write, b"+")
         os.close(self._write)
 
 
-def _serve(chosen: Options, mongod: Path, ready: _Fork | None) -> int:
+def _serve(chosen: Options, mongod: Path, fork: _Fork | None) -> int:
     try:
         log = ServerLog(chosen.log_path, append=chosen.log_append, verbosity=chosen.verbosity)
     except OSError as error:
         print(f"mongos: cannot write the log {chosen.log_path}: {error.strerror}", file=sys.stderr)
         return EXIT_ABRUPT
-    base = chosen.router_path or (chosen.log_path.parent if chosen.log_path else Path(tempfile.gettempdir()))
-    log.note("CONTROL", f"MongoDB starting : {about.WHAT}", pid=os.getpid(), port=chosen.port, host=os.uname().nodename,
-             microshard=__version__, mongod=str(mongod), options=chosen.given)  # fmt: skip
+    log.info(f"MongoDB starting : {DESCRIPTION}", pid=os.getpid(), port=chosen.port,
+             host=os.uname().nodename,
+             microshard=PACKAGE_VERSION, mongod=str(mongod), options=chosen.given)  # fmt: skip
     for name, why in chosen.without_effect:
-        log.alert("CONTROL", "This option has no effect", option=name, reason=why)
+        log.warning("This option has no effect", option=name, reason=why)
     if chosen.compressors is not None and (other := set(chosen.compressors.split(",")) - {"zlib"}):
-        log.alert("NETWORK", "These compressors are used towards the shards; clients are offered zlib only",
-                 compressors=sorted(other))  # fmt: skip
-    try:
-        known_by = access.of_options(chosen)
-    except OSError as error:
-        log.fail("CONTROL", "A key or certificate cannot be used", error=str(error))
-        print(f"mongos: a key or certificate cannot be used: {error}", file=sys.stderr)
+        log.warning("These compressors are used towards the shards; clients are offered zlib only", component="NETWORK",
+                    compressors=sorted(other))  # fmt: skip
+
+    def failed(event: str, reason: str) -> int:
+        log.error(event, error=reason)
+        print(f"mongos: {event[0].lower()}{event[1:]}: {reason}", file=sys.stderr)
         return EXIT_ABRUPT
-    logins = "who has logged in may do everything" if known_by.key else "no authentication"
-    log.startup_warning(f"This is the embedded mongos of microshard: {logins}, one machine, no sessions")
-    clean_up(base, log)
-    how = RouterOptions(
-        mongod=mongod, base=base, front_port=chosen.port, set_parameters=chosen.set_parameters,
-        arguments=chosen.router_arguments, compressors=chosen.compressors, verbosity=chosen.verbosity,
-        access=known_by,
-    )  # fmt: skip
-    router = RouterMongod(how, log)
+
+    try:
+        credentials = read_credentials(chosen.key_file, chosen.certificate, chosen.ca_file)
+    except OSError as error:
+        return failed("A key or certificate cannot be used", str(error))
+    rights = "every user who has logged in may do everything" if credentials.key else "no authentication"
+    log.startup_warning(f"This is the embedded mongos of microshard: {rights}, one machine, no sessions")
+    base = chosen.router_path or (chosen.log_path.parent if chosen.log_path else Path(tempfile.gettempdir()))
+    remove_leftovers(base, log)
+    router = RouterMongod(mongod, base, chosen, credentials, log)
     code = EXIT_ABRUPT
     # A signal must not leave the router mongod's folder behind: it waits until the event loop has its handlers.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
     try:
-        # Before the event loop: the mongod's start is the longest part, and the loop's own start can overlap it.
+        # Before the event loop: the mongod's start is the longest part, and the loop's start can overlap it.
         router.spawn()
-        code = uvloop.run(_run(chosen, log, router, ready, known_by))
+        uvloop.run(_run(chosen, log, Cluster(ReplicaSetClient(chosen.config_servers, credentials), router), fork))
+        code = EXIT_CLEAN
     except RouterStartError as error:
-        log.fail("CONTROL", "The router mongod does not start", error=str(error))
-        print(f"mongos: {error}", file=sys.stderr)
+        failed("The router mongod does not start", str(error))
     except OSError as error:
-        log.fail("CONTROL", "Cannot start", error=str(error))
-        print(f"mongos: {error}", file=sys.stderr)
-        code = EXIT_NET_ERROR if error.errno == 98 else EXIT_ABRUPT
+        failed("Cannot start", str(error))
+        code = EXIT_NET_ERROR if error.errno == EADDRINUSE else EXIT_ABRUPT
     finally:
         router.remove()
         if chosen.pid_file:
             chosen.pid_file.unlink(missing_ok=True)
-        log.note("CONTROL", "Shutting down", exitCode=code)
+        log.info("Shutting down", exitCode=code)
     return code
 
 
-async def _run(
-    chosen: Options, log: ServerLog, router: RouterMongod, ready: _Fork | None, known_by: access.Access
-) -> int:
-    cluster = Cluster(ReplicaSet(chosen.config_servers, known_by), router)
-    front = Front(chosen, log, router, cluster)
-    for number in _ENDING:
-        front.loop.add_signal_handler(number, front.stop.set)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
-    front.loop.add_signal_handler(signal.SIGUSR1, lambda: log.rotate(reopen=chosen.log_reopen))
-    serving = asyncio.create_task(_serve_until_cancelled(front, ready))
-    stopped = asyncio.create_task(front.stop.wait())
+async def _run(chosen: Options, log: ServerLog, cluster: Cluster, fork: _Fork | None) -> None:
+    """Serve until a signal or the command shutdown."""
+    server = MongosServer(chosen, log, cluster, command_table())
+    for number in _STOP_SIGNALS:
+        server.loop.add_signal_handler(number, server.stop.set)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
+    server.loop.add_signal_handler(signal.SIGUSR1, lambda: log.rotate(reopen=chosen.log_reopen))
+    serving = asyncio.create_task(_serve_clients(server, fork))
+    stopped = asyncio.create_task(server.stop.wait())
     try:
         await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
         if serving.done():
             await serving  # raises what ended it
-        log.note("CONTROL", "Received a signal or the command shutdown; leaving")
+        log.info("Received a signal or the command shutdown; leaving")
     finally:
-        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # a second signal must not interrupt the cleaning up
-        front.close()
+        signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)  # a second signal must not interrupt the cleaning up
+        server.close()
         serving.cancel()
         stopped.cancel()
         cluster.close()
         with contextlib.suppress(asyncio.CancelledError):
             await serving
-    return EXIT_CLEAN
 
 
-async def _serve_until_cancelled(front: Front, ready: _Fork | None) -> None:
-    chosen, router = front.options, front.router
+async def _serve_clients(server: MongosServer, fork: _Fork | None) -> None:
+    chosen, router = server.options, server.router
     # The router mongod starts while the config servers may still be electing.
-    pool, cluster_id = await asyncio.gather(router.become_primary(), _cluster_id(front))
-    await router.identify(pool, cluster_id, chosen.config_servers)
-    await asyncio.gather(front.learn(pool), front.learn_defaults())
-    await front.listen()
+    pool, cluster_id = await asyncio.gather(router.become_primary(), _cluster_id(server))
+    await router.start_routing(pool, cluster_id, chosen.config_servers)
+    await asyncio.gather(server.read_versions(pool), server.read_default_write_concern())
+    await server.listen(ClientProtocol)
     if chosen.pid_file:
         chosen.pid_file.write_text(f"{os.getpid()}\n", encoding="ascii")
-    front.log.note("NETWORK", "Waiting for connections", port=chosen.port, hosts=chosen.hosts, routerMongod=router.pid)
-    if ready is not None:
-        ready.ready()
-    await asyncio.gather(router.run(cluster_id, chosen.config_servers), front.show_signs_of_life())
+    server.log.info(
+        "Waiting for connections", component="NETWORK", port=chosen.port, hosts=chosen.hosts, routerMongod=router.pid
+    )
+    if fork is not None:
+        fork.ready()
+    await asyncio.gather(router.keep_running(cluster_id, chosen.config_servers), server.ping_config_servers())
 
 
-async def _cluster_id(front: Front) -> Any:
+async def _cluster_id(server: MongosServer) -> Any:
     """The cluster's id, once a config server is primary and has written it. Waits as long as that takes."""
     while True:
         try:
-            await front.cluster.config.primary(deadline=CONFIG_WAIT)
-            for document in await front.cluster.config_documents("version", {}):
+            await server.cluster.config.primary(deadline=CONFIG_WAIT)
+            for document in await server.cluster.config_documents("version", {}):
                 if "clusterId" in document:
                     return document["clusterId"]
         except NotSentError:
             pass
         except CommandError as error:
-            front.log.alert("SHARDING", "Waiting for the config server", error=str(error))
+            server.log.warning("Waiting for the config server", component="SHARDING", error=str(error))
         await asyncio.sleep(0.02)
 
 

@@ -1,13 +1,10 @@
-"""MongoDB's wire protocol as far as a router needs it: framing, OP_MSG, the legacy handshake, compression.
-
-Message and document limits are the server's: 48,000,000 bytes a message, 16 MiB a document.
-"""
+"""MongoDB's wire protocol as far as a router needs it: framing, OP_MSG, the legacy handshake, compression."""
 
 import asyncio
 import itertools
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import bson
@@ -29,8 +26,7 @@ MAX_MESSAGE = 48_000_000  # bytes, MaxMessageSizeBytes of the server
 MAX_CLIENT_MESSAGE = MAX_MESSAGE - 16 * 1024
 MAX_CHECKED = 1 << 20  # bytes: a CRC-32C in Python takes 0.1 s per MiB, and loopback does not corrupt
 
-COMPRESSORS = {0: "noop", 2: "zlib"}
-ZLIB = 2
+NOOP, ZLIB = 0, 2  # numbers of the compressors
 
 _HEADER = struct.Struct("<iiii")
 _INT32 = struct.Struct("<i")
@@ -67,7 +63,7 @@ def message_length(data: bytes) -> int:
     return length
 
 
-class Framed(asyncio.Protocol):
+class MessageProtocol(asyncio.Protocol):
     """Cuts the byte stream of one connection into messages. Nearly always one read is exactly one message."""
 
     def __init__(self) -> None:
@@ -249,11 +245,6 @@ def append_field(body: bytes, element: bytes) -> bytes:
     return b"".join((_INT32.pack(len(body) + len(element)), body[4:-1], element, b"\0"))
 
 
-def encode(document: Mapping[str, Any]) -> bytes:
-    """BSON of a command or reply."""
-    return bson.encode(document)
-
-
 def decode(body: bytes) -> dict[str, Any]:
     """A document as plain dicts. ProtocolError when it is no BSON."""
     try:
@@ -285,7 +276,7 @@ def decompress(message: bytes) -> bytes:
             payload = inflater.decompress(payload, size + 1)
         except zlib.error as error:
             raise ProtocolError(f"zlib: {error}") from error
-    elif compressor != 0:
+    elif compressor != NOOP:
         raise ProtocolError(f"compressor {compressor} was never negotiated")
     if len(payload) != size:
         raise ProtocolError(f"OP_COMPRESSED announces {size} bytes and holds others")

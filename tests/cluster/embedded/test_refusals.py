@@ -4,6 +4,7 @@ import socket
 import struct
 from typing import Any
 
+import bson
 import pytest
 from bson import Binary, Int64
 from pymongo.errors import ConfigurationError, OperationFailure
@@ -91,7 +92,7 @@ def _exchange(cluster: SmallCluster, message: bytes) -> bytes:
 
 def test_a_legacy_handshake_is_answered_and_other_legacy_queries_are_not(cluster: SmallCluster) -> None:
     def query(document: dict[str, Any]) -> dict[str, Any]:
-        payload = struct.pack("<i", 0) + b"admin.$cmd\0" + struct.pack("<ii", 0, -1) + wire.encode(document)
+        payload = struct.pack("<i", 0) + b"admin.$cmd\0" + struct.pack("<ii", 0, -1) + bson.encode(document)
         reply = _exchange(cluster, struct.pack("<iiii", 16 + len(payload), 9, 0, wire.OP_QUERY) + payload)
         assert struct.unpack_from("<ii", reply, 8) == (9, wire.OP_REPLY)
         return wire.decode(reply[36:])
@@ -102,7 +103,7 @@ def test_a_legacy_handshake_is_answered_and_other_legacy_queries_are_not(cluster
 
 
 def test_a_checksum_is_verified(cluster: SmallCluster) -> None:
-    plain = wire.build(wire.encode({"ping": 1, "$db": "admin"}), flags=wire.CHECKSUM_PRESENT)
+    plain = wire.build(bson.encode({"ping": 1, "$db": "admin"}), flags=wire.CHECKSUM_PRESENT)
     summed = struct.pack("<i", len(plain) + 4) + plain[4:]
     good = _exchange(cluster, summed + struct.pack("<I", wire.crc32c(summed)))
     assert wire.decode(wire.parse(good).body)["ok"] == 1
@@ -113,7 +114,7 @@ def test_an_exhaust_hello_streams(cluster: SmallCluster) -> None:
     version = cluster.client.admin.command("hello")["topologyVersion"]
     hello = {"hello": 1, "topologyVersion": version, "maxAwaitTimeMS": 50, "$db": "admin"}
     with socket.create_connection(("127.0.0.1", cluster.mongos.port), timeout=10) as connection:
-        connection.sendall(wire.build(wire.encode(hello), flags=wire.EXHAUST_ALLOWED))
+        connection.sendall(wire.build(bson.encode(hello), flags=wire.EXHAUST_ALLOWED))
         stream = connection.makefile("rb")
         answered = None
         for _ in range(3):
@@ -147,12 +148,12 @@ def test_what_is_no_message_closes_its_connection_only(cluster: SmallCluster, me
 
 def _insert_of(size: int, database: str) -> bytes:
     """An insert whose message has exactly so many bytes."""
-    body = wire.encode({"insert": "sized", "$db": database})
+    body = bson.encode({"insert": "sized", "$db": database})
     documents = [{"_id": number, "p": b"x" * 10_000_000} for number in range(4)]
-    head = len(wire.build(body)) + len(b"\x01") + 4 + len(b"documents\0") + sum(len(wire.encode(d)) for d in documents)
+    head = len(wire.build(body)) + len(b"\x01") + 4 + len(b"documents\0") + sum(len(bson.encode(d)) for d in documents)
     documents.append({"_id": 4, "p": b""})
-    documents[-1]["p"] = b"x" * (size - head - len(wire.encode(documents[-1])))
-    content = b"documents\0" + b"".join(map(wire.encode, documents))
+    documents[-1]["p"] = b"x" * (size - head - len(bson.encode(documents[-1])))
+    content = b"documents\0" + b"".join(map(bson.encode, documents))
     return wire.build(body, sequences=b"\x01" + struct.pack("<i", len(content) + 4) + content)
 
 
@@ -166,7 +167,7 @@ def test_the_largest_message_passes_and_a_larger_one_is_refused(cluster: SmallCl
 
 
 def test_a_body_that_lies_about_its_length_hurts_only_its_sender(cluster: SmallCluster, db: Any) -> None:
-    message = bytearray(wire.build(wire.encode({"find": "x", "filter": {}, "$db": db.name})))
+    message = bytearray(wire.build(bson.encode({"find": "x", "filter": {}, "$db": db.name})))
     struct.pack_into("<i", message, 21, 2_000_000)
     reply = _exchange(cluster, bytes(message))
     assert reply == b"" or wire.decode(wire.parse(reply).body)["ok"] == 0

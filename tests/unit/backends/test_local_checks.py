@@ -3,7 +3,7 @@
 import resource
 
 from microshard.backends import local_checks as examine
-from microshard.embedded.binary import ProcessorUnsupported
+from microshard.embedded.binary import BinaryError
 from microshard.run.backend import CheckRequest
 
 
@@ -23,7 +23,7 @@ def test_what_is_missing_is_wrong_and_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setattr("microshard.this_machine.memory_mib", lambda *_: 100.0)
 
     def no_mongod():
-        raise ProcessorUnsupported("the processor lacks AVX")
+        raise BinaryError("the processor lacks AVX")
 
     monkeypatch.setattr(examine, "find_mongod", no_mongod)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 4096))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from bson import Regex
 
-from microshard.embedded.targeting import shard_key_of
+from microshard.embedded.cluster import shard_key_of
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,258 @@
+"""Reads and writes the router mongod has no cluster form of, their explain, cursors and running operations."""
+
+import asyncio
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from bson import Int64
+
+from microshard.embedded import wire
+from microshard.embedded.cluster import UNSHARDED, shard_key_of
+from microshard.embedded.errors import CommandError, ErrorCode, checked, failed
+from microshard.embedded.mongod_connections import Document
+from microshard.embedded.server import Command, Reply, Request
+
+_READ_OPTIONS = ("hint", "collation", "readConcern", "maxTimeMS", "comment", "$readPreference", "let")
+_NEEDS_SHARD_KEY = "Query for sharded findAndModify must contain the shard key"
+
+
+async def _count(request: Request) -> Reply:
+    """Count by an aggregation, or without a query by metadata."""
+    query = request.document.get("query") or {}
+    limit, skip = int(request.document.get("limit") or 0), int(request.document.get("skip") or 0)
+    if skip < 0:
+        raise CommandError(ErrorCode.BadValue, f"BSON field 'skip' value must be >= 0, actual value '{skip}'")
+    if not query and not limit and not skip and "hint" not in request.document:
+        counted = await _count_by_metadata(request)
+        if counted is not None:
+            return {"n": counted}
+    pipeline: list[Any] = [{"$match": query}]
+    if skip:
+        pipeline.append({"$skip": Int64(skip)})
+    if limit:
+        pipeline.append({"$limit": Int64(abs(limit))})
+    results = await _aggregate(request, [*pipeline, {"$count": "n"}], *_READ_OPTIONS)
+    return {"n": results[0]["n"] if results else 0}
+
+
+async def _aggregate(request: Request, pipeline: list[Any], *options: str) -> list[Any]:
+    return await request.cluster.aggregate(request.database, request.collection, pipeline, request.fields(*options))
+
+
+async def _count_by_metadata(request: Request) -> int | None:
+    """As a mongos counts without a query: the sum of the counts the shards have recorded; None for a view."""
+    try:
+        stages: list[Any] = [{"$collStats": {"count": {}}}]
+        results = await _aggregate(request, stages, "maxTimeMS", "comment", "$readPreference")
+    except CommandError as error:
+        if error.code == ErrorCode.NamespaceNotFound:
+            return 0
+        if error.code == ErrorCode.CommandNotSupportedOnView:
+            return None
+        raise
+    return sum(int(entry["count"]) for entry in results)
+
+
+async def _distinct(request: Request) -> Reply:
+    """The distinct values of a field, in order, by an aggregation."""
+    results = await _aggregate(request, _distinct_pipeline(request), *_READ_OPTIONS)
+    return {"values": [entry["_id"] for entry in results]}
+
+
+def _distinct_pipeline(request: Request) -> list[Any]:
+    """The aggregation that finds the distinct values of a key: elements of arrays on its path count one by one."""
+    key = request.text("key")
+    names = key.split(".")
+    if any(name.isdigit() for name in names):
+        message = "distinct on an array position is not supported by the embedded mongos."
+        raise CommandError(ErrorCode.CommandNotSupported, message)
+    pipeline: list[Any] = [{"$match": request.document.get("query") or {}}]
+    for depth in range(1, len(names) + 1):
+        path = "$" + ".".join(names[:depth])
+        # null is a value, an empty array or an absent field is none: both come out of $unwind as absent
+        pipeline.append({"$unwind": {"path": path, "preserveNullAndEmptyArrays": True}})
+        if depth < len(names):
+            pipeline.append({"$match": {"$expr": {"$eq": [{"$type": path}, "object"]}}})
+    pipeline.append({"$match": {"$expr": {"$ne": [{"$type": f"${key}"}, "missing"]}}})
+    # mongos merges the shards' values in order
+    return [*pipeline, {"$group": {"_id": f"${key}"}}, {"$sort": {"_id": 1}}]
+
+
+async def _find_and_modify(request: Request) -> Reply:
+    """Run findAndModify on the shard that owns the shard key."""
+    cluster, command = request.cluster, request.durable_command
+
+    async def attempt() -> bytes:
+        collection = await cluster.collection(request.namespace)
+        if collection is None or not collection.versions:
+            database = await cluster.create_database(request.database)
+            shard, versions = database.primary, {"shardVersion": UNSHARDED, "databaseVersion": database.version}
+        else:
+            query = request.document.get("query") or {}
+            key = shard_key_of(collection.key, query, request.document.get("collation"))
+            if key is None:
+                raise CommandError(ErrorCode.ShardKeyNotFound, _NEEDS_SHARD_KEY)
+            shard, versions = await cluster.owner_of(collection, key)
+        return await (await cluster.shard(shard)).call_raw(request.database, {**command, **versions})
+
+    return await cluster.retrying(attempt)
+
+
+# --- cursors
+
+
+async def _get_more(request: Request) -> Reply:
+    """Continue a cursor that lives on a shard or config server; getMore of other cursors is forwarded."""
+    cursor = request.document["getMore"]
+    node = request.server.cursors.get(cursor)
+    if node is None:
+        raise CommandError(ErrorCode.CursorNotFound, f"Cursor not found (id: {cursor}).")
+    body = await node.call_raw(request.database, request.command)
+    if failed(body) or not wire.decode_raw(body)["cursor"]["id"]:
+        request.server.cursors.pop(cursor, None)
+    return body
+
+
+async def _kill_cursors(request: Request) -> Reply:
+    cursors = request.document.get("cursors")
+    if not isinstance(cursors, list) or not all(isinstance(cursor, int) for cursor in cursors):
+        raise CommandError(ErrorCode.FailedToParse, "BSON field 'killCursors.cursors' is not an array of cursor ids")
+    killed = await asyncio.gather(*(_kill_cursor(request, cursor) for cursor in cursors))
+    return {
+        "cursorsKilled": [Int64(cursor) for cursor, done in zip(cursors, killed, strict=True) if done],
+        "cursorsNotFound": [Int64(cursor) for cursor, done in zip(cursors, killed, strict=True) if not done],
+        "cursorsAlive": [],
+        "cursorsUnknown": [],
+    }
+
+
+async def _kill_cursor(request: Request, cursor: int) -> bool:
+    node = request.server.cursors.pop(cursor, None)
+    if node is not None:
+        kill = {"killCursors": request.collection, "cursors": [Int64(cursor)]}
+        return bool((await node.call(request.database, kill))["cursorsKilled"])
+    # killCursors of the router mongod does not know cluster cursors. A getMore with maxTimeMS is refused for every
+    # cursor but a tailable one, and a cluster cursor does not survive a refused getMore.
+    pool = await request.cluster.router_pool()
+    more = {"clusterGetMore": Int64(cursor), "collection": request.collection, "maxTimeMS": 1}
+    reply = wire.decode(await pool.call_raw(request.database, more))
+    if reply.get("ok") and reply["cursor"]["id"]:
+        return False
+    return reply.get("code") != ErrorCode.CursorNotFound
+
+
+# --- running operations
+
+
+async def _current_op(request: Request) -> Reply:
+    """Operations of all shards, by an aggregation without a collection."""
+    options = {"currentOp", "$all", "$ownOps", "comment", "maxTimeMS", "$truncateOps"}
+    match = {key: value for key, value in request.command.items() if key not in options}
+    pipeline = [{"$currentOp": {"idleConnections": bool(request.document.get("$all"))}}, {"$match": match}]
+    command = {"clusterAggregate": 1, "pipeline": pipeline, "cursor": {"batchSize": 100_000}}
+    reply = checked(await request.cluster.through_router("admin", command))
+    return {"inprog": reply["cursor"]["firstBatch"]}
+
+
+async def _kill_op(request: Request) -> Reply:
+    """Kill an operation of the router mongod, or of a shard as `shard:number`."""
+    operation = request.document.get("op")
+    if isinstance(operation, str) and ":" in operation:
+        shard, _, number = operation.rpartition(":")
+        if not number.isdigit():
+            message = f"The op argument to killOp must be of the format shardid:opid, not {operation}"
+            raise CommandError(ErrorCode.BadValue, message)
+        return await (await request.cluster.shard(shard)).call("admin", {"killOp": 1, "op": int(number)})
+    if not isinstance(operation, (int, float)):
+        message = "killOp needs op: a number, or shard:number for an operation on a shard"
+        raise CommandError(ErrorCode.BadValue, message)
+    return checked(await request.cluster.through_router("admin", {"killOp": 1, "op": int(operation)}))
+
+
+# --- explain
+
+
+async def _explain(request: Request) -> Reply:
+    """Explain reads by the router mongod, and commands without a cluster form from the shards' explanations."""
+    inner = dict(request.mapping("explain"))
+    name = next(iter(inner), "")
+    options = request.fields("verbosity", "comment", "maxTimeMS")
+    if name in ("find", "aggregate"):
+        renamed = {"clusterFind" if name == "find" else "clusterAggregate": inner.pop(name), **inner}
+        if name == "aggregate":
+            renamed.setdefault("cursor", {})
+        command = {"explain": renamed, **options, **request.fields("$readPreference")}
+        return await request.cluster.through_router(request.database, command)
+    # The router mongod explains these by asking a shard for the same cluster form, and that shard itself, without end.
+    if name not in ("count", "distinct", "findAndModify", "findandmodify", "update", "delete"):
+        raise CommandError(ErrorCode.CommandNotSupported, f"explain of {name} is not supported.")
+    replies = await _explain_on_shards(request, name, inner, options)
+    hosts = {shard: node.connection_string for shard, node in (await request.cluster.shards()).items()}
+    return _merge_explanations(replies, inner, hosts)
+
+
+def _query_and_collation(name: str, inner: Mapping[str, Any]) -> tuple[Mapping[str, Any], Any]:
+    if name in ("update", "delete"):
+        statements = inner.get(name + "s")
+        if not isinstance(statements, list) or len(statements) != 1:
+            raise CommandError(ErrorCode.InvalidOptions, "explained write batches must be of size 1")
+        return statements[0].get("q", {}), statements[0].get("collation")
+    return inner.get("query") or {}, inner.get("collation")
+
+
+async def _explain_on_shards(request: Request, name: str, inner: Document, options: Document) -> dict[str, Document]:
+    cluster, target = request.cluster, inner[name]
+    if not isinstance(target, str):
+        raise CommandError(ErrorCode.InvalidNamespace, "collection name has invalid type")
+    query, collation = _query_and_collation(name, inner)
+
+    async def attempt() -> dict[str, Document]:
+        collection = await cluster.collection(f"{request.database}.{target}")
+        key = shard_key_of(collection.key, query, collation) if collection is not None else None
+        if collection is None or key is None:
+            if collection is not None and name.lower() == "findandmodify":
+                raise CommandError(ErrorCode.ShardKeyNotFound, _NEEDS_SHARD_KEY)
+            bodies = await cluster.on_owners(request.database, target, {"explain": inner, **options})
+            return {shard: checked(body) for shard, body in bodies.items()}
+        shard, versions = await cluster.owner_of(collection, key)
+        # The version belongs to the explained command, whose collection the shard checks.
+        command = {"explain": {**inner, **versions}, **options}
+        return {shard: await (await cluster.shard(shard)).call(request.database, command)}
+
+    return await cluster.retrying(attempt)
+
+
+def _merge_explanations(replies: dict[str, Document], inner: Document, hosts: dict[str, str]) -> Document:
+    """One explanation in mongos's form from the shards'."""
+    stage = "SINGLE_SHARD" if len(replies) == 1 else "SHARD_MERGE"
+    planners = [
+        {"shardName": shard, "connectionString": hosts[shard], "serverInfo": reply.get("serverInfo", {}),
+         **reply.get("queryPlanner", {})}
+        for shard, reply in replies.items()
+    ]  # fmt: skip
+    answer: Document = {
+        "queryPlanner": {"mongosPlannerVersion": 1, "winningPlan": {"stage": stage, "shards": planners}}
+    }
+    executed = {shard: reply["executionStats"] for shard, reply in replies.items() if "executionStats" in reply}
+    if executed:
+        totals = {
+            name: sum(stats.get(name, 0) for stats in executed.values())
+            for name in ("nReturned", "totalKeysExamined", "totalDocsExamined")
+        }
+        totals["executionTimeMillis"] = max(stats.get("executionTimeMillis", 0) for stats in executed.values())
+        stages = [{"shardName": shard, **stats} for shard, stats in executed.items()]
+        answer["executionStats"] = {**totals, "executionStages": {"stage": stage, **totals, "shards": stages}}
+    return {**answer, "serverInfo": {"host": os.uname().nodename}, "command": inner}
+
+
+COMMANDS = {
+    "count": Command(_count),
+    "distinct": Command(_distinct),
+    "explain": Command(_explain),
+    "findAndModify": Command(_find_and_modify),
+    "getMore": Command(_get_more),
+    "killCursors": Command(_kill_cursors),
+    "currentOp": Command(_current_op, admin_only=True),
+    "killOp": Command(_kill_op, admin_only=True),
+}

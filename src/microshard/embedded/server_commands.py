@@ -1,0 +1,342 @@
+"""Commands about the mongos itself: handshake, login, parameters, log, status, and what it refuses."""
+
+import asyncio
+import os
+import resource
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bson import Int64
+
+from microshard.embedded import wire
+from microshard.embedded.errors import CommandError, ErrorCode, checked, without_clocks
+from microshard.embedded.mongod_connections import Document
+from microshard.embedded.server import DESCRIPTION, PACKAGE_VERSION, Command, Handler, Reply, Request, through_router
+
+HELLO_NAMES = frozenset({"hello", "isMaster", "ismaster"})
+BEFORE_LOGIN = HELLO_NAMES | {"saslStart", "saslContinue", "logout"}  # all that a client may send before it logs in
+
+# --- handshake
+
+
+def hello(request: Request) -> Document:
+    """A mongos's handshake without sessions: drivers then use neither sessions nor retryable writes."""
+    server = request.server
+    reply: Document = {"isWritablePrimary": True} if request.name == "hello" else {"ismaster": True}
+    reply |= {
+        "msg": "isdbgrid",
+        "topologyVersion": {"processId": server.process_id, "counter": Int64(0)},
+        "maxBsonObjectSize": 16 * 1024 * 1024,
+        "maxMessageSizeBytes": wire.MAX_CLIENT_MESSAGE,
+        "maxWriteBatchSize": 100_000,
+        "localTime": datetime.now(UTC),
+        "connectionId": request.client.number,
+        "maxWireVersion": server.max_wire_version,
+        "minWireVersion": 0,
+    }
+    if request.document.get("helloOk"):
+        reply["helloOk"] = True
+    offered = request.document.get("compression")
+    allowed = server.options.compressors
+    if isinstance(offered, list) and "zlib" in offered and (allowed is None or "zlib" in allowed.split(",")):
+        reply["compression"] = ["zlib"]
+    return {**reply, "ok": 1.0}
+
+
+async def hello_with_mechanisms(request: Request) -> Document:
+    """The same, with the mechanisms a user may log in with when the client asks for them."""
+    reply, user = hello(request), request.document.get("saslSupportedMechs")
+    if user is not None and request.server.credentials.key:
+        answer = await request.cluster.config.call("admin", {"hello": 1, "saslSupportedMechs": user})
+        if "saslSupportedMechs" in answer:
+            reply["saslSupportedMechs"] = answer["saslSupportedMechs"]
+    return reply
+
+
+async def hello_replies(request: Request) -> AsyncIterator[tuple[Document, bool]]:
+    """Replies to a hello: at once, or after the time a monitoring driver waits for a change (which never happens).
+
+    A driver that allows an exhaust stream gets a reply each time, until it closes the connection.
+    """
+    wait = request.document.get("maxAwaitTimeMS")
+    if wait is None or "topologyVersion" not in request.document:
+        yield await hello_with_mechanisms(request), False
+        return
+    if not isinstance(wait, int) or wait < 0:
+        raise CommandError(ErrorCode.BadValue, "maxAwaitTimeMS must be a non-negative integer")
+    if request.mapping("topologyVersion").get("processId") == request.server.process_id:
+        await asyncio.sleep(wait / 1000)
+    yield hello(request), request.exhaust
+    while request.exhaust:
+        await asyncio.sleep(wait / 1000)
+        yield hello(request), True
+
+
+# --- login
+
+
+def _require_key(request: Request) -> None:
+    if not request.server.credentials.key:
+        message = (f"{request.name} is not supported by the embedded mongos: it was started without a key file, "
+                   "so it has no users.")  # fmt: skip
+        raise CommandError(ErrorCode.CommandNotSupported, message, fields={"info": "mongos"})
+
+
+def _config_server_lost(error: OSError) -> CommandError:
+    return CommandError(ErrorCode.HostUnreachable, f"the config server cannot be reached: {error}")
+
+
+async def _sasl_start(request: Request) -> Reply:
+    """Begin a login: the conversation is relayed to the config servers, which know the users."""
+    client = request.client
+    _require_key(request)
+    if client.sasl_connection is not None:
+        client.sasl_connection.transport.abort()
+    try:
+        client.sasl_connection = await (await request.cluster.config.primary()).connect()
+    except OSError as error:
+        raise _config_server_lost(error) from error
+    return await _sasl_continue(request)
+
+
+async def _sasl_continue(request: Request) -> Reply:
+    client = request.client
+    connection = client.sasl_connection
+    if connection is None:
+        raise CommandError(ErrorCode.ProtocolError, "No SASL session state found")
+    try:
+        body = await connection.call_raw(request.database, request.command)
+        reply = wire.decode(body)
+        if reply.get("ok") and reply.get("done"):
+            status = await connection.call("admin", {"connectionStatus": 1, "showPrivileges": True})
+            client.auth_info = status["authInfo"]
+            client.authenticated = True
+    except ConnectionError as error:
+        raise _config_server_lost(error) from error
+    if not reply.get("ok") or reply.get("done"):
+        client.sasl_connection = None
+        connection.transport.abort()
+    return checked(body)
+
+
+async def _logout(request: Request) -> Reply:
+    request.client.authenticated = not request.server.credentials.key
+    request.client.auth_info = {}
+    return {}
+
+
+async def _connection_status(request: Request) -> Reply:
+    shown = ["authenticatedUsers", "authenticatedUserRoles"]
+    if request.document.get("showPrivileges"):
+        shown.append("authenticatedUserPrivileges")
+    return {"authInfo": {name: request.client.auth_info.get(name, []) for name in shown}}
+
+
+async def _manage_users(request: Request) -> Reply:
+    """Create, change and drop users and roles: the config servers have them."""
+    _require_key(request)
+    return checked(await request.cluster.config.call_raw(request.database, request.durable_command))
+
+
+# --- the process
+
+
+async def _ping(_request: Request) -> Reply:
+    return {}
+
+
+async def _isdbgrid(_request: Request) -> Reply:
+    return {"isdbgrid": 1, "hostname": os.uname().nodename}
+
+
+async def _whatsmyuri(request: Request) -> Reply:
+    return {"you": request.client.peer}
+
+
+async def _build_info(request: Request) -> Reply:
+    """The router mongod's, with a field that distinguishes this mongos from MongoDB's."""
+    embedded = {"version": PACKAGE_VERSION, "embeddedMongos": True, "what": DESCRIPTION}
+    return {**without_clocks(request.server.build_info), "microshard": embedded}
+
+
+async def _get_cmd_line_opts(request: Request) -> Reply:
+    options = request.server.options
+    parsed: Document = {}
+    for path, value in options.given.items():
+        *sections, last = path.split(".")
+        place = parsed
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[last] = value
+    if options.set_parameters:
+        parsed["setParameter"] = dict(options.set_parameters)
+    return {"argv": options.argv, "parsed": parsed}
+
+
+async def _get_log(request: Request) -> Reply:
+    """The last lines of the log, or the warnings of the start."""
+    log = request.server.log
+    match request.document["getLog"]:
+        case "*":
+            return {"names": ["global", "startupWarnings"]}
+        case "global":
+            return {"totalLinesWritten": log.written, "log": list(log.recent)}
+        case "startupWarnings":
+            return {"totalLinesWritten": len(log.startup_warnings), "log": list(log.startup_warnings)}
+        case other:
+            raise CommandError(ErrorCode.InvalidOptions, f"no RamLog named: {other}")
+
+
+async def _log_rotate(request: Request) -> Reply:
+    request.server.log.rotate(reopen=request.server.options.log_reopen)
+    return {}
+
+
+async def _shutdown(request: Request) -> Reply:
+    request.server.stop.set()
+    return {}
+
+
+async def _list_commands(request: Request) -> Reply:
+    """The names of all commands."""
+    forwarded = {command.name for command in request.server.forwarded.values()}
+    return {"commands": {name: {} for name in sorted(request.server.commands.keys() | forwarded | HELLO_NAMES)}}
+
+
+def _memory_mib() -> tuple[int, int]:
+    """Resident and virtual memory of this process, MiB."""
+    try:
+        virtual, resident = (int(pages) for pages in Path("/proc/self/statm").read_text(encoding="ascii").split()[:2])
+    except (OSError, ValueError):
+        return 0, 0
+    page = os.sysconf("SC_PAGE_SIZE")
+    return resident * page >> 20, virtual * page >> 20
+
+
+async def _server_status(request: Request) -> Reply:
+    server, router = request.server, request.server.router
+    uptime = time.time() - server.started
+    forwarded: dict[str, int] = {}
+    for command in server.forwarded.values():
+        forwarded[command.name] = forwarded.get(command.name, 0) + command.count
+    resident, virtual = _memory_mib()
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "host": f"{os.uname().nodename}:{server.options.port}",
+        "version": server.build_info["version"],
+        "process": "mongos",
+        "pid": Int64(os.getpid()),
+        "uptime": uptime,
+        "uptimeMillis": Int64(uptime * 1000),
+        "uptimeEstimate": Int64(uptime),
+        "localTime": datetime.now(UTC),
+        "connections": {
+            "current": len(server.clients),
+            "available": server.options.max_connections - len(server.clients),
+            "totalCreated": server.total_connections,
+            "active": sum(client.busy for client in server.clients),
+        },
+        "extra_info": {
+            "note": "fields vary by platform",
+            "user_time_us": Int64(usage.ru_utime * 1e6),
+            "system_time_us": Int64(usage.ru_stime * 1e6),
+        },
+        "mem": {"bits": 64, "resident": resident, "virtual": virtual, "supported": resident > 0},
+        "metrics": {"commands": {name: {"total": Int64(n)} for name, n in sorted(server.command_counts.items())}},
+        "network": {
+            "bytesIn": Int64(server.bytes_in),
+            "bytesOut": Int64(server.bytes_out),
+            "numRequests": Int64(sum(forwarded.values()) + sum(server.command_counts.values())),
+            # Towards clients; the router mongod's serverStatus has what it compresses towards the shards.
+            "compression": {"zlib": {"compressor": _in_and_out(server.compressed),
+                                     "decompressor": _in_and_out(server.decompressed)}},
+        },
+        "opcounters": _opcounters(forwarded, server.command_counts),
+        "sharding": {"configsvrConnectionString": server.options.config_servers},
+        "microshard": {"embeddedMongos": True, "what": DESCRIPTION, "routerMongod": {
+            "pid": router.pid, "port": router.port, "restarts": router.restarts,
+            "connections": router.pool.in_use if router.pool else 0}},
+    }  # fmt: skip
+
+
+def _in_and_out(counted: tuple[int, int]) -> Document:
+    return {"bytesIn": Int64(counted[0]), "bytesOut": Int64(counted[1])}
+
+
+def _opcounters(forwarded: dict[str, int], handled: dict[str, int]) -> dict[str, Any]:
+    get_more = handled.get("getMore", 0)
+    counts = {
+        "insert": forwarded["insert"],
+        "query": forwarded["find"],
+        "update": forwarded["update"],
+        "delete": forwarded["delete"],
+        "getmore": forwarded["getMore"] + get_more,
+        "command": forwarded["aggregate"] + sum(handled.values()) - get_more,
+    }
+    return {name: Int64(count) for name, count in counts.items()}
+
+
+# --- what the embedded mongos cannot do
+
+
+def _refused(names: str, reason: str, code: ErrorCode = ErrorCode.CommandNotSupported) -> dict[str, Command]:
+    async def refuse(request: Request) -> Reply:
+        message = f"{request.name} is not supported by the embedded mongos: {reason}"
+        raise CommandError(code, message, fields={"info": "mongos"})
+
+    return dict.fromkeys(names.split(), Command(refuse))
+
+
+REFUSED_COMMANDS = {
+    **_refused("startSession endSessions refreshSessions killSessions killAllSessions killAllSessionsByPattern "
+               "reapLogicalSessionCacheNow refreshLogicalSessionCacheNow", "it has no sessions.",
+               ErrorCode.IllegalOperation),
+    **_refused("commitTransaction abortTransaction coordinateCommitTransaction prepareTransaction",
+               "it has no transactions.", ErrorCode.OperationNotSupportedInTransaction),
+    **_refused("authenticate getnonce", "clients log in with SCRAM only."),
+    **_refused("rotateCertificates", "certificates are read at the start only."),
+    **_refused("mapReduce mapreduce", "the router mongod has no cluster form of it; an aggregation with $group, $out "
+               "or $merge does the same."),
+    **_refused("replSetGetStatus replSetGetConfig replSetInitiate replSetReconfig replSetStepDown replSetFreeze "
+               "replSetMaintenance replSetSyncFrom", "a mongos is no replica set member; ask a shard."),
+    **_refused("top compact reIndex dbHash profile lockInfo cleanupOrphaned applyOps oplogSize repairDatabase "
+               "cloneCollectionAsCapped setFreeMonitoring getFreeMonitoringStatus getDiagnosticData",
+               "a mongos holds no data; ask a shard."),
+    **_refused("reshardCollection commitReshardCollection abortReshardCollection cleanupReshardCollection "
+               "compactStructuredEncryptionData", "resharding and queryable encryption need its transactions."),
+}  # fmt: skip
+
+_ANY_DATABASE: dict[str, Handler] = {
+    "ping": _ping,
+    "buildInfo": _build_info,
+    "isdbgrid": _isdbgrid,
+    "whatsmyuri": _whatsmyuri,
+    "connectionStatus": _connection_status,
+    **dict.fromkeys(("connPoolStats", "connPoolSync", "shardConnPoolStats"), through_router("connPoolStats")),
+    "listCommands": _list_commands,
+    "serverStatus": _server_status,
+    "saslStart": _sasl_start,
+    "saslContinue": _sasl_continue,
+    "logout": _logout,
+    **dict.fromkeys(("createUser", "updateUser", "dropUser", "dropAllUsersFromDatabase", "grantRolesToUser",
+                     "revokeRolesFromUser", "createRole", "updateRole", "dropRole", "dropAllRolesFromDatabase",
+                     "grantPrivilegesToRole", "revokePrivilegesFromRole", "grantRolesToRole",
+                     "revokeRolesFromRole"), _manage_users),
+}  # fmt: skip
+_ADMIN_DATABASE: dict[str, Handler] = {
+    "getCmdLineOpts": _get_cmd_line_opts,
+    "getLog": _get_log,
+    "getParameter": through_router(),
+    "hostInfo": through_router("hostInfo"),
+    "logRotate": _log_rotate,
+    "setParameter": through_router(),
+    "shutdown": _shutdown,
+}
+COMMANDS = {
+    **{name: Command(handler) for name, handler in _ANY_DATABASE.items()},
+    **{name: Command(handler, admin_only=True) for name, handler in _ADMIN_DATABASE.items()},
+    **REFUSED_COMMANDS,
+}
