@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -31,7 +32,7 @@ def gc(lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Gc:
 def run_of(lab: Lab, tmp_path: Path, pid: int, **changes: Any) -> RunFolder:
     """A run whose hosts are there, made by the process `pid`."""
     folder = RunFolder.create(tmp_path / "runs", "small")
-    write_json(folder / "run.json", {**folder.marker(), "pid": pid})
+    write_json(folder / "run.json", dataclasses.replace(folder.marker(), pid=pid))
     lab.wish(run=folder.run_id, expires_at=int(time.time()) + 3600, **changes)
     provision(lab.api(), lab.spec, folder.ledger, folder / "ssh")
     return folder
@@ -106,7 +107,7 @@ def test_a_run_in_another_region_is_found_by_its_ledger(gc: Gc, lab: Lab, tmp_pa
     from .fleets import RETRY_POLICY
 
     folder = RunFolder.create(tmp_path / "runs", "small")
-    write_json(folder / "run.json", {**folder.marker(), "pid": gone})
+    write_json(folder / "run.json", dataclasses.replace(folder.marker(), pid=gone))
     lab.wish(run=folder.run_id)
     provision(Api("eu-west-1", patience=RETRY_POLICY), lab.spec, folder.ledger, folder / "ssh")
     assert "(ec2 eu-west-1): removed" in gc().out

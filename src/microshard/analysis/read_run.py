@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from microshard.records.codec import encode
 from microshard.records.run_folder import JsonLines, RunFolder
 
 
@@ -56,7 +57,7 @@ def read_run(folder: Path) -> RawRun:
     unreadable += [f"{name}: not there" for name in ("plan.json", "lock.json") if not (run.path / name).exists()]
     journal = tuple(record for record in JsonLines(run.path / "journal.jsonl").records() if isinstance(record, dict))
     return RawRun(
-        marker=run.marker(),
+        marker=encode(run.marker()),
         lock=load(run.path / "lock.json"),
         plan=load(run.path / "plan.json"),
         results=results,

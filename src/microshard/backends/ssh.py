@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from microshard.backends import binaries, client_install, local_processes
-from microshard.errors import PlaceError
+from microshard.errors import PlaceError, RunFolderError
 from microshard.model.plan import FIRST_PORT, Host, Plan, Point
 from microshard.plan import Inputs
 from microshard.plan.placement import GROUPS
@@ -426,15 +426,15 @@ def _of_plan(folder: RunFolder) -> tuple[dict[str, str], dict[str, Any]]:
     Both empty where no plan was written.
     """
     try:
-        points = json.loads((folder / "plan.json").read_text(encoding="utf-8"))["points"]
-    except (OSError, ValueError, KeyError):
+        points = folder.plan().points
+    except (OSError, RunFolderError):
         return {}, {}
-    chosen = {point.get("process_manager", "auto") for point in points} - {"auto"}
+    chosen = {point.process_manager for point in points} - {"auto"}
     # What was started as root is looked at and removed as root.
     manager = {"process_manager": max(chosen)} if chosen else {}
     machines: dict[str, Any] = {}
     for point in points:
-        for group, wanted in point.get("machines", {}).items():
+        for group, wanted in point.machines.items():
             there = machines.setdefault(group, {"volumes": {}, "kernel": {}})
             for part in ("volumes", "kernel"):
                 there[part] |= {key: value for key, value in wanted[part].items() if value is not None}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from microshard.backends import local_processes
 from microshard.backends.local import LocalBackend
-from microshard.errors import PlaceError
+from microshard.errors import PlaceError, RunFolderError
 from microshard.records.run_folder import RunFolder, read_object
 from microshard.run.backend import RECORD, Backend
 
@@ -38,8 +38,8 @@ def chosen(on: str) -> Backend:
 def of_run(folder: RunFolder) -> Backend:
     """The backend a run was made with. Raises PlaceError when its inventory is gone."""
     known = read_object(folder / RECORD)
-    with contextlib.suppress(OSError, ValueError):
-        if "imported" in folder.marker():
+    with contextlib.suppress(OSError, RunFolderError):
+        if folder.marker().imported:
             return LocalBackend()  # nothing of it runs anywhere, and somebody else's inventory is never used
     if known.get("backend") == "hosts":
         from microshard.backends.ssh import SshBackend

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
@@ -10,8 +11,8 @@ from typing import Any
 
 import click
 
-from microshard.errors import EXIT_DEFINITION, MicroshardError
-from microshard.records.run_folder import MARKER, read_object
+from microshard.errors import EXIT_DEFINITION, MicroshardError, RunFolderError
+from microshard.records.run_folder import RunFolder
 
 
 class UnconfirmedError(MicroshardError):
@@ -44,8 +45,8 @@ def confirm_programs(file: Path, scale: str | None, overrides: Mapping[str, Any]
 def _is_imported(path: Path) -> bool:
     """Whether a file belongs to an imported run."""
     for folder in path.absolute().parents:
-        if marker := read_object(folder / MARKER):
-            return "imported" in marker
+        with contextlib.suppress(OSError, RunFolderError):
+            return RunFolder(folder).marker().imported is not None
     return False
 
 

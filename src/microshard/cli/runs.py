@@ -135,7 +135,7 @@ def import_bundle(file: Path, runs: Path) -> None:
     """
     from rich.console import Console
 
-    from microshard.records.import_bundle import unpack
+    from microshard.records.bundle import unpack
     from microshard.report import build
     from microshard.report.table import final
 

@@ -11,6 +11,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from microshard.model.run_records import FORMAT
+
 FIRST_PORT = 27100  # the first port tried for base_port: auto, clear of a MongoDB of the user's own at 27017
 
 Role = Literal["standalone", "member", "shard", "config", "mongos"]
@@ -24,8 +26,8 @@ class Host:
     """A machine of the run. On the local backend every group lives on the one host `local`."""
 
     name: str
-    address: str  # as the other hosts reach it; on the local backend loopback
-    groups: tuple[str, ...]
+    address: str = ""  # as the other hosts reach it; on the local backend loopback
+    groups: tuple[str, ...] = ()
     cores: int = 1
     ram_mib: float | None = None
     free_disk_bytes: int | None = None  # where the run's folder lies
@@ -255,6 +257,14 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class PlanOutline:
+    """Hosts and steps of plan.json alone, for lists of runs: reading all points takes a hundred times as long."""
+
+    hosts: tuple[Host, ...] = ()
+    steps: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A whole experiment, ready to be executed."""
 
@@ -273,6 +283,7 @@ class Plan:
     memory_mib: int = 0  # most that is resident at one time, on all hosts together
     facts: dict[str, Any] = field(default_factory=dict)  # cores, ram_mib, free_disk_bytes of all data-bearing hosts
     needs: dict[str, HostNeeds] = field(default_factory=dict)  # host → most it has to give at one time
+    format: int = FORMAT  # of plan.json
 
     def point(self, point_id: str) -> Point:
         """The point with this id; KeyError if there is none."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,8 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 
 from microshard.experiment.rules import ONLY_SHARDED
-from microshard.model.experiment import Experiment, Lock
+from microshard.model.experiment import Experiment, Lock, LockedMongoDB
+from microshard.model.run_records import RunLock
 from microshard.model.topology import Topology
 from microshard.model.workload import WorkloadStep
 from microshard.records.differences import differences
@@ -22,18 +22,18 @@ from microshard.records.run_folder import RunFolder, write_atomic
 NOT_EVERYWHERE = ("replica_set", *ONLY_SHARDED)
 _HEAD = """\
 # What a run resolved: every default, its scale and its overrides, and under `lock` the versions, hashes and machine it
-# was made with. `microshard run` of this file does the same again and says what is not as it was then.
+# was made with. `microshard run` of this file repeats the run and reports what differs.
 """
 
 
-def write_experiment_lock(folder: RunFolder, experiment: Experiment, lock: Mapping[str, Any], source: Path) -> None:
+def write_experiment_lock(folder: RunFolder, experiment: Experiment, lock: RunLock, source: Path) -> None:
     """Write experiment.lock.yml into a run's folder, and beside it the pipelines it names.
 
     `lock` is the content of lock.json, `source` the experiment file.
     """
     definition = experiment.model_dump(mode="json", exclude_none=True, exclude={"scales", "lock"})
-    # Of what one place or one kind of topology has and others have not, only what was given: a default of EC2's is
-    # nothing to ask of this machine.
+    # Sections that only some backends or topologies have are written only as far as they were given: a default for EC2
+    # must not be required of this machine.
     given = experiment.model_dump(mode="json", exclude_none=True, exclude_unset=True)
     definition["infrastructure"] = given.get("infrastructure", {})
     definition["workload"] = [_step(step, experiment.topology) for step in experiment.workload]
@@ -54,13 +54,13 @@ def write_experiment_lock(folder: RunFolder, experiment: Experiment, lock: Mappi
             if file is not None:
                 (folder / "pipelines").mkdir(exist_ok=True)
                 copy = folder / "pipelines" / file.name
-                if file != copy:  # a run that is taken up goes by its own
+                if file != copy:  # a resumed run reads its own copy
                     shutil.copyfile(file, copy)
                 break
 
 
 def _step(step: WorkloadStep, topology: Topology) -> dict[str, Any]:
-    """A step with all its defaults, but for those that have no effect in it: given, they would be refused."""
+    """A step with all its defaults except those without effect in it, which would be refused."""
     phase = step.phase
     given = phase.model_dump(mode="json", exclude_none=True, exclude_unset=True)
     whole = phase.model_dump(mode="json", exclude_none=True)
@@ -80,26 +80,24 @@ def _own_pipelines() -> Path:
     return project_root() / "experiments" / "pipelines"
 
 
-def locked(lock: Mapping[str, Any]) -> Lock:
-    """The part of lock.json that another run can be held to."""
-    found = {
-        json.dumps({"version": b["version"], "mongod_sha256": b.get("mongod_sha256"), "embedded": b["embedded"]})
-        for b in lock["binaries"].values()
-    }
-    return Lock.model_validate(
-        {
-            "microshard": lock["microshard"],
-            "definition_sha256": lock["definition_sha256"],
-            "mongodb": [json.loads(item) for item in sorted(found)],
-            "host": lock["host"],
-            "packages": lock["packages"],
-            "images": lock.get("images", {}),
-        }
+def locked(lock: RunLock) -> Lock:
+    """The part of lock.json that another run can be compared with."""
+    found = {(b.version, b.mongod_sha256 or "", bool(b.embedded)) for b in lock.binaries.values()}
+    return Lock(
+        microshard=lock.microshard,
+        definition_sha256=lock.definition_sha256,
+        mongodb=[
+            LockedMongoDB(version=version, mongod_sha256=sha256 or None, embedded=embedded)
+            for version, sha256, embedded in sorted(found)
+        ],
+        host=lock.host,
+        packages=lock.packages,
+        images=lock.images,
     )
 
 
-def changes(wanted: Lock, lock: Mapping[str, Any]) -> list[str]:
-    """What is not as the lock says: `key: then → now`, in alphabetical order."""
+def changes(wanted: Lock, lock: RunLock) -> list[str]:
+    """Each difference from a lock as `key: then → now`, in alphabetical order."""
     ignored = {"definition_sha256"}  # that of the lock file itself
     then, now = (item.model_dump(mode="json", exclude=ignored) for item in (wanted, locked(lock)))
     return [str(difference) for difference in differences(then, now)]

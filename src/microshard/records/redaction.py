@@ -6,15 +6,17 @@ word throughout a bundle, so that the files still belong together.
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import ipaddress
 import re
 import socket
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
-from microshard.records.run_folder import read_object
+from microshard.errors import RunFolderError
+from microshard.model.plan import Host
+from microshard.records.run_folder import RunFolder
 
 # Names that many machines have; they say nothing about anybody, and are words besides.
 _COMMON_NAMES = frozenset(
@@ -150,9 +152,10 @@ def _tells(text: str) -> bool:
 def for_run(run: Path, project: Path) -> Redactor:
     """What is known about a run and this machine: its paths, hosts, users and secrets."""
     known = {str(run): "RUN", str(run.parent): "RUNS", str(project): "PROJECT"}
-    asked = read_object(run / "lock.json").get("asked")
-    if isinstance(asked, dict) and isinstance(asked.get("file"), str) and len(Path(asked["file"]).parts) > 2:
-        known.setdefault(str(Path(asked["file"]).parent), "EXPERIMENTS")
+    with contextlib.suppress(OSError, RunFolderError):
+        asked = RunFolder(run).run_lock().asked
+        if asked is not None and len(Path(asked.file).parts) > 2:
+            known.setdefault(str(Path(asked.file).parent), "EXPERIMENTS")
     home = str(Path.home())
     if len(home) > 1:
         known.setdefault(home, "HOME")
@@ -160,8 +163,8 @@ def for_run(run: Path, project: Path) -> Redactor:
         if len(name) >= 3 and name.lower() not in _COMMON_NAMES:
             known.setdefault(name, "user" if name == _user() else "controller")
     for number, host in enumerate(_hosts(run), start=1):
-        for text in (host.get("name"), host.get("address")):
-            if isinstance(text, str) and len(text) >= 3 and text not in {"local", "localhost", "127.0.0.1", "::1"}:
+        for text in (host.name, host.address):
+            if len(text) >= 3 and text not in {"local", "localhost", "127.0.0.1", "::1"}:
                 known.setdefault(text, f"host{number}")
     secrets = []
     for path in sorted((run / "secrets").rglob("*")) if (run / "secrets").is_dir() else []:
@@ -178,6 +181,7 @@ def _user() -> str:
         return ""
 
 
-def _hosts(run: Path) -> list[dict[str, Any]]:
-    hosts = read_object(run / "plan.json").get("hosts")
-    return [host for host in hosts if isinstance(host, dict)] if isinstance(hosts, list) else []
+def _hosts(run: Path) -> tuple[Host, ...]:
+    with contextlib.suppress(OSError, RunFolderError):
+        return RunFolder(run).plan_outline().hosts
+    return ()

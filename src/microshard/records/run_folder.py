@@ -15,8 +15,14 @@ from typing import Any
 
 from microshard import __version__
 from microshard.errors import RunFolderError
+from microshard.model.plan import Plan, PlanOutline
+from microshard.model.result import StepResult
+from microshard.model.run_records import RunLock, RunMarker
+from microshard.records import codec
 
 MARKER = "run.json"
+PLAN = "plan.json"
+LOCK = "lock.json"
 
 
 class DiskError(RunFolderError):
@@ -52,8 +58,8 @@ def write_atomic(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """`value` as indented JSON, atomically."""
-    write_atomic(path, json.dumps(value, indent=1, default=str) + "\n")
+    """Write a record of `model/`, or any other value, as indented JSON, atomically. Raises DiskError."""
+    write_atomic(path, json.dumps(codec.encode(value), indent=1, default=str) + "\n")
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -133,16 +139,7 @@ class RunFolder:
             folder = cls(path)
             for name in ("points", "deployments", "results", "telemetry", "logs", "report", "tmp"):
                 (path / name).mkdir()
-            write_json(
-                path / MARKER,
-                {
-                    "microshard": __version__,
-                    "run_id": run_id,
-                    "experiment": experiment,
-                    "created": time.time(),
-                    "pid": os.getpid(),
-                },
-            )
+            write_json(path / MARKER, RunMarker(__version__, run_id, experiment, time.time(), os.getpid()))
         except OSError as error:
             raise RunFolderError(
                 f"{path}: the run's folder cannot be made: {error.strerror}. Name another place with --runs-dir."
@@ -151,20 +148,17 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
-        """A run that is there already. Raises RunFolderError when the folder is not a run of ours."""
-        marker = path / MARKER
+        """An existing run. Raises RunFolderError when the folder is not a run of microshard."""
         if not path.is_dir():
-            raise RunFolderError(f"{path}: there is no such run folder")
+            raise RunFolderError(f"{path}: no such run folder")
         try:
-            content = json.loads(marker.read_text(encoding="utf-8"))
+            codec.read_file(RunMarker, path / MARKER)
         except FileNotFoundError:
             raise RunFolderError(
                 f"{path}: not a run of microshard ({MARKER} is missing); nothing was touched"
             ) from None
-        except (OSError, ValueError) as error:
-            raise RunFolderError(f"{marker}: cannot be read ({error}); nothing was touched") from error
-        if not isinstance(content, dict) or "microshard" not in content or "run_id" not in content:
-            raise RunFolderError(f"{marker}: not the marker of a run of microshard; nothing was touched")
+        except codec.DamagedFileError as error:
+            raise RunFolderError(f"{error}; nothing was touched") from None
         return cls(path.absolute())
 
     @property
@@ -193,10 +187,29 @@ class RunFolder:
     def __truediv__(self, name: str) -> Path:
         return self.path / name
 
-    def marker(self) -> dict[str, Any]:
-        """What run.json says."""
-        content: dict[str, Any] = json.loads((self.path / MARKER).read_text(encoding="utf-8"))
-        return content
+    def marker(self) -> RunMarker:
+        """The content of run.json. Raises FileNotFoundError, RunFolderError."""
+        return codec.read_file(RunMarker, self.path / MARKER)
+
+    def plan(self) -> Plan:
+        """The content of plan.json. Raises FileNotFoundError, RunFolderError."""
+        return codec.read_file(Plan, self.path / PLAN)
+
+    def plan_outline(self) -> PlanOutline:
+        """Hosts and steps of plan.json. Raises FileNotFoundError, RunFolderError."""
+        return codec.read_file(PlanOutline, self.path / PLAN)
+
+    def run_lock(self) -> RunLock:
+        """The content of lock.json. Raises FileNotFoundError, RunFolderError."""
+        return codec.read_file(RunLock, self.path / LOCK)
+
+    def result(self, point: str, step: str) -> StepResult:
+        """The result file of an attempt at a step. Raises FileNotFoundError, RunFolderError."""
+        return codec.read_file(StepResult, self.result_path(point, step))
+
+    def result_path(self, point: str, step: str) -> Path:
+        """Where the result of an attempt at a step is written."""
+        return self.path / "results" / point / f"{step}.json"
 
 
 def find_runs(runs: Path) -> list[RunFolder]:

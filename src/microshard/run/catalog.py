@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from microshard.errors import EXIT_LEFT, MicroshardError, RunFolderError
-from microshard.records.run_folder import RunFolder, find_runs, read_object
+from microshard.model.run_records import RunMarker
+from microshard.records.run_folder import RunFolder, find_runs
 
 _ENDED = {0: "done", 3: "failed in part", 5: "left something", 130: "stopped", 143: "stopped"}  # by exit code
 
@@ -67,15 +68,17 @@ def summaries(runs: Path, has_processes: Callable[[RunFolder], bool]) -> list[Ru
 
 def summary(run: RunFolder, has_processes: Callable[[RunFolder], bool]) -> RunSummary:
     """One run; files of it that cannot be read count as missing."""
-    marker = read_object(run / "run.json")
-    steps = read_object(run / "plan.json").get("steps")
+    marker, planned = RunMarker("", run.run_id), 0
+    with contextlib.suppress(OSError, RunFolderError):
+        marker = run.marker()
+        planned = len(run.plan_outline().steps)
     return RunSummary(
         run_id=run.run_id,
-        experiment=str(marker.get("experiment", "")),
-        created=float(marker.get("created") or 0.0),
-        state="running" if "imported" not in marker and has_processes(run) else _state(run, marker),
+        experiment=marker.experiment,
+        created=marker.created or 0.0,
+        state="running" if not marker.imported and has_processes(run) else _state(run, marker),
         done=sum(1 for _ in (run / "results").glob("*/*.json")),
-        planned=len(steps) if isinstance(steps, list) else 0,
+        planned=planned,
         bytes=_bytes(run.path),
     )
 
@@ -101,8 +104,8 @@ def remove(run: RunFolder, in_use: Callable[[RunFolder], str | None]) -> None:
         shutil.rmtree(run.path)
 
 
-def _state(run: RunFolder, marker: dict[str, Any]) -> str:
-    if "imported" in marker:
+def _state(run: RunFolder, marker: RunMarker) -> str:
+    if marker.imported:
         return "imported"
     ended: dict[str, Any] = {}
     last = "made"

@@ -12,7 +12,7 @@ from microshard.errors import EXIT_FAILED, EXIT_OK
 from microshard.experiment.errors import Problem
 from microshard.model.plan import Plan
 from microshard.plan.wording import duration
-from microshard.records.run_folder import RunFolder, read_object
+from microshard.records.run_folder import RunFolder
 from microshard.report import NotWrittenError, build, write
 from microshard.report.format import count
 from microshard.report.table import final
@@ -64,7 +64,7 @@ def announce(plan: Plan, warnings: Sequence[Problem | str], folder: RunFolder, c
     )
     for warning in (*map(str, warnings), *plan.warnings):
         console.print(f"[yellow]note:[/yellow] {warning}", highlight=False)
-    for change in read_object(folder / "lock.json").get("differs_from_lock", []):
+    for change in folder.run_lock().differs_from_lock:
         console.print(f"[yellow]not as in the lock:[/yellow] {change}", highlight=False, soft_wrap=True)
 
 

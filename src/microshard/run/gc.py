@@ -85,8 +85,8 @@ def _alive(folder: RunFolder) -> bool:
             pass
     except RunFolderError:
         return True
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        pid = int(folder.marker()["pid"])
+    with contextlib.suppress(OSError, RunFolderError):
+        pid = folder.marker().pid
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         return any(b"microshard" in word for word in words)
     return False
@@ -121,7 +121,7 @@ class RunFolderCollector:
 
     def _leftovers(self) -> Iterator[tuple[RunFolder, str, tuple[str, ...]]]:
         for run in self.book.folders.values():
-            if "imported" not in run.marker() and self.book.over(run.run_id):
+            if not run.marker().imported and self.book.over(run.run_id):
                 backend = self.backend_of(run)
                 if things := backend.leftovers(run):
                     yield run, backend.where, things

@@ -24,13 +24,14 @@ from microshard.experiment.load import LoadedExperiment, load
 from microshard.experiment.matrix import PointDefinition, expand
 from microshard.hostlib import emulated_volumes, throttle
 from microshard.model.plan import Plan, Point, Step
+from microshard.model.run_records import LockedBinary, RequestRecord, RunLock
 from microshard.plan import Inputs, PlanError, build_plan
 from microshard.plan.build import ports_at_once
 from microshard.plan.placement import shortages
 from microshard.plan.support import unsupported
 from microshard.plan.volumes import HOST_VOLUMES, homes
 from microshard.records.lock_file import changes, write_experiment_lock
-from microshard.records.run_folder import RunFolder, read_object, write_atomic, write_json
+from microshard.records.run_folder import RunFolder, write_atomic, write_json
 from microshard.run import secrets
 from microshard.run.backend import MOST_PORTS, Backend, Binaries
 
@@ -175,34 +176,33 @@ def write_run(folder: RunFolder, ready: PreparedRun, found: Mapping[str, Binarie
     """Write experiment.yml, lock.json, plan.json and the variables of every point into the run's folder."""
     write_request(folder, ready.request)
     lock_binaries(folder, ready.request, found)
-    write_json(folder / "plan.json", dataclasses.asdict(ready.plan))
+    write_json(folder / "plan.json", ready.plan)
     write_points(folder, ready.plan, found, ready.backend)
 
 
 def write_request(folder: RunFolder, request: RunRequest) -> None:
     """Write what a run is begun with, as far as no host is needed for it: experiment.yml and lock.json."""
     shutil.copyfile(request.path, folder / "experiment.yml")
-    lock = {
-        "microshard": __version__,
-        "definition": request.loaded.experiment.model_dump(mode="json"),
-        "definition_sha256": hashlib.sha256(request.path.read_bytes()).hexdigest(),
-        "asked": {"file": str(request.path.absolute()), "scale": request.scale, "overrides": request.overrides},
-        "backend": request.backend,
-        "binaries": {},
-        "host": place.describe(),
-        "packages": place.packages(),
-    }
+    lock = RunLock(
+        microshard=__version__,
+        definition=request.loaded.experiment.model_dump(mode="json"),
+        definition_sha256=hashlib.sha256(request.path.read_bytes()).hexdigest(),
+        asked=RequestRecord(str(request.path.absolute()), request.scale, dict(request.overrides)),
+        backend=request.backend,
+        host=place.describe(),
+        packages=place.packages(),
+    )
     write_json(folder / "lock.json", lock)
     write_experiment_lock(folder, request.loaded.experiment, lock, request.path)
 
 
 def lock_binaries(folder: RunFolder, request: RunRequest, found: Mapping[str, Binaries]) -> None:
     """Add to the locks which binaries these points use."""
-    lock = read_object(folder / "lock.json")
-    lock["binaries"] |= {p: {**item.variables(), "mongod_sha256": item.sha256} for p, item in found.items()}
+    lock = folder.run_lock()
+    lock.binaries |= {p: LockedBinary(**item.variables(), mongod_sha256=item.sha256) for p, item in found.items()}
     experiment = request.loaded.experiment
     if experiment.lock is not None:
-        lock["differs_from_lock"] = changes(experiment.lock, lock)
+        lock.differs_from_lock = changes(experiment.lock, lock)
     write_json(folder / "lock.json", lock)
     write_experiment_lock(folder, experiment, lock, request.path)
 

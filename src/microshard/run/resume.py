@@ -11,12 +11,14 @@ from typing import Any
 
 from rich.console import Console
 
-from microshard.errors import EXIT_DEFINITION, EXIT_LEFT, MicroshardError, PlaceError
+from microshard.errors import EXIT_DEFINITION, EXIT_LEFT, MicroshardError, PlaceError, RunFolderError
 from microshard.experiment.load import LoadedExperiment, load
 from microshard.interrupts import Stopped
 from microshard.model.plan import Plan
+from microshard.model.run_records import RequestRecord, RunLock
+from microshard.records.codec import DamagedFileError, encode
 from microshard.records.differences import differences
-from microshard.records.run_folder import RunFolder, read_object, write_json
+from microshard.records.run_folder import RunFolder, write_json
 from microshard.run.backend import Backend
 from microshard.run.completed_steps import completed_steps, journaled
 from microshard.run.execute import report
@@ -53,7 +55,8 @@ class ResumeRequest:
     scale: str | None
     overrides: Mapping[str, Any]
     folder: Path  # of the files the experiment names
-    lock: Mapping[str, Any]  # lock.json
+    before: Plan  # plan.json
+    lock: RunLock  # lock.json
 
     @property
     def experiment(self) -> Path:
@@ -62,14 +65,13 @@ class ResumeRequest:
 
     def refuse_another_plan(self, loaded: LoadedExperiment, plan: Plan) -> None:
         """Raise ChangedError where this version of microshard plans other points or steps: results would be mixed."""
-        before, now = read_object(self.run / "plan.json"), dataclasses.asdict(plan)
         changed = [
-            *differences(self.lock["definition"], loaded.experiment.model_dump(mode="json")),
-            *differences(_comparable(before), _comparable(now)),
+            *differences(self.lock.definition, loaded.experiment.model_dump(mode="json")),
+            *differences(_comparable(self.before), _comparable(plan)),
         ]
         if changed:
             raise ChangedError(
-                f"{self.run.run_id} was planned otherwise, by microshard {self.lock.get('microshard')}:\n  "
+                f"{self.run.run_id} was planned otherwise, by microshard {self.lock.microshard}:\n  "
                 + "\n  ".join(map(str, changed[:20]))
                 + "\nStart a new run."
             )
@@ -91,9 +93,11 @@ def resume(
     """
     with run.lock():
         try:
-            lock = read_object(run / "lock.json")
-            asked = lock.get("asked")
-            if not isinstance(asked, dict) or "definition" not in lock or "steps" not in read_object(run / "plan.json"):
+            before, lock = None, RunLock()
+            with contextlib.suppress(FileNotFoundError, DamagedFileError):
+                before, lock = run.plan(), run.run_lock()
+            asked = lock.asked
+            if before is None or asked is None:
                 raise CannotResumeError(
                     f"{run.run_id} has no plan that can be read: it was aborted too early, or lock.json or plan.json "
                     "is damaged. Remove what is left (microshard gc) and start it again: microshard run FILE"
@@ -103,9 +107,9 @@ def resume(
             _clear(run, backend, console)
             for name in ("tmp", "deployments", "points"):
                 (run / name).mkdir(exist_ok=True)
-            original = Path(asked["file"]).parent
+            original = Path(asked.file).parent
             folder = original if original.is_dir() else run.path
-            request = ResumeRequest(run, asked["scale"], asked["overrides"], folder, lock)
+            request = ResumeRequest(run, asked.scale, asked.overrides, folder, before, lock)
             return (remaining or _run_remaining)(request, backend, console)
         except Stopped:  # before the runner began: processes of the aborted run may still exist
             with contextlib.suppress(MicroshardError):
@@ -132,7 +136,7 @@ def _execute_remaining(run: RunFolder, ready: PreparedRun, console: Console) -> 
     (done,) = completed_steps(run, [plan], console)
     ready.backend.check_room(plan)
     binaries = ready.backend.binaries(plan)
-    write_json(run / "plan.json", dataclasses.asdict(plan))
+    write_json(run / "plan.json", plan)
     write_points(run, plan, binaries, ready.backend)
     with Progress(run, plan, console) as progress:
         meter = Meter(ready.loaded.experiment.budget.max_hours)
@@ -147,13 +151,13 @@ def _execute_remaining(run: RunFolder, ready: PreparedRun, console: Console) -> 
     return outcome.exit_code
 
 
-def _refuse_a_changed_file(asked: Mapping[str, Any], lock: Mapping[str, Any]) -> None:
+def _refuse_a_changed_file(asked: RequestRecord, lock: RunLock) -> None:
     """The file the run was started with, where it still exists, must have the same content."""
-    path = Path(asked["file"])
+    path = Path(asked.file)
     if not path.is_file():
         return
-    now = load(path, scale=asked["scale"], overrides=asked["overrides"]).experiment.model_dump(mode="json")
-    changed = [str(d) for d in differences(lock["definition"], now)]
+    now = load(path, scale=asked.scale, overrides=asked.overrides).experiment.model_dump(mode="json")
+    changed = [str(d) for d in differences(lock.definition, now)]
     if changed:
         raise ChangedError(
             f"{path} has been changed since the run was started:\n  " + "\n  ".join(changed[:20]) + "\n"
@@ -161,9 +165,9 @@ def _refuse_a_changed_file(asked: Mapping[str, Any], lock: Mapping[str, Any]) ->
         )
 
 
-def _comparable(plan: Mapping[str, Any]) -> dict[str, Any]:
+def _comparable(plan: Plan) -> dict[str, Any]:
     """What decides which measurement is which: steps in their order, and axes, topology and phases of each point."""
-    whole = json.loads(json.dumps(plan, default=str))
+    whole = json.loads(json.dumps(encode(plan), default=str))
     kept = {key: value for key, value in whole.items() if key not in _PLACEMENT}
     kept["points"] = [
         {key: point.get(key) for key in ("id", "axes", "label", "topology", "shards", "phases")}
@@ -182,21 +186,13 @@ def _clear(run: RunFolder, backend: Backend, console: Console) -> None:
         raise NotCleanError("cannot be removed, so nothing new is started:\n  " + "\n  ".join(left))
 
 
-def _first_name(step: Mapping[str, Any]) -> tuple[str, str]:
-    """Point and name of the first attempt at a step of plan.json."""
-    return str(step["point"]), "drift" if step["purpose"] == "drift" else f"r{step['repetition']}"
-
-
 def unfinished(runs: list[RunFolder]) -> list[RunFolder]:
     """The runs that have steps left: stopped, aborted, or failed at a point."""
     found = []
     for run in runs:
-        steps = read_object(run / "plan.json").get("steps")
         done = journaled(run)
-        if (
-            isinstance(steps, list)
-            and not all(_first_name(step) in done for step in steps)
-            and "asked" in read_object(run / "lock.json")
-        ):
-            found.append(run)
+        with contextlib.suppress(OSError, RunFolderError):
+            missing = any((step.point, step.name) not in done for step in run.plan_outline().steps)
+            if missing and run.run_lock().asked is not None:
+                found.append(run)
     return found

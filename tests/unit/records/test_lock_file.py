@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from microshard.experiment.load import load
 from microshard.experiment.matrix import expand
+from microshard.model.run_records import LockedBinary, RunLock
 from microshard.records.lock_file import changes, locked, write_experiment_lock
 from microshard.records.run_folder import RunFolder
 from microshard.run.prepare import pipelines
 
 SHIPPED = sorted((Path(__file__).parents[3] / "experiments").glob("*.yml"))
-LOCK: dict[str, Any] = {
-    "microshard": "0.1.0",
-    "definition_sha256": "ab",
-    "binaries": {
-        "p01": {"version": "6.0.5", "embedded": True, "mongod": "/x", "mongod_sha256": "cd"},
-        "p02": {"version": "6.0.5", "embedded": True, "mongod": "/y", "mongod_sha256": "cd"},
-    },
-    "host": {"cpu": "one", "cores": 2, "kernel": "6.1"},
-    "packages": {"pymongo": "4.0"},
-}
+LOCK = RunLock(
+    microshard="0.1.0",
+    definition_sha256="ab",
+    binaries={name: LockedBinary(f"/{name}", "", True, "6.0.5", "cd") for name in ("p01", "p02")},
+    host={"cpu": "one", "cores": 2, "kernel": "6.1"},
+    packages={"pymongo": "4.0"},
+)
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda p: p.stem)
@@ -56,9 +53,9 @@ def test_scale_and_overrides_are_in_it(tmp_path: Path) -> None:
 def test_what_has_changed_is_named() -> None:
     now = copy.deepcopy(LOCK)
     assert changes(locked(LOCK), now) == []
-    now["host"]["kernel"] = "6.2"
-    now["binaries"]["p02"]["mongod_sha256"] = "ef"
-    now["definition_sha256"] = "of the lock file itself"
+    now.host["kernel"] = "6.2"
+    now.binaries["p02"].mongod_sha256 = "ef"
+    now.definition_sha256 = "of the lock file itself"
     found = changes(locked(LOCK), now)
     assert "host.kernel: 6.1 → 6.2" in found
     assert any(item.startswith("mongodb.1.mongod_sha256: nothing → ef") for item in found)

@@ -9,7 +9,7 @@ from microshard.records.run_folder import JsonLines, RunFolder, find_runs, write
 
 def test_a_new_run_has_a_marker_and_is_found_again(tmp_path):
     folder = RunFolder.create(tmp_path / "runs", "quickstart")
-    assert folder.marker()["run_id"] == folder.run_id
+    assert folder.marker().run_id == folder.run_id
     assert RunFolder.open(folder.path).path == folder.path
     assert [r.path for r in find_runs(tmp_path / "runs")] == [folder.path]
 

@@ -1,5 +1,6 @@
 """A run that a process executes is left alone by every other one."""
 
+import dataclasses
 import os
 
 import pytest
@@ -14,7 +15,7 @@ from microshard.run import catalog, cluster, gc, resume
 @pytest.fixture
 def run(tmp_path):
     folder = RunFolder.create(tmp_path, "sample")
-    write_json(folder / "run.json", {**folder.marker(), "pid": 2**22 + 1})  # nobody's
+    write_json(folder / "run.json", dataclasses.replace(folder.marker(), pid=2**22 + 1))  # nobody's
     return folder
 
 

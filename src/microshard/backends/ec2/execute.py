@@ -48,7 +48,7 @@ def execute_on_ec2(file: Path, scale: str | None, overrides: Mapping[str, Any], 
     folder = RunFolder.create(runs, seen.plan.name)
     with folder.lock():
         write_request(folder, seen.asked)
-        write_json(folder / "plan.json", dataclasses.asdict(seen.plan))
+        write_json(folder / "plan.json", seen.plan)
         Ec2Backend.to_be_made(folder, seen.view.fleets[0].region).record(folder)
         announce(seen.plan, seen.loaded.warnings, folder, console)
         return _carried_out(seen, [RunProgress((), plan.steps) for plan in seen.plans], folder, cidrs, console)

@@ -5,15 +5,16 @@ A part lasts from `run` or `resume` to its end, well or not. Each has hosts of i
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from microshard.model.plan import Plan
+from microshard.model.plan import Plan, Point
 from microshard.plan.merge import merged
+from microshard.records.codec import DamagedFileError
 from microshard.records.run_folder import RunFolder, read_object, write_json
 
 
@@ -23,19 +24,20 @@ class PlanBook:
     def __init__(self, folder: RunFolder, plans: Sequence[Plan]) -> None:
         self.folder = folder
         self.plans = list(plans)  # one a fleet
-        self.made: dict[str, Any] = {}  # by the point's id
-        self.before = {point["id"]: point for point in read_object(folder / "plan.json").get("points", [])}
+        self.made: dict[str, Point] = {}  # by the point's id
+        self.before: dict[str, Point] = {}
+        with contextlib.suppress(FileNotFoundError, DamagedFileError):
+            self.before = {point.id: point for point in folder.plan().points}
 
     def enter(self, number: int, plan: Plan) -> None:
         """The plan of a fleet whose hosts are there. Raises DiskError."""
         self.plans[number] = plan
-        self.made |= {point.id: dataclasses.asdict(point) for point in plan.points}
-        whole = dataclasses.asdict(merged(self.plans))
-        whole["points"] = [self.made.get(p["id"]) or self.before.get(p["id"], p) for p in whole["points"]]
-        hosts = [json.dumps(host, sort_keys=True) for point in whole["points"] for host in point["hosts"]]
-        whole["hosts"] = [json.loads(host) for host in dict.fromkeys(hosts)]
-        whole["warnings"] = list(dict.fromkeys([*self._remarks(), *whole["warnings"]]))
-        write_json(self.folder / "plan.json", whole)
+        self.made |= {point.id: point for point in plan.points}
+        whole = merged(self.plans)
+        points = tuple(self.made.get(p.id) or self.before.get(p.id, p) for p in whole.points)
+        hosts = tuple(dict.fromkeys(host for point in points for host in point.hosts))
+        warnings = tuple(dict.fromkeys([*self._remarks(), *whole.warnings]))
+        write_json(self.folder / "plan.json", dataclasses.replace(whole, points=points, hosts=hosts, warnings=warnings))
 
     def _remarks(self) -> Iterator[str]:
         """On the hosts of all parts."""

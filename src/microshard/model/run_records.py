@@ -1,0 +1,170 @@
+"""The records of a run's folder besides plan and results: marker, lock, backend, journal, ledger, bundle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from microshard.model.telemetry import OPTIONAL
+
+FORMAT = 1  # of run.json, plan.json and the records beside them; a file of a newer format is refused
+
+
+@dataclass(slots=True)
+class ImportOrigin:
+    """The bundle a run was imported from."""
+
+    file: str = ""
+    sha256: str = ""
+    at: float = 0.0  # epoch seconds
+
+
+@dataclass(slots=True)
+class RunMarker:
+    """run.json: marks a folder as a run of microshard."""
+
+    microshard: str  # version of the tool
+    run_id: str
+    experiment: str = ""
+    created: float | None = None  # epoch seconds
+    pid: int | None = field(default=None, metadata=OPTIONAL)  # process that created the folder
+    imported: ImportOrigin | None = field(default=None, metadata=OPTIONAL)
+    format: int = FORMAT
+
+
+@dataclass(slots=True)
+class RequestRecord:
+    """The command a run was started with."""
+
+    file: str  # experiment file, absolute
+    scale: str | None = None
+    overrides: dict[str, Any] = field(default_factory=dict)  # dotted key → value
+
+
+@dataclass(slots=True)
+class LockedBinary:
+    """The MongoDB of a point."""
+
+    mongod: str = ""
+    mongos: str = ""
+    embedded: bool | None = None  # whether the router is microshard's embedded one
+    version: str = ""
+    mongod_sha256: str | None = None
+    install: dict[str, Any] = field(default_factory=dict)  # how it is installed on hosts; empty: it is there
+
+
+@dataclass(slots=True)
+class RunLock:
+    """lock.json: every default, version and hash the run resolved."""
+
+    microshard: str = ""  # version of the tool
+    definition: dict[str, Any] = field(default_factory=dict)  # the experiment with all its defaults
+    definition_sha256: str = ""  # of the experiment file
+    asked: RequestRecord | None = None
+    backend: str = ""
+    binaries: dict[str, LockedBinary] = field(default_factory=dict)  # by point
+    host: dict[str, Any] = field(default_factory=dict)  # the controller: CPU, cores, RAM, kernel, system
+    hosts: dict[str, Any] = field(default_factory=dict, metadata=OPTIONAL)  # of several hosts, by name
+    packages: dict[str, str] = field(default_factory=dict)  # versions of the libraries results depend on
+    images: dict[str, str] = field(default_factory=dict, metadata=OPTIONAL)  # AMI by group of hosts
+    differs_from_lock: list[str] = field(default_factory=list, metadata=OPTIONAL)  # from the lock file it started with
+
+
+@dataclass(slots=True)
+class BackendRecord:
+    """backend.json: where the run was executed."""
+
+    backend: str = "local"  # local, hosts or ec2
+    inventory: str | None = None  # from here on of hosts
+    folder: str | None = None  # of the run, on every host
+    hosts: dict[str, dict[str, Any]] = field(default_factory=dict)  # host → its facts, clock offset (s ahead)
+    used: list[str] = field(default_factory=list)  # hosts the plan uses
+    region: str | None = None  # of EC2
+
+
+@dataclass(slots=True)
+class JournalEvent:
+    """A line of journal.jsonl: something the runner did. `t` is put in when the line is written."""
+
+    # run started, resumed, stage, step started, step done, step skipped, answer differs, point failed, prepare failed,
+    # budget reached, stopped, kept, teardown failed, run ended, up, down, member added, hosts made, fleet failed,
+    # hosts ended
+    event: str
+    t: float = 0.0  # epoch seconds
+    step: int | None = None  # index in the plan
+    point: str | None = None
+    name: str | None = None  # of the attempt (r2-3), or of the process
+    message: str | None = None
+    reason: str | None = None
+    valid: bool | None = None
+    reasons: list[str] | None = None
+    recovered: bool | None = None  # the result was there, its line was not
+    steps: int | None = None
+    remaining: int | None = None
+    stage: str | None = None
+    stages: dict[str, float] | None = None  # seconds by stage
+    seconds: float | None = None
+    loading: float | None = None
+    measuring: float | None = None
+    orchestration: float | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    points: list[str] | None = None
+    left: list[str] | None = None  # what could not be removed
+    connection_string: str | None = None
+    replica_set: str | None = None
+    fleet: str | None = None
+    zone: str | None = None
+    remarks: list[str] | None = None
+    hours: float | None = None
+    usd: float | None = None
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class LedgerRecord:
+    """A line of ledger.jsonl: something outside of the folder, recorded before it is made."""
+
+    kind: str  # process, volume, deployment, run or ec2
+    state: str  # about to start, about to be made, removed, clean, not clean; of ec2 creating, made, gone, left
+    t: float = 0.0  # epoch seconds
+    point: str | None = None
+    name: str | None = None
+    folder: str | None = None
+    config_path: str | None = None
+    pid_path: str | None = None
+    port: int | None = None
+    image: str | None = None
+    mount: str | None = None
+    what: str | None = None  # kind of EC2 resource
+    ids: list[str] | None = None
+    run: str | None = None
+    region: str | None = None
+    count: int | None = None
+    token: str | None = None
+    attempt: str | None = None
+    left: list[str] | None = None  # what could not be removed
+
+
+@dataclass(slots=True)
+class BundledFile:
+    """A file of a bundle."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(slots=True)
+class BundleManifest:
+    """manifest.json, the first member of a bundle."""
+
+    bundle: int  # version of the format
+    microshard: str
+    run_id: str
+    experiment: str
+    files: dict[str, BundledFile]
+
+    @property
+    def bytes(self) -> int:
+        """Size of all files."""
+        return sum(file.bytes for file in self.files.values())
