@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from microshard.records.run_folder import find_runs
-from microshard.workloads.ycsb.java import BUILT
+from microshard.workloads.ycsb.clients import BUILT_JAR
 from tests.hosts.bed import Bed
 from tests.hosts.controller import Controller, gone, one_point_lost
 
 pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(shutil.which("jlink") is None, reason="there is no JDK to make a JRE of"),
-    pytest.mark.skipif(not BUILT.exists(), reason="the YCSB client is not built (make clients)"),
+    pytest.mark.skipif(not BUILT_JAR.exists(), reason="the YCSB client is not built (make clients)"),
 ]
 
 # What the client and the driver use; machines of the bed reach no package source.

@@ -19,7 +19,7 @@ from microshard.hostlib import emulated_volumes as emulated
 from microshard.run.backend import CheckRequest, CheckResult, State
 from microshard.workloads import registry
 from microshard.workloads.base import PhaseError
-from microshard.workloads.ycsb import java
+from microshard.workloads.ycsb import clients as ycsb
 
 OPEN_FILES = 64_000  # mongod warns below; https://www.mongodb.com/docs/manual/reference/ulimit/
 PROCESSES = 64_000
@@ -128,18 +128,18 @@ def _aws(_: CheckRequest) -> Iterator[CheckResult]:
 
 
 def _java(_: CheckRequest) -> Iterator[CheckResult]:
-    found = java.installed()
+    found = ycsb.installed_java()
     if found is None:
-        yield CheckResult("Java", "note", "there is none", f"only engine: ycsb needs it: {java.INSTALL}")
+        yield CheckResult("Java", "note", "there is none", f"only engine: ycsb needs it: {ycsb.INSTALL_JAVA}")
         return
     try:
-        number = java.java_version(found)
+        number = ycsb.java_version(found)
     except PhaseError as error:
-        yield CheckResult("Java", "note", str(error), f"only engine: ycsb needs it: {java.INSTALL}")
+        yield CheckResult("Java", "note", str(error), f"only engine: ycsb needs it: {ycsb.INSTALL_JAVA}")
         return
-    state: State = "ok" if number >= java.LEAST_JAVA else "note"
-    told = f"{number} ({found})" + ("" if state == "ok" else f"; YCSB's client needs {java.LEAST_JAVA}")
-    yield CheckResult("Java", state, told, f"only engine: ycsb needs it: {java.INSTALL}")
+    state: State = "ok" if number >= ycsb.LEAST_JAVA else "note"
+    told = f"{number} ({found})" + ("" if state == "ok" else f"; YCSB's client needs {ycsb.LEAST_JAVA}")
+    yield CheckResult("Java", state, told, f"only engine: ycsb needs it: {ycsb.INSTALL_JAVA}")
 
 
 def _ycsb(_: CheckRequest) -> Iterator[CheckResult]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from microshard.model.job import Phase
 from microshard.model.phases.balance import BalancePhase
-from microshard.workloads.background_load.load import Load
+from microshard.workloads.background_load import BackgroundLoad
 from microshard.workloads.base import Client, Context, Engine, Metric, PhaseError, cpu_seconds, read_keys
 from microshard.workloads.chunk_moves import BalanceMonitor, ChunkMover, ShardShare
 
@@ -22,7 +22,7 @@ class BalanceEngine(Engine):
     def __init__(self, phase: Phase, context: Context) -> None:
         super().__init__(phase, context)
         self.keys = read_keys(phase, BalancePhase)
-        self.load = Load(self.keys.load) if self.keys.load else None
+        self.load = BackgroundLoad(self.keys.load) if self.keys.load else None
         self.door: Client | None = None
         self.monitor: BalanceMonitor | None = None
         self.mover: ChunkMover | None = None
@@ -243,7 +243,7 @@ class BalanceEngine(Engine):
         if self.load is not None:
             self._tell_load(self.load)
 
-    def _tell_load(self, load: Load) -> None:
+    def _tell_load(self, load: BackgroundLoad) -> None:
         result = self.outcome
         result.counters["documents"] = load.inserted
         result.counters["errors"] = int(load.failed)

@@ -11,7 +11,7 @@ from pymongo.errors import OperationFailure, PyMongoError
 from microshard.model.job import Phase, ProcessInfo
 from microshard.model.phases.initial_sync import InitialSyncPhase
 from microshard.workloads import cold
-from microshard.workloads.background_load.load import Load
+from microshard.workloads.background_load import BackgroundLoad
 from microshard.workloads.base import Client, Context, Engine, Metric, PhaseError, connect, cpu_seconds, read_keys
 from microshard.workloads.storage import direct
 from microshard.workloads.sync_progress import (
@@ -37,7 +37,7 @@ class InitialSyncEngine(Engine):
     def __init__(self, phase: Phase, context: Context) -> None:
         super().__init__(phase, context)
         self.keys = read_keys(phase, InitialSyncPhase)
-        self.load = Load(self.keys.load) if self.keys.load and self.keys.load_runs else None
+        self.load = BackgroundLoad(self.keys.load) if self.keys.load and self.keys.load_runs else None
         self.set: Client | None = None  # the whole replica set, for its primary
         self.member: Client | None = None  # the new member alone
         self.info: ProcessInfo | None = None
@@ -297,7 +297,7 @@ class InitialSyncEngine(Engine):
         if self.load is not None:
             self._tell_load(self.load)
 
-    def _tell_load(self, load: Load) -> None:
+    def _tell_load(self, load: BackgroundLoad) -> None:
         result = self.outcome
         result.counters["documents inserted meanwhile"] = load.inserted
         result.latency, result.windows = load.latency(), load.windows()

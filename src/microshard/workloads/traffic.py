@@ -10,7 +10,7 @@ from pymongo import ASCENDING
 from microshard.model.job import Phase
 from microshard.model.phases.traffic import TrafficPhase
 from microshard.workloads import storage
-from microshard.workloads.background_load.load import Load
+from microshard.workloads.background_load import BackgroundLoad
 from microshard.workloads.base import Context, Engine, Metric, PhaseError, cpu_seconds, read_keys
 
 
@@ -31,7 +31,7 @@ class TrafficEngine(Engine):
         super().__init__(phase, context)
         self.keys = read_keys(phase, TrafficPhase)
         self.targets = targets_of(self.keys.namespace, self.keys.databases, self.keys.collections)
-        self.load = Load(self.keys.load)
+        self.load = BackgroundLoad(self.keys.load)
         self.before = 0
 
     def prepare(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from microshard.model.job import Phase
 from microshard.model.phases.wire import WireLink, WirePhase
 from microshard.workloads.access import on_loopback
-from microshard.workloads.background_load.load import Load
+from microshard.workloads.background_load import BackgroundLoad
 from microshard.workloads.base import Client, Context, Engine, Metric, PhaseError, connect, cpu_seconds, read_keys
 from microshard.workloads.link import KernelLink, Relay
 from microshard.workloads.storage import direct
@@ -25,7 +25,7 @@ class WireEngine(Engine):
     def __init__(self, phase: Phase, context: Context) -> None:
         super().__init__(phase, context)
         self.keys = read_keys(phase, WirePhase)
-        self.load = Load(self.keys.load)
+        self.load = BackgroundLoad(self.keys.load)
         self.link: Relay | KernelLink | None = None
         self.clients: dict[str, Client] = {}
         self.known = 0

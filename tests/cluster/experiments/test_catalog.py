@@ -17,7 +17,7 @@ from microshard.hostlib import emulated_volumes as emulated
 from microshard.workloads import datasets
 from microshard.workloads.answer import canonical
 from microshard.workloads.datasets import mot
-from microshard.workloads.ycsb.java import BUILT
+from microshard.workloads.ycsb.clients import BUILT_JAR
 from tests.cluster.experiments.conftest import EXPERIMENTS, Published
 
 pytestmark = pytest.mark.cluster
@@ -229,7 +229,7 @@ def tiny_ycsb(phases: int, **keys: Any) -> dict[str, Any]:
 
 def without_client() -> pytest.MarkDecorator:
     lacks = "there is no java" if shutil.which("java") is None else "the YCSB client is not built (make clients)"
-    return pytest.mark.skipif(shutil.which("java") is None or not BUILT.exists(), reason=lacks)
+    return pytest.mark.skipif(shutil.which("java") is None or not BUILT_JAR.exists(), reason=lacks)
 
 
 def without_volumes() -> pytest.MarkDecorator:

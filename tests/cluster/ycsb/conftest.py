@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from microshard.model.phases.ycsb import YcsbPhase
-from microshard.workloads.ycsb.java import BUILT
+from microshard.workloads.ycsb.clients import BUILT_JAR
 from tests.cluster.engines.conftest import mongod, run_job
 
 __all__ = ["mongod", "run_job"]
@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.cluster)
             item.add_marker(pytest.mark.skipif(shutil.which("java") is None, reason="there is no java"))
             item.add_marker(
-                pytest.mark.skipif(not BUILT.exists(), reason="the YCSB client is not built (make clients)")
+                pytest.mark.skipif(not BUILT_JAR.exists(), reason="the YCSB client is not built (make clients)")
             )
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from hdrh.histogram import HdrHistogram
 
-from microshard.workloads.ycsb.logs import as_latency, empty, measured_series, read_log
+from microshard.workloads.recording import latency, new_histogram
+from microshard.workloads.ycsb.logs import measured_series, read_log
 from tests.cluster.engines.mongods import Mongod, RunJob
 from tests.cluster.ycsb.conftest import RECORDS, phase
 
@@ -54,14 +55,14 @@ def test_two_clients_load_and_run_as_one(mongod: Mongod, run_job: RunJob, tmp_pa
 
 def _is_what_the_kept_logs_say(run: dict[str, Any], folder: Path) -> None:
     """The merged histogram is the one of the lines of all clients' logs within the measured interval."""
-    again = empty()
+    again = new_histogram()
     for client in (1, 2):
         log = read_log(folder / f"client{client}")
         assert {"READ", "UPDATE", "INSERT"} <= set(measured_series(log))
         for interval in log["READ"]:
             if interval.started >= run["started"] - 0.02 and interval.ended <= run["ended"] + 0.02:
                 again.add(interval.histogram())
-    assert as_latency(again) == run["latency"]["READ"]
+    assert latency(again) == run["latency"]["READ"]
     assert HdrHistogram.decode(run["latency"]["READ"]["histogram"]).get_total_count() == run["counters"]["read"]
 
 

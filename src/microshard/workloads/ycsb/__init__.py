@@ -1,8 +1,7 @@
-"""The engine `ycsb`: YCSB's own client, on the binding of clients/ycsb-mongodb, one JVM a client.
+"""The engine `ycsb`: YCSB's client, on the binding of clients/ycsb-mongodb, one JVM a client.
 
-properties.py makes YCSB's properties of it, engine.py runs the clients,
-logs.py reads what they measured, ladder.py finds the knee, evidence.py says what the CPU did, merge.py puts what
-several client hosts did together.
+properties.py makes the properties of each client, clients.py starts and stops them, logs.py reads their logs, cpu.py
+says whether something other than the servers was the limit, results.py makes results, also of several client hosts.
 """
 
 from microshard.workloads.ycsb.engine import YcsbEngine

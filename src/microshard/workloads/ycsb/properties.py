@@ -1,4 +1,4 @@
-"""From the keys of a phase to the properties of each client: pure."""
+"""The properties of each YCSB client, from the keys of a phase."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from microshard.workloads.streams import cut
 
-# Nothing is retried, as in every engine: one latency must not cover two tries. Servers that are gone become errors.
+# Nothing is retried, as in every engine: one latency must not cover two tries. Servers that have ended become errors.
 URL_OPTIONS = {
     "serverSelectionTimeoutMS": "15000",
     "connectTimeoutMS": "10000",
@@ -21,11 +21,11 @@ KEYS_A_CLIENT = 10**15  # new keys of a client's inserts lie apart from those of
 KEYS_A_SECOND = 10**6  # and from those it inserted in an earlier phase: a phase begins at another second
 EPOCH = 1_700_000_000
 UNBOUNDED = 2**31 - 1  # operationcount is an int; 0 would start no thread at all
-GRACE_SECONDS = 60  # after which a client ends by itself, should nobody stop it
+GRACE_SECONDS = 60  # after which a client that nobody stops ends
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class ClientSpec:
     """One YCSB process of this host."""
 
     number: int  # from 1, over all hosts
@@ -40,12 +40,12 @@ class Client:
 
 
 def share(total: int, parts: int, index: int) -> int:
-    """What falls to one of `parts` when `total` is dealt out in turn; the shares differ by one at most."""
+    """The share of one of `parts` of a total; the shares differ by one at most."""
     return total // parts + (index < total % parts)
 
 
 def client_url(connection_string: str, endpoints: Sequence[str]) -> str:
-    """The connection string with these endpoints instead of its own, and with what it does not say of URL_OPTIONS.
+    """The connection string with these endpoints, if any, and with those of URL_OPTIONS that it does not have.
 
     Without tlsCAFile, which Java's driver does not know: it is a property of the binding.
     """
@@ -54,8 +54,8 @@ def client_url(connection_string: str, endpoints: Sequence[str]) -> str:
         raise ValueError("not a connection string of the form mongodb://HOST:PORT/")
     scheme, hosts, path, query = match.groups()
     given = {name: value for name, value in _options(query) if name.lower() != "tlscafile"}
-    said = {name.lower() for name in given}
-    options = given | {name: value for name, value in URL_OPTIONS.items() if name.lower() not in said}
+    known = {name.lower() for name in given}
+    options = given | {name: value for name, value in URL_OPTIONS.items() if name.lower() not in known}
     text = "&".join(f"{name}={value}" for name, value in options.items())
     return f"{scheme}{','.join(endpoints) or hosts}{path or '/'}?{text}"
 
@@ -71,8 +71,8 @@ def _ca_file(connection_string: str) -> str | None:
 
 def divide(
     keys: dict[str, Any], rungs: Sequence[int], connection_string: str, mongos: Sequence[str], *, index: int, of: int
-) -> list[Client]:
-    """The clients of host `index` of `of`: threads, key ranges, rates and routers dealt out over all clients.
+) -> list[ClientSpec]:
+    """The clients of host `index` of `of`: threads, key ranges, rates and routers divided among all clients.
 
     `rungs` are those of all clients together; empty without a ladder.
     """
@@ -83,7 +83,7 @@ def divide(
         mine = tuple(share(rung, total, client) for rung in rungs)
         endpoints = [mongos[client % len(mongos)]] if mongos and keys["mongos"] == "own" else []
         found.append(
-            Client(
+            ClientSpec(
                 number=client + 1,
                 threads=mine[-1] if mine else share(keys["threads"], total, client),
                 rungs=mine,
@@ -99,7 +99,7 @@ def divide(
 
 
 def properties(
-    keys: dict[str, Any], client: Client, *, load: bool, now: float, start: str, seconds: float, prefix: str
+    keys: dict[str, Any], client: ClientSpec, *, load: bool, now: float, start: str, seconds: float, prefix: str
 ) -> dict[str, str]:
     """YCSB's properties of one client. `start`: for the binding's property `mongodb.startat`; `seconds`: planned time
     from now (epoch seconds) on; `prefix`: of the files it writes."""
@@ -140,11 +140,11 @@ def properties(
     return {name: _text(value) for name, value in (found | keys["properties"]).items()}
 
 
-def _run(keys: dict[str, Any], client: Client, now: float, seconds: float) -> dict[str, Any]:
+def _run(keys: dict[str, Any], client: ClientSpec, now: float, seconds: float) -> dict[str, Any]:
     mix = keys["proportions"]
     found: dict[str, Any] = {
         "recordcount": keys["records"],
-        # Readers stay within the records of the load whatever is inserted meanwhile, by whomever.
+        # Readers stay within the records of the load, whatever is inserted meanwhile.
         "insertstart": 0,
         "insertcount": keys["records"],
         "requestdistribution": keys["distribution"],
@@ -174,7 +174,7 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def as_file(found: dict[str, str]) -> str:
+def properties_file(found: dict[str, str]) -> str:
     """The text of a Java properties file."""
     return "".join(f"{name}={_escaped(value)}\n" for name, value in found.items())
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hdrh.histogram import HdrHistogram
 
+from microshard.workloads import recording
 from microshard.workloads.ycsb import logs
 
 BASE = 1_000_000.0
@@ -32,7 +33,7 @@ GROWN = (
 )
 
 
-def log(*seconds: list[int], offset: float = 0.0) -> list[logs.Interval]:
+def log(*seconds: list[int], offset: float = 0.0) -> list[logs.LogInterval]:
     lines = [f"{offset + n:.3f},1.000,0.001,{encoded(values)}\n" for n, values in enumerate(seconds)]
     return logs.parse_log(HEAD + "".join(lines))
 
@@ -47,19 +48,19 @@ def test_intervals_have_epoch_seconds_and_a_torn_line_is_left_out() -> None:
 def test_merged_percentiles_are_those_of_the_concatenated_raw_values() -> None:
     source = random.Random(3)
     clients = [[[int(source.lognormvariate(6, 1.5)) + 1 for _ in range(500)] for _ in range(5)] for _ in range(3)]
-    found = logs.cut_out([{"READ": log(*seconds)} for seconds in clients], BASE, BASE + 5)
-    raw = logs.empty()
+    found = logs.summarize([{"READ": log(*seconds)} for seconds in clients], BASE, BASE + 5)
+    raw = recording.new_histogram()
     for value in (value for seconds in clients for second in seconds for value in second):
         raw.record_value(value)
-    merged = logs.as_latency(found.histograms["READ"])
-    assert merged == logs.as_latency(raw)
+    merged = recording.latency(found.histograms["READ"])
+    assert merged == recording.latency(raw)
     values = sorted(value for seconds in clients for second in seconds for value in second)
     exact = values[-(-len(values) * 99 // 100) - 1]
     assert abs(merged["percentiles"]["99"] - exact) <= exact / 1000 + 1
 
 
 def test_what_is_not_wholly_in_the_time_is_left_out() -> None:
-    found = logs.cut_out([{"READ": log([1] * 10, [2] * 20, [3] * 30, [4] * 40, offset=0.5)}], BASE + 1, BASE + 4)
+    found = logs.summarize([{"READ": log([1] * 10, [2] * 20, [3] * 30, [4] * 40, offset=0.5)}], BASE + 1, BASE + 4)
     assert found.operations == 50
     assert (found.started, found.ended) == (BASE + 1.5, BASE + 3.5)
     assert found.rate == pytest.approx(25)
@@ -67,51 +68,51 @@ def test_what_is_not_wholly_in_the_time_is_left_out() -> None:
 
 def test_rates_of_clients_whose_seconds_begin_elsewhere_add_up() -> None:
     first, second = log(*[[1] * 100] * 6), log(*[[1] * 300] * 6, offset=0.4)
-    found = logs.cut_out([{"READ": first}, {"READ": second}], BASE, BASE + 6)
+    found = logs.summarize([{"READ": first}, {"READ": second}], BASE, BASE + 6)
     assert found.rate == pytest.approx(400)
     assert found.windows[1:5] == pytest.approx([400] * 4)
 
 
 def test_a_read_modify_write_is_one_operation() -> None:
     one = log([1] * 10)
-    found = logs.cut_out([{"READ": one, "UPDATE": one, "READ-MODIFY-WRITE": one}], BASE, BASE + 1)
+    found = logs.summarize([{"READ": one, "UPDATE": one, "READ-MODIFY-WRITE": one}], BASE, BASE + 1)
     assert found.operations == 10
-    assert logs.over_all(found.histograms).get_total_count() == 20
+    assert logs.all_operations(found.histograms).get_total_count() == 20
 
 
 def test_neither_failures_nor_buffering_nor_clean_up_are_operations() -> None:
     one = log([1] * 10)
     names = ("READ", "READ-FAILED", "CLEANUP", "Intended-CLEANUP", "INSERT-BATCHED_OK", "VERIFY")
-    found = logs.cut_out([dict.fromkeys(names, one)], BASE, BASE + 1)
+    found = logs.summarize([dict.fromkeys(names, one)], BASE, BASE + 1)
     assert found.operations == 10
     assert set(found.histograms) == {"READ"}
 
 
 def test_documents_of_a_load_are_batches_and_what_went_into_them() -> None:
     one = {"INSERT": log([900] * 10), "INSERT-BATCHED_OK": log([1] * 90)}
-    found = logs.cut_out([one], BASE, BASE + 1, buffered=True)
+    found = logs.summarize([one], BASE, BASE + 1, buffered=True)
     assert (found.operations, found.windows) == (100, [100.0])
     assert found.histograms["INSERT"].get_min_value() >= 900
 
 
 def test_a_second_without_an_operation_is_no_shortest_time() -> None:
-    found = logs.cut_out([{"READ": log([700] * 10, []), "UPDATE": log([], [])}], BASE, BASE + 2)
-    assert logs.latencies(found.histograms)["READ"]["min"] >= 700
-    assert logs.over_all(found.histograms).get_min_value() >= 700
+    found = logs.summarize([{"READ": log([700] * 10, []), "UPDATE": log([], [])}], BASE, BASE + 2)
+    assert recording.latencies(found.histograms)["READ"]["min"] >= 700
+    assert logs.all_operations(found.histograms).get_min_value() >= 700
 
 
 def test_intended_times_are_kept_apart() -> None:
-    found = logs.cut_out([{"READ": log([10] * 5), "Intended-READ": log([1000] * 5)}], BASE, BASE + 1)
-    latency = logs.latencies(found.histograms)
+    found = logs.summarize([{"READ": log([10] * 5), "Intended-READ": log([1000] * 5)}], BASE, BASE + 1)
+    latency = recording.latencies(found.histograms)
     assert latency["READ"]["max"] == 10
     assert latency["Intended-READ"]["max"] == 1000
     assert found.operations == 5
-    assert logs.over_all(found.histograms).get_total_count() == 5
+    assert logs.all_operations(found.histograms).get_total_count() == 5
 
 
 def test_a_client_without_anything_in_the_time_is_named() -> None:
     with pytest.raises(ValueError, match="client 2"):
-        logs.cut_out([{"READ": log([1])}, {"READ": []}], BASE, BASE + 1)
+        logs.summarize([{"READ": log([1])}, {"READ": []}], BASE, BASE + 1)
 
 
 def test_errors_are_counted_by_code_over_all_clients_and_what_is_left_was_not_found() -> None:
@@ -132,7 +133,7 @@ def test_the_series_of_a_client_are_those_of_its_own_files(tmp_path: Path) -> No
 def test_a_histogram_that_grew_while_it_was_recorded_is_read_whole() -> None:
     with pytest.raises(IndexError):
         HdrHistogram.decode(GROWN)
-    histogram = logs.decode(GROWN)
+    histogram = recording.decode(GROWN)
     assert histogram.get_total_count() == sum(
         item.count_at_value_iterated_to for item in histogram.get_recorded_iterator()
     )
@@ -142,20 +143,20 @@ def test_a_histogram_that_grew_while_it_was_recorded_is_read_whole() -> None:
 def test_what_is_no_histogram_is_an_error_and_no_traceback() -> None:
     for text in ("rubbish!", "HISTFAAAAAA=", encoded([1, 2])[:-8]):
         with pytest.raises(ValueError, match="a histogram cannot be read"):
-            logs.decode(text)
+            recording.decode(text)
 
 
 def test_a_log_reaches_a_time_once_every_series_was_written_after_it(tmp_path: Path) -> None:
     prefix = tmp_path / "client1"
-    assert not logs.reaches(prefix, 100.0)
+    assert not logs.logged_until(prefix, 100.0)
     for name in ("READ", "UPDATE"):
         path = tmp_path / f"client1-{name}.hdr"
         path.write_text("whole\n")
         os.utime(path, (101.0, 101.0))
     (tmp_path / "client11-READ.hdr").write_text("another client's")
-    assert logs.reaches(prefix, 100.0)
-    assert not logs.reaches(prefix, 101.0)
+    assert logs.logged_until(prefix, 100.0)
+    assert not logs.logged_until(prefix, 101.0)
     path.write_text("whole\ntor")
-    assert not logs.reaches(prefix, 100.0)
+    assert not logs.logged_until(prefix, 100.0)
     path.write_text("")
-    assert not logs.reaches(prefix, 100.0)
+    assert not logs.logged_until(prefix, 100.0)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from microshard.model.phases.ycsb import Ladder
+from microshard.workloads import recording
 from microshard.workloads.base import PhaseError, PhaseResult
 from microshard.workloads.ycsb import logs
-from microshard.workloads.ycsb.merge import merge_phases, merge_windows
-from microshard.workloads.ycsb.outcome import fill, rung_of
+from microshard.workloads.ycsb.results import fill_result, merge_phases, merge_windows, rung_result
 from tests.unit.workloads.ycsb.test_logs import BASE, log
 
 CPU = {"client": 1.0, "routers": {}, "servers": 0.0, "by_server": {}, "cores": 4, "busy": 0.4}
@@ -20,8 +20,8 @@ CPU = {"client": 1.0, "routers": {}, "servers": 0.0, "by_server": {}, "cores": 4
 def part(*seconds: list[int], kind: str = "measure", cpu: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
     """A result as the engine of one host writes it."""
     outcome = PhaseResult("measure", kind, "ycsb")
-    found = logs.cut_out([{"READ": log(*seconds)}], BASE, BASE + len(seconds))
-    fill(outcome, found, cpu or CPU, {"clients": 1, "threads": 4, "target": None})
+    found = logs.summarize([{"READ": log(*seconds)}], BASE, BASE + len(seconds))
+    fill_result(outcome, found, cpu or CPU, {"clients": 1, "threads": 4, "target": None})
     outcome.counters["errors"] = 0
     phase = outcome.as_json() | more
     top = {"microshard": 1, "point": "p01", "axes": {}, "step": "r1", "purpose": "measure", "valid": True}
@@ -36,10 +36,10 @@ def merged_of(*results: dict[str, Any]) -> dict[str, Any]:
 def test_percentiles_are_those_of_all_hosts_values_together() -> None:
     first, second = [[10, 20, 30] * 50] * 3, [[500, 900] * 20] * 3
     merged = merged_of(part(*first), part(*second))
-    raw = logs.empty()
+    raw = recording.new_histogram()
     for value in (v for host in (first, second) for interval in host for v in interval):
         raw.record_value(value)
-    assert merged["latency"]["READ"] == logs.as_latency(raw)
+    assert merged["latency"]["READ"] == recording.latency(raw)
     assert merged["counters"]["operations"] == 3 * (150 + 40)
 
 
@@ -79,14 +79,14 @@ def test_a_load_ends_with_the_last_host() -> None:
 
 def ladder(values: list[int], percentile: list[int]) -> dict[str, Any]:
     """A host's ladder: operations a second and latency of every rung."""
-    slices = [logs.cut_out([{"READ": log([p] * v)}], BASE, BASE + 1) for v, p in zip(values, percentile, strict=True)]
+    slices = [logs.summarize([{"READ": log([p] * v)}], BASE, BASE + 1) for v, p in zip(values, percentile, strict=True)]
     result = part([1])
     phase = result["phases"][0]
-    phase["rungs"] = [rung_of(2**n, found, CPU) for n, found in enumerate(slices)]
+    phase["rungs"] = [rung_result(2**n, found, CPU) for n, found in enumerate(slices)]
     phase["figures"] = [{"name": "threads at the knee", "unit": "threads", "value": 1, "better": "lower"}]
     phase["details"]["rule"] = Ladder().model_dump()
     phase["details"]["rungs"] = [
-        {name: entry["histogram"] for name, entry in logs.latencies(found.histograms).items()} for found in slices
+        {name: entry["histogram"] for name, entry in recording.latencies(found.histograms).items()} for found in slices
     ]
     return result
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from microshard.model.phases.ycsb import YcsbPhase
-from microshard.workloads.ycsb.properties import Client, as_file, client_url, divide, properties
+from microshard.workloads.ycsb.properties import ClientSpec, client_url, divide, properties, properties_file
 
 URI = "mongodb://127.0.0.1:1,127.0.0.1:2/"
 MONGOS = ("127.0.0.1:1", "127.0.0.1:2")
@@ -18,11 +18,11 @@ def keys(**given: Any) -> dict[str, Any]:
     return found.model_dump(mode="json", exclude={"engine"})
 
 
-def clients(given: dict[str, Any], rungs: tuple[int, ...] = (), *, index: int = 0, of: int = 1) -> list[Client]:
+def clients(given: dict[str, Any], rungs: tuple[int, ...] = (), *, index: int = 0, of: int = 1) -> list[ClientSpec]:
     return divide(given, rungs, URI, MONGOS, index=index, of=of)
 
 
-def made(given: dict[str, Any], client: Client, *, load: bool = False) -> dict[str, str]:
+def made(given: dict[str, Any], client: ClientSpec, *, load: bool = False) -> dict[str, str]:
     return properties(
         given, client, load=load, now=1_800_000_000.5, start="1800000000500", seconds=65, prefix="/x/client1"
     )
@@ -103,4 +103,4 @@ def test_further_properties_are_handed_through() -> None:
 
 
 def test_a_properties_file_escapes_what_java_would_read_otherwise() -> None:
-    assert as_file({"a": "x\\y=ü z"}) == "a=x\\\\y=\\u00fc z\n"
+    assert properties_file({"a": "x\\y=ü z"}) == "a=x\\\\y=\\u00fc z\n"

@@ -1,4 +1,4 @@
-"""What the CPUs of this host did while the clients ran, and whether that is what limited them."""
+"""CPU use of the clients, and of the routers and servers that run on their host, while the clients are measured."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from pathlib import Path
 from typing import Any, Literal
 
 from microshard.hostlib.host_telemetry import TICKS, children, parse_cpu, parse_process, read, read_pid
+from microshard.hostlib.proc import look
 from microshard.model.job import ProcessInfo
 
 CLIENT_SHARE = 0.8  # of its host's cores; above it threads of the client wait for each other
 ROUTER_SHARE = 0.9  # of the cores a router can use
 HOST_SHARE = 0.95  # of a host that clients, routers and servers share: then the largest user is the limit
-
-OWN_SHARE = 0.7  # of a busy host's cores; when clients, routers and servers use less, something else uses the rest
+OURS_SHARE = 0.7  # of a busy host's cores; when clients, routers and servers use less, other programs use the rest
 
 Limit = Literal["client", "router", "host"]
 
 
-def limited_by(cpu: Mapping[str, Any]) -> Limit | None:
-    """What kept a figure down that was not the servers; None when it was them, or nobody, or nothing is known.
+def client_side_limit(cpu: Mapping[str, Any]) -> Limit | None:
+    """What limited a figure other than the servers; None when they did, or when nothing is known.
 
     `cpu` in cores: `client`, `routers` {name: cores}, `servers`; `cores` of the client's host, `busy` (share of them).
-    An embedded mongos (it has a NAME/router) cannot use more than one core with its front. A host that all share has
-    no cores left when it is busy: then the part that uses most is the limit, unless that is the servers. "host": work
-    that is none of ours keeps it busy.
+    The front of an embedded mongos (there is a NAME/router) cannot use more than one core. A busy host that all share
+    has no cores left: then the part that uses most is the limit, unless that is the servers. "host": other programs
+    keep it busy.
     """
     cores = cpu["cores"]
     routers: Mapping[str, float] = cpu["routers"]
     if cpu["client"] >= CLIENT_SHARE * cores:
         return "client"
     for name, used in routers.items():
-        own = 1 if f"{name}/router" in routers else cores
-        if "/" not in name and used >= ROUTER_SHARE * own:
+        usable = 1 if f"{name}/router" in routers else cores
+        if "/" not in name and used >= ROUTER_SHARE * usable:
             return "router"
     if cpu["busy"] >= HOST_SHARE:
-        if cpu["client"] + sum(routers.values()) + cpu["servers"] < OWN_SHARE * cores:
+        if cpu["client"] + sum(routers.values()) + cpu["servers"] < OURS_SHARE * cores:
             return "host"
         parts = {"client": cpu["client"], "router": sum(routers.values()), "servers": cpu["servers"]}
         most = max(parts, key=lambda name: parts[name])
@@ -47,19 +47,19 @@ def limited_by(cpu: Mapping[str, Any]) -> Limit | None:
 
 
 @dataclass(slots=True)
-class Counter:
-    """A rising counter, sampled."""
+class CounterSamples:
+    """Samples of a counter that only grows."""
 
     times: list[float] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
 
     def add(self, now: float, value: float) -> None:
-        """A sample."""
+        """Add a sample."""
         self.times.append(now)
         self.values.append(value)
 
     def at(self, when: float) -> float:
-        """The value at a time, on the line between the samples around it; outside of all, the nearest one."""
+        """The value at a time, interpolated between two samples; before the first and after the last, the nearest."""
         after = bisect_left(self.times, when)
         if after == 0:
             return self.values[0]
@@ -73,35 +73,34 @@ class Counter:
         return (self.at(ended) - self.at(started)) / (ended - started) if ended > started and self.times else 0.0
 
 
-class Observer:
+class CpuSampler:
     """Samples CPU seconds of the clients, and of the routers and servers that run on this host."""
 
     def __init__(self, processes: Sequence[ProcessInfo]) -> None:
         self._pids: dict[str, int] = {}
         self._roles: dict[str, str] = {}
+        self._ticks: dict[str, CounterSamples] = {}
+        self._busy, self._all = CounterSamples(), CounterSamples()
+        self.cores = 1
         for process in processes:
             pid = read_pid(process.pid_path)
-            # The pid file may be another host's, or of a process long gone: its command line names its folder.
-            command = read(f"/proc/{pid}/cmdline") if pid else None
-            if pid and command and str(Path(process.pid_path).parent) in command:
-                self._watch(process.name, pid, "router" if process.role == "mongos" else process.role)
+            # The pid file may be another host's, or of an earlier process: arguments of the right one name its folder.
+            found = look(pid) if pid else None
+            if pid and found and any(str(Path(process.pid_path).parent) in word for word in found.command):
+                self._add(process.name, pid, "router" if process.role == "mongos" else process.role)
                 if process.role == "mongos":
                     for child in children(pid):
-                        self._watch(f"{process.name}/router", child, "router")
-        self.counters: dict[str, Counter] = {name: Counter() for name in self._pids}
-        self._busy, self._all = Counter(), Counter()
-        self.cores = 1
+                        self._add(f"{process.name}/router", child, "router")
 
-    def _watch(self, name: str, pid: int, role: str) -> None:
-        self._pids[name], self._roles[name] = pid, role
+    def _add(self, name: str, pid: int, role: str) -> None:
+        self._pids[name], self._roles[name], self._ticks[name] = pid, role, CounterSamples()
 
-    def watch_client(self, name: str, pid: int) -> None:
-        """A client was started."""
-        self._watch(name, pid, "client")
-        self.counters[name] = Counter()
+    def add_client(self, name: str, pid: int) -> None:
+        """Sample a client that was started, too."""
+        self._add(name, pid, "client")
 
     def sample(self) -> None:
-        """Read every counter once; a process that is gone keeps its last value."""
+        """Read every counter once; a process that has ended keeps its last value."""
         now = time.time()
         times, self.cores = parse_cpu(read("/proc/stat") or "cpu 0 0 0 0 0 0 0 0\n")
         self._all.add(now, sum(times.values()))
@@ -109,25 +108,21 @@ class Observer:
         for name, pid in self._pids.items():
             text = read(f"/proc/{pid}/stat")
             if text is not None:
-                self.counters[name].add(now, parse_process(text)["ticks"] / TICKS)
+                self._ticks[name].add(now, parse_process(text)["ticks"])
 
-    def gone(self) -> list[str]:
-        """Processes of the point that were there at the beginning and are no more."""
-        return [
-            name
-            for name, pid in self._pids.items()
-            if self._roles[name] != "client" and _has_ended(read(f"/proc/{pid}/stat"))
-        ]
+    def ended_processes(self) -> list[str]:
+        """Processes of the point that have ended since the beginning."""
+        return [name for name, pid in self._pids.items() if self._roles[name] != "client" and look(pid) is None]
 
     def between(self, started: float, ended: float) -> dict[str, Any]:
-        """Mean CPU in an interval, in cores, as limited_by takes it; `client` by name in `clients`."""
-        used = {name: counter.rate(started, ended) for name, counter in self.counters.items()}
+        """Mean CPU in an interval, in cores, as `client_side_limit` reads it."""
+        used = {name: ticks.rate(started, ended) / TICKS for name, ticks in self._ticks.items()}
 
-        def of(role: str) -> dict[str, float]:
-            return {name: round(used[name], 4) for name in used if self._roles[name] == role}
+        def of(*roles: str) -> dict[str, float]:
+            return {name: round(cores, 4) for name, cores in used.items() if self._roles[name] in roles}
 
         every = self._all.rate(started, ended)
-        servers = {n: round(used[n], 4) for n in used if self._roles[n] in {"standalone", "member", "shard"}}
+        servers = of("standalone", "member", "shard")
         return {
             "client": round(sum(of("client").values()), 4),
             "routers": of("router"),
@@ -136,8 +131,3 @@ class Observer:
             "cores": self.cores,
             "busy": round(self._busy.rate(started, ended) / every, 4) if every else 0.0,
         }
-
-
-def _has_ended(stat: str | None) -> bool:
-    """Whether /proc/PID/stat is not there, or is a zombie's."""
-    return stat is None or stat.rpartition(")")[2].split()[:1] == ["Z"]

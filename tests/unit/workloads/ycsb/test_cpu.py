@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from microshard.workloads.ycsb.evidence import Counter, limited_by
+from microshard.workloads.ycsb.cpu import CounterSamples, client_side_limit
 
 
 def cpu(
@@ -30,14 +30,14 @@ def cpu(
     ],
 )
 def test_the_limit_is_named(figures: dict[str, Any], limit: str | None) -> None:
-    assert limited_by(figures) == limit
+    assert client_side_limit(figures) == limit
 
 
 def test_a_rate_between_samples_lies_on_the_line() -> None:
-    counter = Counter()
+    counter = CounterSamples()
     for now, value in ((10, 0), (12, 4), (14, 4)):
         counter.add(now, value)
     assert counter.rate(11, 12) == pytest.approx(2)
     assert counter.rate(12, 14) == 0
     assert counter.rate(11, 13) == pytest.approx(1)
-    assert Counter().rate(0, 1) == 0
+    assert CounterSamples().rate(0, 1) == 0

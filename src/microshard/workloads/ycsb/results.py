@@ -1,0 +1,272 @@
+"""Results of YCSB phases: of one host's clients, of a thread ladder, and of several client hosts as one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hdrh.histogram import HdrHistogram
+
+from microshard.workloads.base import Metric, PhaseError, PhaseResult
+from microshard.workloads.recording import decode, encode, latencies, latency, merge_named
+from microshard.workloads.ycsb.cpu import client_side_limit
+from microshard.workloads.ycsb.logs import INTENDED, OperationSummary, all_operations
+
+Result = dict[str, Any]  # a phase of result.json (docs/contracts.md)
+
+ALL = "ALL"  # every operation, once
+LIMITS = {"client": "the client", "router": "the router", "host": "other programs on the client's host"}
+
+
+def fill_result(
+    outcome: PhaseResult, found: OperationSummary, cpu: Mapping[str, Any], facts: Mapping[str, Any]
+) -> None:
+    """Put throughput, latencies, windows, counters and CPU use of the measured time into a result."""
+    outcome.started, outcome.ended = found.started, found.ended
+    outcome.metric = Metric("throughput", "operations/s", found.rate, "higher")
+    outcome.samples = [found.rate]
+    outcome.windows = {"start": found.started, "seconds": 1.0, "values": found.windows}
+    outcome.latency = latencies(found.histograms)
+    outcome.counters["operations"] = found.operations
+    for name, histogram in found.histograms.items():
+        if not name.startswith(INTENDED):
+            outcome.counters[name.lower()] = histogram.get_total_count()
+    outcome.client_cpu_seconds = cpu["client"] * (found.ended - found.started)
+    limited = client_side_limit(cpu)
+    outcome.details = {"cpu": dict(cpu), "limited": limited, **facts}
+    outcome.notes["load"] = f"{facts['threads']} threads, {facts['clients']} client(s)"
+    outcome.notes["cpu"] = cpu_note(cpu)
+    if limited is not None:
+        outcome.notes["limited"] = f"by {LIMITS[limited]}, not by the servers: {cpu_note(cpu)}"
+
+
+def cpu_note(cpu: Mapping[str, Any]) -> str:
+    """CPU use as a sentence."""
+    parts = [f"client {cpu['client']:.2f}"]
+    if cpu["routers"]:
+        parts.append(f"mongos {sum(cpu['routers'].values()):.2f}")
+    if cpu["by_server"]:
+        parts.append(f"servers {cpu['servers']:.2f}")
+    return f"{', '.join(parts)} of {cpu['cores']} cores; the client's host was {cpu['busy']:.0%} busy"
+
+
+def rung_result(threads: int, found: OperationSummary, cpu: Mapping[str, Any]) -> Result:
+    """A rung: the measurement with so many threads."""
+    return {
+        "threads": threads,
+        "value": found.rate,
+        "seconds": found.ended - found.started,
+        "started": found.started,
+        "ended": found.ended,
+        "latency": _rung_latency(found.histograms),
+        "cpu": dict(cpu),
+        "limited": client_side_limit(cpu),
+    }
+
+
+def _rung_latency(histograms: Mapping[str, HdrHistogram]) -> dict[str, Any]:
+    """Latencies by operation; `ALL` is over all operations."""
+    found = latencies(histograms, with_histograms=False)
+    return found | {ALL: latency(all_operations(histograms), with_histogram=False)}
+
+
+def encoded(histograms: Mapping[str, HdrHistogram]) -> dict[str, str]:
+    """Histograms as text, without the empty ones."""
+    return {name: encode(h) for name, h in sorted(histograms.items()) if h.get_total_count()}
+
+
+@dataclass(frozen=True, slots=True)
+class LadderVerdict:
+    """The best rung so far, and whether the ladder ends."""
+
+    knee: int  # index of the best rung
+    stop: bool  # more rungs are not worth their time
+    why: str  # the reason, for messages
+
+
+def judge_ladder(rungs: Sequence[Mapping[str, Any]], rule: Mapping[str, Any]) -> LadderVerdict:
+    """Judge rungs (docs/contracts.md) by the rule (keys of Ladder).
+
+    A rung is better than the best so far when its throughput is higher by more than `min_gain`. One that is not, and
+    whose p95 or p99 exceeds that of the best by more than `latency_rise`, is a miss; `patience` misses in a row end
+    the ladder. A rung that its client or router limited says nothing about the servers: it is never the best while
+    another one is not limited, though it may be a miss.
+    """
+    best, misses = 0, 0
+    for index, rung in enumerate(rungs[1:], start=1):
+        top = rungs[best]
+        better = rung["value"] > top["value"] * (1 + rule["min_gain"])
+        freed = top.get("limited") and not rung.get("limited")
+        newly_limited = rung.get("limited") and not top.get("limited")
+        if freed or (better and not newly_limited):
+            best, misses = index, 0
+        elif not better and _latency_rose(top, rung, rule["latency_rise"]):
+            misses += 1
+            if misses >= rule["patience"]:
+                why = (
+                    f"{rung['threads']} threads: {rung['value']:,.0f}/s after {top['value']:,.0f}/s with "
+                    f"{top['threads']}, and p95 or p99 rose by more than {rule['latency_rise']:.0%}"
+                )
+                return LadderVerdict(best, stop=True, why=why)
+        else:
+            misses = 0
+    return LadderVerdict(best, stop=False, why="the last rung was reached")
+
+
+def _latency_rose(before: Mapping[str, Any], after: Mapping[str, Any], rise: float) -> bool:
+    """Whether p95 or p99 over all operations is higher by more than this share."""
+    old, new = (rung["latency"]["ALL"]["percentiles"] for rung in (before, after))
+    return any(new[p] > old[p] * (1 + rise) for p in ("95", "99"))
+
+
+def merge_phases(named: Mapping[str, Result]) -> Result:
+    """One phase of the phases of all client hosts, by the names of the hosts.
+
+    A part that failed makes the whole fail; its error names the host. Raises PhaseError (PartsDiffer).
+    """
+    parts = list(named.values())
+    merged: Result = {**parts[0]}
+    errors = [(who, part["error"]) for who, part in named.items() if part.get("error")]
+    if errors:
+        who, error = errors[0]
+        more = f" (and {len(errors) - 1} more hosts failed)" if len(errors) > 1 else ""
+        merged["error"] = {**error, "message": f"{who}: {error['message']}{more}"}
+    measured = [part for part in parts if part.get("metric")]
+    merged["client_cpu_seconds"] = math.fsum(part["client_cpu_seconds"] for part in parts)
+    merged["seconds"] = max(part["seconds"] for part in parts)
+    merged["counters"] = _sums([part["counters"] for part in parts])
+    if len(measured) < len(parts):
+        return merged
+    merged["started"] = min(part["started"] for part in parts)
+    merged["ended"] = max(part["ended"] for part in parts)
+    if all(part.get("rungs") for part in parts):
+        return _merge_ladders(merged, named)
+    value = math.fsum(part["metric"]["value"] for part in parts)
+    if merged["kind"] == "load":
+        # Hosts that end earlier than others wait: the load ends with the last of them.
+        value = merged["counters"]["documents"] / (merged["ended"] - merged["started"])
+    every = ((part.get("latency") or {}).items() for part in parts)
+    histograms = merge_named({name: decode(entry["histogram"]) for name, entry in entries} for entries in every)
+    _set_figure(merged, value, histograms)
+    merged["windows"] = merge_windows([part["windows"] for part in parts if part.get("windows")])
+    merged["details"] = _details([part.get("details") or {} for part in parts])
+    merged["notes"] = _notes(merged, named)
+    return merged
+
+
+def _merge_ladders(merged: Result, named: Mapping[str, Result]) -> Result:
+    """A ladder: every rung is the sum of the hosts' rungs, and the knee is that of the sums."""
+    parts = list(named.values())
+    steps = min(len(part["rungs"]) for part in parts)
+    rungs, histograms = [], []
+    for number in range(steps):
+        mine = [part["rungs"][number] for part in parts]
+        if len({rung["threads"] for rung in mine}) > 1:
+            threads = [rung["threads"] for rung in mine]
+            raise PhaseError("PartsDiffer", f"rung {number + 1} has different threads: {threads}")
+        every = merge_named(
+            {name: decode(text) for name, text in part["details"]["rungs"][number].items()} for part in parts
+        )
+        cpu = _cpu([rung["cpu"] for rung in mine])
+        limits = [rung["limited"] for rung in mine if rung["limited"]]
+        rungs.append(
+            {
+                "threads": mine[0]["threads"],
+                "value": math.fsum(rung["value"] for rung in mine),
+                "seconds": max(rung["seconds"] for rung in mine),
+                "started": min(rung["started"] for rung in mine),
+                "ended": max(rung["ended"] for rung in mine),
+                "latency": _rung_latency(every),
+                "cpu": cpu,
+                "limited": limits[0] if limits else client_side_limit(cpu),
+            }
+        )
+        histograms.append(every)
+    verdict = judge_ladder(rungs, merged["details"]["rule"])
+    # Where the ladder would have ended; rungs after that are not part of it.
+    end = next((n for n in range(1, steps + 1) if judge_ladder(rungs[:n], merged["details"]["rule"]).stop), steps)
+    knee = rungs[verdict.knee]
+    merged |= {"rungs": rungs[:end], "started": knee["started"], "ended": knee["ended"], "windows": None}
+    _set_figure(merged, knee["value"], histograms[verdict.knee])
+    details = _details([part["details"] for part in parts])
+    merged["details"] = details | {
+        "threads": knee["threads"],
+        "rungs": [encoded(h) for h in histograms[:end]],
+        "rule": merged["details"]["rule"],
+    }
+    merged["figures"] = [{**merged["figures"][0], "value": knee["threads"]}]
+    merged["notes"] = _notes(merged, named)
+    merged["notes"]["ladder"] = f"best of {end} rungs: {knee['threads']} threads; end: {verdict.why}"
+    return merged
+
+
+def _set_figure(merged: Result, value: float, histograms: Mapping[str, HdrHistogram]) -> None:
+    merged["metric"] = {**merged["metric"], "value": value}
+    merged["samples"] = [value]
+    merged["latency"] = latencies(histograms)
+
+
+def merge_windows(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The windows of all hosts added by time: each is divided between the seconds it covers of the common time.
+
+    Only seconds that all hosts cover are kept, so that none looks slow because one host did not work yet.
+    """
+    start = max(part["start"] for part in parts)
+    end = min(part["start"] + part["seconds"] * len(part["values"]) for part in parts)
+    values = []
+    for window in range(max(0, math.floor(end - start + 0.001))):
+        total = 0.0
+        for part in parts:
+            position = start + window - part["start"]
+            index, share = math.floor(position + 1e-9), position - math.floor(position + 1e-9)
+            total += part["values"][index] * (1 - share)
+            if share > 1e-6 and index + 1 < len(part["values"]):
+                total += part["values"][index + 1] * share
+        values.append(round(total, 2))
+    return {"start": start, "seconds": 1.0, "values": values}
+
+
+def _sums(parts: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for part in parts:
+        for name, value in part.items():
+            found[name] = found.get(name, 0) + value
+    return found
+
+
+def _cpu(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """CPU use of several hosts: cores add up; `busy` is that of the busiest host."""
+    found: dict[str, Any] = {
+        "client": math.fsum(part["client"] for part in parts),
+        "servers": math.fsum(part["servers"] for part in parts),
+        "cores": sum(part["cores"] for part in parts),
+        "busy": max(part["busy"] for part in parts),
+        "routers": {},
+        "by_server": {},
+    }
+    for part in parts:
+        found["routers"].update(part["routers"])
+        found["by_server"].update(part["by_server"])
+    return found
+
+
+def _details(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    merged: dict[str, Any] = {**parts[0], "clients": sum(part["clients"] for part in parts)}
+    merged["cpu"] = _cpu([part["cpu"] for part in parts])
+    merged["threads"] = sum(part["threads"] for part in parts)
+    limits = [part["limited"] for part in parts if part["limited"]]
+    # One host that is limited by its CPU makes the sum too small.
+    merged["limited"] = limits[0] if limits else client_side_limit(merged["cpu"])
+    merged["failures"] = [failure for part in parts for failure in part.get("failures", [])]
+    return merged
+
+
+def _notes(merged: Result, named: Mapping[str, Result]) -> dict[str, str]:
+    details = merged["details"]
+    found = {k: v for k, v in merged["notes"].items() if k not in {"load", "cpu", "limited"}}
+    found["load"] = f"{details['threads']} threads, {details['clients']} client(s) on {len(named)} hosts"
+    for who, part in named.items():
+        found |= {f"{key} of {who}": part["notes"][key] for key in ("cpu", "limited") if key in part["notes"]}
+    return found
