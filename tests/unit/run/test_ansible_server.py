@@ -25,9 +25,8 @@ import os, pathlib, sys, time
 from microshard.run.ansible_server import AnsibleProcess
 process = AnsibleProcess(pathlib.Path(sys.argv[1]), os.environ, pathlib.Path(sys.argv[2]), sys.argv[3])
 process.begin("play", sys.argv[4:], os.open(os.devnull, os.O_WRONLY))
-while not process.pid:
-    process._receive(None)
-print(process._server.pid, process.pid, flush=True)
+process.wait_started()
+print(process.server.pid, process.pid, flush=True)
 time.sleep(60)
 """
 
@@ -94,7 +93,7 @@ def test_playbooks_have_exit_codes_events_and_temporary_files_of_their_own(
         assert (tmp_path / f"done-{number}").exists()
         pids.add(process.pid)
     assert len(pids) == 3
-    server = process._server
+    server = process.server
     assert server is not None
     process.close()
     assert not is_there(server.pid)
@@ -128,10 +127,9 @@ def test_what_is_killed_is_told_and_the_next_playbook_runs(
     process: AnsibleProcess, tmp_path: Path, victim: str
 ) -> None:
     told = begin(process, play(tmp_path, ["sleep", "60"]))
-    while not process.pid:
-        process._receive(None)
-    assert process._server is not None
-    os.kill(process.pid if victim == "playbook" else process._server.pid, signal.SIGKILL)
+    process.wait_started()
+    assert process.server is not None
+    os.kill(process.pid if victim == "playbook" else process.server.pid, signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     process.signal(signal.SIGKILL)  # as the runner does after every failure
     wait_gone(process.pid)
@@ -158,12 +156,11 @@ def killed_client(folder: Path, mark: str, seconds: int) -> tuple[int, int]:
 @pytest.mark.parametrize("victim", ["playbook", "server"])
 def test_ctrl_c_leaves_no_traceback_in_the_log(process: AnsibleProcess, tmp_path: Path, victim: str) -> None:
     told = begin(process, play(tmp_path, ["sh", "-c", f"touch {tmp_path}/began; exec sleep 60"]))
-    while not process.pid:
-        process._receive(None)
+    process.wait_started()
     while not (tmp_path / "began").exists():
         time.sleep(0.02)
-    assert process._server is not None
-    os.kill(process.pid if victim == "playbook" else process._server.pid, signal.SIGINT)
+    assert process.server is not None
+    os.kill(process.pid if victim == "playbook" else process.server.pid, signal.SIGINT)
     assert process.wait() != 0
     process.signal(signal.SIGKILL)
     wait_gone(process.pid)
@@ -191,3 +188,19 @@ def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(DiskError, match="nowhere"):
         process.begin("play", [], 1)
     process.close()
+
+
+def test_without_an_internal_name_of_ansible_each_playbook_is_a_program(
+    process: AnsibleProcess, tmp_path: Path
+) -> None:
+    missing = (
+        "import sys\nif 'microshard.run.ansible_server' in sys.orig_argv: sys.modules['ansible.cli.playbook'] = None"
+    )
+    (tmp_path / "sitecustomize.py").write_text(missing, encoding="utf-8")
+    path = f"{tmp_path}{os.pathsep}{project_root() / 'src'}"
+    process.environment = {**process.environment, "PYTHONPATH": path}
+    for argv, code in ((["true"], 0), (["false"], 2)):
+        said = begin(process, play(tmp_path, argv))
+        assert process.wait() == code
+        assert "playbook" in [event["event"] for event in events(said)]
+    assert (tmp_path / "log").read_text(encoding="utf-8").count("starts ansible-playbook anew") == 1
