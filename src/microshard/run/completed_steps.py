@@ -1,4 +1,4 @@
-"""What earlier parts of a run have measured, and which steps are left."""
+"""The steps earlier parts of a run have completed, and the remaining ones."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from microshard.plan.merge import merged
 from microshard.records.run_folder import RunFolder, read_object
 
 
-def worth_another(point: Point, attempt: int, result: Mapping[str, Any]) -> bool:
-    """Whether an invalid result deserves another attempt: there is one left, and every gate may hold next time."""
-    broken = [check for check in result.get("gates", []) if not check["held"]]
-    within = attempt <= int(point.gates.get("max_repeats", 0))
-    return within and bool(broken) and all(check["repeatable"] for check in broken)
+def deserves_repetition(point: Point, attempt: int, result: Mapping[str, Any]) -> bool:
+    """Whether an invalid result may be repeated: attempts are left, and every failed gate may hold next time."""
+    failed = [check for check in result.get("gates", []) if not check["held"]]
+    left = attempt <= int(point.gates.get("max_repeats", 0))
+    return left and bool(failed) and all(check["repeatable"] for check in failed)
 
 
 @dataclass(frozen=True, slots=True)
 class CompletedStep:
-    """An attempt at a step whose result is whole."""
+    """An attempt at a step whose result is complete."""
 
     step: Step
     result: dict[str, Any]
@@ -31,31 +31,31 @@ class CompletedStep:
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """How far a plan has come."""
+    """How far the execution of a plan has come."""
 
-    taken: tuple[CompletedStep, ...] = ()  # in the order they were taken
-    left: tuple[Step, ...] = ()
+    completed: tuple[CompletedStep, ...] = ()  # in the order of their execution
+    remaining: tuple[Step, ...] = ()
 
 
 def completed_steps(run: RunFolder, plans: Sequence[Plan], console: Console) -> list[RunProgress]:
-    """How far each of a run's plans has come; what is damaged, and what is to go, is told and journaled."""
-    for word in damaged(run, merged(plans)):
-        console.print(f"[yellow]damaged:[/yellow] {word}", highlight=False, soft_wrap=True)
+    """How far each of a run's plans has come; damaged files and the number of remaining steps are printed."""
+    for sentence in damaged(run, merged(plans)):
+        console.print(f"[yellow]damaged:[/yellow] {sentence}", highlight=False, soft_wrap=True)
     found = []
     for plan in plans:
-        taken = list(finished(run, plan))
-        found.append(RunProgress(tuple(taken), remaining(plan, taken)))
-    steps, left = sum(len(plan.steps) for plan in plans), sum(len(stock.left) for stock in found)
+        completed = tuple(finished(run, plan))
+        found.append(RunProgress(completed, remaining(plan, completed)))
+    steps, left = sum(len(plan.steps) for plan in plans), sum(len(progress.remaining) for progress in found)
     console.print(f"{run.run_id}: {steps - left} of {steps} measured, {left} to go")
     run.journal.append(event="resumed", remaining=left)
     return found
 
 
 def finished(run: RunFolder, plan: Plan) -> Iterator[CompletedStep]:
-    """Every attempt whose result is there as a whole and judged, in the order they were taken.
+    """Every attempt with a complete, judged result, in the order of their execution.
 
-    The journal says what was finished. A result that was judged and written, and whose line in the journal was lost
-    with the runner, is as good: it is written in one piece, and after everything that belongs to it.
+    The journal names them. A result whose line of the journal was lost with the runner counts as well: it is written
+    atomically, and after all other files of its measurement.
     """
     known = journaled(run)
     found = []
@@ -68,14 +68,14 @@ def finished(run: RunFolder, plan: Plan) -> Iterator[CompletedStep]:
                 )
             found.append(CompletedStep(attempt, result))
             attempt = dataclasses.replace(attempt, attempt=attempt.attempt + 1)
-    yield from sorted(found, key=lambda taken: float(taken.result.get("order", 0)))
+    yield from sorted(found, key=lambda item: float(item.result.get("order", 0)))
 
 
 def damaged(run: RunFolder, plan: Plan) -> Iterator[str]:
-    """A sentence for every record or result that was written and is not whole."""
+    """A sentence for every record or result that was written and is incomplete."""
     for file in (run.journal, run.ledger):
         if torn := file.torn():
-            yield f"{file.path.name}: {torn} line(s) are no whole record and are passed over"
+            yield f"{file.path.name}: {torn} line(s) are incomplete and are ignored"
     points = {step.point for step in plan.steps}
     for point, name in sorted(journaled(run)):
         path = run / "results" / point / f"{name}.json"
@@ -88,10 +88,10 @@ def journaled(run: RunFolder) -> set[tuple[str, str]]:
     return {(str(r.get("point")), str(r.get("name"))) for r in run.journal.records() if r.get("event") == "step done"}
 
 
-def remaining(plan: Plan, taken: Sequence[CompletedStep]) -> tuple[Step, ...]:
-    """The steps that are not finished, counted anew; each point is deployed before its first one."""
+def remaining(plan: Plan, completed: Sequence[CompletedStep]) -> tuple[Step, ...]:
+    """The steps that are not finished, numbered anew; each point is deployed before its first one."""
     last: dict[tuple[str, int, str], CompletedStep] = {}
-    for item in taken:
+    for item in completed:
         key = (item.step.point, item.step.repetition, item.step.purpose)
         if key not in last or item.step.attempt > last[key].step.attempt:
             last[key] = item
@@ -100,23 +100,24 @@ def remaining(plan: Plan, taken: Sequence[CompletedStep]) -> tuple[Step, ...]:
         done = last.get((step.point, step.repetition, step.purpose))
         if done is None:
             left.append(step)
-        elif not done.result["valid"] and worth_another(plan.point(step.point), done.step.attempt, done.result):
+        elif not done.result["valid"] and deserves_repetition(plan.point(step.point), done.step.attempt, done.result):
             left.append(dataclasses.replace(step, attempt=done.step.attempt + 1))
     always = plan.redeploy == "per_repetition"
+    first = {step.point: index for index, step in reversed(list(enumerate(left)))}
     final = {step.point: index for index, step in enumerate(left)}
-    seen: set[str] = set()
-    renumbered = []
-    for index, step in enumerate(left):
-        deploy = always or step.point not in seen
-        renumbered.append(
-            dataclasses.replace(step, index=index, deploy=deploy, undeploy=always or final[step.point] == index)
+    return tuple(
+        dataclasses.replace(
+            step,
+            index=index,
+            deploy=always or first[step.point] == index,
+            undeploy=always or final[step.point] == index,
         )
-        seen.add(step.point)
-    return tuple(renumbered)
+        for index, step in enumerate(left)
+    )
 
 
 def _result(run: RunFolder, step: Step) -> dict[str, Any] | None:
-    """The result of an attempt when it is whole: judged by the runner, and not only left by the engine."""
+    """The result of an attempt when it is complete: judged by the runner, not only written by the engine."""
     result = read_object(run / "results" / step.point / f"{step.name}.json")
-    whole = isinstance(result.get("phases"), list) and isinstance(result.get("valid"), bool) and "gates" in result
-    return result if whole and not any("error" in phase for phase in result["phases"]) else None
+    complete = isinstance(result.get("phases"), list) and isinstance(result.get("valid"), bool) and "gates" in result
+    return result if complete and not any("error" in phase for phase in result["phases"]) else None

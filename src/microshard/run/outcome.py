@@ -1,4 +1,4 @@
-"""What a run has achieved, taken and cost so far, and how it ends."""
+"""How a run ends, and what it has taken and cost so far."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from microshard.run.completed_steps import RunProgress
 
 @dataclass(slots=True)
 class Outcome:
-    """How a run ended."""
+    """How a run ended, or a part of it on EC2."""
 
     done: int = 0
     failed: dict[str, str] = field(default_factory=dict)  # point → message
-    wrong: dict[str, str] = field(default_factory=dict)  # point → in what its answer differs
+    wrong: dict[str, str] = field(default_factory=dict)  # point → how its answer differs
     invalid: dict[str, str] = field(default_factory=dict)  # "point step" → why no attempt at it was valid
-    kept: dict[str, str] = field(default_factory=dict)  # point → connection string; left running as asked
+    kept: dict[str, str] = field(default_factory=dict)  # point → connection string; left running as planned
     left: list[str] = field(default_factory=list)  # what could not be removed
     stopped_by: int | None = None  # number of the signal
-    over_budget: str = ""  # which limit ended the run before its last step
+    over_budget: str = ""  # the limit that ended the run before its last step
     unprepared: str = ""  # why the hosts could not be prepared
     stages: dict[str, float] = field(default_factory=dict)  # seconds by stage
     seconds: float = 0.0  # of the whole run
@@ -30,7 +30,7 @@ class Outcome:
     measuring: float = 0.0  # seconds of it in warm_up and measure phases, warm-up queries included
 
     def add(self, other: Outcome) -> None:
-        """Take over how a part of the run ended."""
+        """Add how a part of the run ended."""
         self.done += other.done
         self.failed |= other.failed
         self.wrong |= other.wrong
@@ -45,12 +45,12 @@ class Outcome:
         self.loading += other.loading
         self.measuring += other.measuring
 
-    def take_over(self, stocks: Sequence[RunProgress]) -> None:
-        """What earlier parts of the run have measured; an invalid one that is taken again may still become valid."""
-        for stock in stocks:
-            self.done += len(stock.taken)
-            again = {(step.point, step.purpose, step.repetition) for step in stock.left}
-            last = {(t.step.point, t.step.purpose, t.step.repetition): t for t in stock.taken}
+    def add_completed(self, parts: Sequence[RunProgress]) -> None:
+        """Add what the run has measured before it was resumed; an invalid step that is repeated may become valid."""
+        for progress in parts:
+            self.done += len(progress.completed)
+            again = {(step.point, step.purpose, step.repetition) for step in progress.remaining}
+            last = {(c.step.point, c.step.purpose, c.step.repetition): c for c in progress.completed}
             for key, item in last.items():
                 if key not in again and not item.result["valid"]:
                     why = "; ".join(item.result.get("problems", []))
@@ -58,12 +58,12 @@ class Outcome:
 
     @property
     def orchestration(self) -> float:
-        """Seconds that were neither loading nor measuring: deploying, parking, collecting, tearing down."""
+        """Seconds that were neither loading nor measuring: deploying, pausing, collecting, tearing down."""
         return self.seconds - self.loading - self.measuring
 
     @property
     def exit_code(self) -> int:
-        """The code the command ends with."""
+        """The exit code of the command."""
         if self.stopped_by is not None:
             return Stopped(self.stopped_by).exit_code
         if self.left:
@@ -75,7 +75,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class Meter:
-    """Counts from its making. Units: hours, US dollars, US dollars an hour; None: no limit, or no price."""
+    """The hours and US dollars of a run since the meter was created; None: no limit, or no price."""
 
     max_hours: float | None = None
     max_usd: float | None = None
@@ -95,7 +95,7 @@ class Meter:
 
     @property
     def usd(self) -> float | None:
-        """US dollars so far; None when what runs has no price."""
+        """US dollars so far; None when the hosts have no price."""
         if self.hourly_usd is None:
             return None
         return self.spent_usd + (self.now() - self._priced_from) / 3600 * self.hourly_usd
@@ -106,10 +106,10 @@ class Meter:
         self._priced_from = self.now()
         self.hourly_usd = hourly_usd
 
-    def spent(self, next_seconds: float = 0.0) -> str:
-        """Why the run has to end before something that takes `next_seconds`; empty while it may go on.
+    def exhausted(self, next_seconds: float = 0.0) -> str:
+        """Why the run has to end before a step that takes `next_seconds`; empty while it may continue.
 
-        The hours end it when they are over; the money ends it before more would be spent than it may cost.
+        The limit of hours ends a run when it is reached, that of dollars before it would be exceeded.
         """
         if self.max_hours is not None and self.hours >= self.max_hours:
             return f"budget.max_hours ({self.max_hours:g} h) was reached"

@@ -1,4 +1,4 @@
-"""From an experiment file to a run folder that is ready to be executed."""
+"""From an experiment file to a plan, and from a plan to the files of a run folder."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ import hashlib
 import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from microshard import __version__
-from microshard import this_machine as place
+from microshard import __version__, this_machine
 from microshard.errors import PlaceError
 from microshard.experiment.check import Checker
 from microshard.experiment.errors import DefinitionError
@@ -49,19 +48,16 @@ class RunRequest:
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """A definition and the plan made of it for the hosts of a backend."""
+    """A request and the plan made of it for the hosts of a backend."""
 
-    loaded: LoadedExperiment
+    request: RunRequest
     plan: Plan
-    path: Path
     backend: Backend
-    scale: str | None = None
-    overrides: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def request(self) -> RunRequest:
-        """As lock.json has it."""
-        return RunRequest(self.path, self.loaded, self.backend.name, self.scale, self.overrides)
+    def loaded(self) -> LoadedExperiment:
+        """The experiment."""
+        return self.request.loaded
 
 
 @contextlib.contextmanager
@@ -76,8 +72,8 @@ def prepared(
 ) -> Iterator[PreparedRun]:
     """Load, expand and plan; the ports of the plan stay reserved while the context is open.
 
-    `folder` is where files lie that the experiment names, when it is not the experiment's own. Raises DefinitionError,
-    also for what this machine cannot do, and PlaceError.
+    `folder` has the files the experiment names, by default the experiment's folder. Raises DefinitionError, also for
+    what the hosts cannot do, and PlaceError.
     """
     loaded = load(path, scale=scale, overrides=overrides or {})
     points = expand(loaded)
@@ -90,33 +86,24 @@ def prepared(
         most_ports=MOST_PORTS,
         no_volumes=backend.no_emulated_volumes(_emulated(points)),
     )
-    refuse_shortages(loaded, points, inputs)
-    with backend.ports(_ports(loaded, points, inputs)) as base:
+    _refuse_shortages(loaded, points, inputs)
+    try:
+        ports = ports_at_once(loaded.experiment, points, inputs)
+    except PlanError as error:
+        raise definition_error(loaded, error.problems) from error
+    with backend.ports(ports) as base:
         plan = make_plan(loaded, points, dataclasses.replace(inputs, base_port=base))
-        yield PreparedRun(loaded, plan, path, backend, scale, dict(overrides or {}))
+        yield PreparedRun(RunRequest(path, loaded, backend.name, scale, dict(overrides or {})), plan, backend)
 
 
-def refuse_shortages(loaded: LoadedExperiment, points: Sequence[PointDefinition], inputs: Inputs) -> None:
-    """Raise DefinitionError where a group has fewer hosts than a point asks for: nothing can be placed then."""
+def _refuse_shortages(loaded: LoadedExperiment, points: Sequence[PointDefinition], inputs: Inputs) -> None:
+    """Raise DefinitionError where a group has fewer hosts than a point needs, with all that is not supported."""
     if not inputs.hosts:
         return
-    short = dict.fromkeys(
-        pair
-        for point in points
-        for pair in (
-            *shortages(point.experiment.infrastructure, inputs.hosts, inputs.where),
-            *unsupported(point.experiment, inputs.backend),
-        )
-    )
-    if any(shortages(point.experiment.infrastructure, inputs.hosts, inputs.where) for point in points):
-        raise _definition_error(loaded, list(short))
-
-
-def _ports(loaded: LoadedExperiment, points: Sequence[PointDefinition], inputs: Inputs) -> int:
-    try:
-        return ports_at_once(loaded.experiment, points, inputs)
-    except PlanError as error:
-        raise _definition_error(loaded, error.problems) from error
+    missing = [pair for p in points for pair in shortages(p.experiment.infrastructure, inputs.hosts, inputs.where)]
+    if missing:
+        other = [pair for point in points for pair in unsupported(point.experiment, inputs.backend)]
+        raise definition_error(loaded, list(dict.fromkeys([*missing, *other])))
 
 
 def _emulated(points: Sequence[PointDefinition]) -> list[str]:
@@ -131,28 +118,31 @@ def _emulated(points: Sequence[PointDefinition]) -> list[str]:
 
 
 def make_plan(loaded: LoadedExperiment, points: Sequence[PointDefinition], inputs: Inputs) -> Plan:
-    """The plan; what keeps it from being made is told with the place in the file."""
+    """The plan of these points. Raises DefinitionError with the positions in the file."""
     try:
         return build_plan(loaded.experiment, points, inputs)
     except PlanError as error:
-        raise _definition_error(loaded, error.problems) from error
+        raise definition_error(loaded, error.problems) from error
 
 
-def _definition_error(loaded: LoadedExperiment, problems: Iterable[tuple[str, str]]) -> DefinitionError:
-    """The problems with their places in the file."""
+def definition_error(loaded: LoadedExperiment, problems: Iterable[tuple[str, str]]) -> DefinitionError:
+    """Problems (dotted key, reason) with their positions in the file."""
     at = Checker(loaded.source, loaded.data, loaded.source.spot)
     return DefinitionError([at.at_value(key_path(key), reason) for key, reason in problems])
 
 
 def key_path(key: str) -> tuple[str | int, ...]:
-    """`workload.0.load` as the way through mappings and lists."""
+    """The keys and list indexes of `workload.0.load`."""
     return tuple(int(part) if part.isdigit() else part for part in key.split("."))
 
 
 def pipelines(experiment: Path) -> dict[str, list[dict[str, Any]]]:
-    """Named pipelines: JSON and YAML files in `pipelines/` beside the experiment, then the project's own."""
+    """Pipelines by name: the project's, and JSON and YAML files in `pipelines/` of the experiment's folder."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for folder in (place.project_root() / "experiments" / "pipelines", experiment.absolute().parent / "pipelines"):
+    for folder in (
+        this_machine.project_root() / "experiments" / "pipelines",
+        experiment.absolute().parent / "pipelines",
+    ):
         if not folder.is_dir():
             continue
         for file in sorted(folder.iterdir()):
@@ -172,16 +162,16 @@ def _stages(file: Path) -> list[dict[str, Any]]:
     return stages
 
 
-def write_run(folder: RunFolder, ready: PreparedRun, found: Mapping[str, Binaries]) -> None:
+def write_run(folder: RunFolder, ready: PreparedRun, binaries: Mapping[str, Binaries]) -> None:
     """Write experiment.yml, lock.json, plan.json and the variables of every point into the run's folder."""
     write_request(folder, ready.request)
-    lock_binaries(folder, ready.request, found)
+    lock_binaries(folder, ready.request, binaries)
     write_json(folder / "plan.json", ready.plan)
-    write_points(folder, ready.plan, found, ready.backend)
+    write_points(folder, ready.plan, binaries, ready.backend)
 
 
 def write_request(folder: RunFolder, request: RunRequest) -> None:
-    """Write what a run is begun with, as far as no host is needed for it: experiment.yml and lock.json."""
+    """Write experiment.yml and lock.json, which need no host."""
     shutil.copyfile(request.path, folder / "experiment.yml")
     lock = RunLock(
         microshard=__version__,
@@ -189,17 +179,17 @@ def write_request(folder: RunFolder, request: RunRequest) -> None:
         definition_sha256=hashlib.sha256(request.path.read_bytes()).hexdigest(),
         asked=RequestRecord(str(request.path.absolute()), request.scale, dict(request.overrides)),
         backend=request.backend,
-        host=place.describe(),
-        packages=place.packages(),
+        host=this_machine.describe(),
+        packages=this_machine.packages(),
     )
     write_json(folder / "lock.json", lock)
     write_experiment_lock(folder, request.loaded.experiment, lock, request.path)
 
 
-def lock_binaries(folder: RunFolder, request: RunRequest, found: Mapping[str, Binaries]) -> None:
-    """Add to the locks which binaries these points use."""
+def lock_binaries(folder: RunFolder, request: RunRequest, binaries: Mapping[str, Binaries]) -> None:
+    """Add the binaries of these points to the locks."""
     lock = folder.run_lock()
-    lock.binaries |= {p: LockedBinary(**item.variables(), mongod_sha256=item.sha256) for p, item in found.items()}
+    lock.binaries |= {p: LockedBinary(**item.variables(), mongod_sha256=item.sha256) for p, item in binaries.items()}
     experiment = request.loaded.experiment
     if experiment.lock is not None:
         lock.differs_from_lock = changes(experiment.lock, lock)
@@ -207,29 +197,31 @@ def lock_binaries(folder: RunFolder, request: RunRequest, found: Mapping[str, Bi
     write_experiment_lock(folder, experiment, lock, request.path)
 
 
-def write_points(folder: RunFolder, plan: Plan, found: Mapping[str, Binaries], backend: Backend) -> None:
-    """Write the variables of every point and what secrets they need, and record which hosts it is."""
+def write_points(folder: RunFolder, plan: Plan, binaries: Mapping[str, Binaries], backend: Backend) -> None:
+    """Write the variables and secrets of every point, and record the hosts."""
     if any(any(point.security.values()) for point in plan.points):
         secrets.make(folder / "secrets", sorted({host.address for host in plan.hosts}))
     for point in plan.points:
-        write_variables(folder, point, found[point.id], step=None, backend=backend)
-    backend.limit(plan)  # which hosts it is that are recorded
+        write_variables(folder, point, binaries[point.id], step=None, backend=backend)
+    backend.limit(plan)  # the hosts that are recorded
     backend.record(folder)
 
 
 def write_variables(
     folder: RunFolder,
     point: Point,
-    found: Binaries,
+    binaries: Binaries,
     step: Step | None,
     *,
     park: bool = False,
     backend: Backend,
 ) -> Path:
-    """Write the variables of a point, and of a step when there is one. Returns the file's path."""
+    """Write points/POINT/vars.json: the variables of a point, and of a step when there is one. Returns its path."""
     root = backend.host_folder(folder)
+    # The experiment's choice overrides the backend's.
+    manager = {} if point.process_manager == "auto" else {"process_manager": point.process_manager}
     variables: dict[str, Any] = {
-        "microshard_run": {**backend.variables(folder), **_manager(point), "bin": found.variables()},
+        "microshard_run": {**backend.variables(folder), **manager, "bin": binaries.variables()},
         "microshard_point": _absolute(point, root),
     }
     if step is not None:
@@ -255,25 +247,22 @@ def write_variables(
     return path
 
 
-def _manager(point: Point) -> dict[str, str]:
-    """What the experiment says of it goes before what the place would choose."""
-    return {} if point.process_manager == "auto" else {"process_manager": point.process_manager}
-
-
 def _absolute(point: Point, root: Path) -> dict[str, Any]:
+    """`microshard_point` of vars.json: the point with paths on the hosts."""
     value = dataclasses.asdict(point)
     for process, planned in zip(value["processes"], point.processes, strict=True):
         process["endpoint"] = planned.endpoint
         for key in ("folder", "db_path", "log_path", "config_path", "pid_path"):
             if process[key] is not None:
                 process[key] = str(root / process[key])
-    for name, lying in homes(point).items():
+    for name, volumes in homes(point).items():
         process = next(p for p in value["processes"] if p["name"] == name)
-        process["volumes"] = {what: f"{HOST_VOLUMES}/{on}/{root.name}/{point.id}/{name}" for what, on in lying.items()}
+        folder = f"{root.name}/{point.id}/{name}"
+        process["volumes"] = {what: f"{HOST_VOLUMES}/{volume}/{folder}" for what, volume in volumes.items()}
     for volume in value["volumes"]:
         volume["image"], volume["mount"] = str(root / volume["image"]), str(root / volume["mount"])
     if point.volumes:
-        # The limits hold for the processes of this group; the module that starts them puts them there.
+        # The volumes' limits hold for the processes of this control group, in which a module starts them.
         group = throttle.controller().group(emulated_volumes.group(root, point.id))
         for process in value["processes"]:
             process["cgroup"] = str(group)

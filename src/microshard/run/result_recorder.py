@@ -1,4 +1,4 @@
-"""What the measurements of a run gave: each is judged beside the earlier ones and written into its result."""
+"""The results of a run: merged from client hosts, judged against the earlier ones, and written."""
 
 from __future__ import annotations
 
@@ -13,17 +13,21 @@ from typing import Any
 from microshard.analysis import gates, verdict
 from microshard.analysis import telemetry as summary
 from microshard.analysis.environment import EnvironmentBook
+from microshard.errors import MicroshardError
 from microshard.model.plan import Plan, Point, Step
 from microshard.records.run_folder import RunFolder, write_json
 from microshard.run.ansible import PlaybookError
 from microshard.run.backend import Backend
 from microshard.run.completed_steps import CompletedStep
-from microshard.run.merge_client_results import merge_client_results
 from microshard.run.outcome import Outcome
+from microshard.workloads import registry
+from microshard.workloads.base import PhaseError
+
+Result = dict[str, Any]
 
 
 class ResultRecorder:
-    """Judges every result and writes it; keeps what later results are compared with."""
+    """Judges every result and writes it; remembers what later results are compared with."""
 
     def __init__(
         self, folder: RunFolder, plan: Plan, backend: Backend, outcome: Outcome, answers: AnswerBook | None
@@ -39,16 +43,16 @@ class ResultRecorder:
         self.first_index = 0  # of the plan's first step among all steps of the run
 
     def merge_client_results(self, point: Point, step: Step) -> None:
-        """Of several client hosts each has left its part: make them the result of the step. Raises PartsError."""
+        """Merge the results of several client hosts into that of the step. Raises MissingResultError."""
         if len(point.client_hosts) > 1:
             path = self._path(point, step)
             write_json(path, merge_client_results(path.with_suffix(""), point, step, self.backend.clock_shifts(point)))
 
-    def take(self, point: Point, step: Step) -> dict[str, Any]:
-        """The result the engine left, judged and put back. Raises PlaybookError when there is none."""
+    def record(self, point: Point, step: Step) -> Result:
+        """Judge the result the engine has written, and write it again. Raises PlaybookError when there is none."""
         path = self._path(point, step)
         try:
-            result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            result: Result = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise PlaybookError(f"{path}: the measurement left no result ({error})") from error
         result["axes"] = point.axes
@@ -63,30 +67,25 @@ class ResultRecorder:
             else:
                 self.outcome.measuring += phase["seconds"]
         self._judge(point, step, result)
-        differs = self.answers.differs(point, result)
-        if differs:
+        if difference := self.answers.difference(point, result):
             result["valid"] = False
-            result.setdefault("problems", []).append(differs)
-            self.outcome.wrong.setdefault(point.id, differs)
-            self.folder.journal.append(event="answer differs", step=step.index, point=point.id, message=differs)
+            result.setdefault("problems", []).append(difference)
+            self.outcome.wrong.setdefault(point.id, difference)
+            self.folder.journal.append(event="answer differs", step=step.index, point=point.id, message=difference)
         write_json(path, result)
         return result
 
-    def take_over(self, taken: Sequence[CompletedStep], first_index: int) -> None:
-        """What earlier parts of the run have measured is what later ones are compared with."""
+    def restore(self, completed: Sequence[CompletedStep], first_index: int) -> None:
+        """Compare later results with those the run has measured before it was resumed, too."""
         self.first_index = first_index
-        for item in taken:
-            self._known(self.plan.point(item.step.point), item.step, item.result)
+        for item in completed:
+            point, result = self.plan.point(item.step.point), item.result
+            self.answers.difference(point, result)
+            self.environments.differs(result, dataclasses.asdict(point))
+            self._remember(point, item.step, result)
 
-    def _known(self, point: Point, step: Step, result: dict[str, Any]) -> None:
-        self.answers.differs(point, result)
-        self.environments.differs(result, dataclasses.asdict(point))
-        self.documents[point.id] = gates.documents_by_shard(result) or self.documents.get(point.id, {})
-        if result["valid"] and step.purpose == "measure":
-            self._remember(point, result)
-
-    def _judge(self, point: Point, step: Step, result: dict[str, Any]) -> None:
-        """Put telemetry, verdicts and the answers of the gates into a result."""
+    def _judge(self, point: Point, step: Step, result: Result) -> None:
+        """Add telemetry, verdicts and the checks of the gates to a result."""
         folder = self.folder / "telemetry" / point.id / step.name
         telemetry = summary.read_folder(folder, self.backend.clock_shifts(point))
         plan = dataclasses.asdict(point)
@@ -107,11 +106,11 @@ class ResultRecorder:
         if reasons:
             result["valid"] = False
             result["problems"] = [*result.get("problems", []), *reasons]
-        if result["valid"] and step.purpose == "measure":
-            self._remember(point, result)
+        self._remember(point, step, result)
 
-    def _remember(self, point: Point, result: Mapping[str, Any]) -> None:
-        for phase in result["phases"]:
+    def _remember(self, point: Point, step: Step, result: Result) -> None:
+        self.documents[point.id] = gates.documents_by_shard(result) or self.documents.get(point.id, {})
+        for phase in result["phases"] if result["valid"] and step.purpose == "measure" else ():
             if phase.get("metric"):
                 self.values.setdefault((point.id, phase["name"]), []).append(float(phase["metric"]["value"]))
 
@@ -121,34 +120,30 @@ class ResultRecorder:
 
 @dataclass(slots=True)
 class AnswerBook:
-    """Remembers the first answer to each question and compares all later ones with it.
+    """Remembers the first answer to each query and compares all later ones with it.
 
-    Points answer the same question when everything that decides the answer is the same: the data loaded
-    (data set, documents, seed) and the query. The topology never decides it.
+    Points must give the same answer when all that decides it is the same: the data loaded (data set, documents, seed)
+    and the query. The topology never decides it.
     """
 
-    first: dict[str, tuple[str, str, Any]] = field(default_factory=dict)  # question → where, digest, answer
+    first: dict[str, tuple[str, str, Any]] = field(default_factory=dict)  # data and query → where, digest, answer
 
-    def differs(self, point: Point, result: dict[str, Any]) -> str | None:
+    def difference(self, point: Point, result: Result) -> str | None:
         """A sentence on how this answer differs from the first one, or None when it does not."""
         sentences = []
         for phase in result.get("phases", []):
             digest = phase.get("answer_sha256")
             if not digest:
                 continue
-            question = self._question(point, phase["name"])
-            here = f"{point.id} ({point.label}) {result.get('step', '')}".strip()
-            where, known, answer = self.first.setdefault(question, (here, digest, phase.get("answer")))
-            if known != digest:
-                difference = _difference(answer, phase.get("answer"))
-                sentences.append(f"{phase['name']}: the answer differs from that of {where}: {difference}")
+            data = [p.data for p in point.phases if p.data is not None]
+            query = next((p.question for p in point.phases if p.name == phase["name"]), None)
+            key = json.dumps([data, phase["name"], query], sort_keys=True, default=str)
+            where = f"{point.id} ({point.label}) {result.get('step', '')}".strip()
+            first_where, first_digest, first = self.first.setdefault(key, (where, digest, phase.get("answer")))
+            if first_digest != digest:
+                difference = _difference(first, phase.get("answer"))
+                sentences.append(f"{phase['name']}: the answer differs from that of {first_where}: {difference}")
         return "; ".join(sentences) or None
-
-    @staticmethod
-    def _question(point: Point, phase: str) -> str:
-        data = [p.data for p in point.phases if p.data is not None]
-        query = next((p.question for p in point.phases if p.name == phase), None)
-        return json.dumps([data, phase, query], sort_keys=True, default=str)
 
 
 def _difference(first: Any, second: Any) -> str:
@@ -165,3 +160,73 @@ def _difference(first: Any, second: Any) -> str:
 def _short(value: Any) -> str:
     text = json.dumps(value, default=str)
     return text if len(text) <= 120 else text[:117] + "…"
+
+
+class MissingResultError(MicroshardError):
+    """The results of the client hosts cannot be merged."""
+
+
+def merge_client_results(folder: Path, point: Point, step: Step, shifts: Mapping[str, float]) -> Result:
+    """The result of a step in which every client host took part.
+
+    `folder` is results/POINT/STEP: `hosts/HOST/PHASE.json` are the results of the hosts, `together/PHASE.json` what
+    was found after all of them. `shifts`: host → seconds to add to its times. A phase fails by the names of the hosts
+    that have no result. Raises MissingResultError when there is no result at all, or they cannot be merged.
+    """
+    parts = {
+        host: {
+            phase.name: _shifted(_phase(path), shifts.get(host, 0.0))
+            for phase in point.phases
+            if (path := folder / "hosts" / host / f"{phase.name}.json").exists()
+        }
+        for host in point.client_hosts
+    }
+    if not any(parts.values()):
+        raise MissingResultError(f"{folder}: no client host has left a result")
+    phases = []
+    for planned in point.phases:
+        found = {host: part[planned.name] for host, part in parts.items() if planned.name in part}
+        if not found:
+            continue  # an earlier phase failed everywhere
+        try:
+            phase = registry.find(planned.engine).merge(found)
+        except PhaseError as error:
+            raise MissingResultError(f"{folder}: {planned.name}: {error}") from error
+        path = folder / "together" / f"{planned.name}.json"
+        together = _phase(path) if path.exists() else {}
+        phase["storage"] = together.get("storage")
+        if error_found := phase.get("error") or _missing(planned.name, parts, found) or together.get("error"):
+            phase["error"] = error_found
+        phases.append(phase)
+    problems = [f"{p['name']}: {p['error']['type']}: {p['error']['message']}" for p in phases if p.get("error")]
+    top = {"microshard": 1, "point": point.id, "axes": point.axes, "step": step.name, "purpose": step.purpose}
+    return {**top, "valid": not problems, "problems": problems, "phases": phases}
+
+
+def _missing(phase: str, hosts: Mapping[str, Any], found: Mapping[str, Any]) -> Result | None:
+    """The error of a phase that some hosts have left no result of."""
+    missing = [host for host in hosts if host not in found]
+    if not missing:
+        return None
+    return {"type": "PartMissing", "message": f"there is no result of {phase} from {', '.join(missing)}"}
+
+
+def _shifted(part: Result, seconds: float) -> Result:
+    """A host's phase with its times on another clock, which is so many seconds ahead of the host's."""
+    new = {**part, "started": part["started"] + seconds, "ended": part["ended"] + seconds}
+    if part.get("windows"):
+        new["windows"] = {**part["windows"], "start": part["windows"]["start"] + seconds}
+    if part.get("rungs"):
+        new["rungs"] = [
+            {**rung, "started": rung["started"] + seconds, "ended": rung["ended"] + seconds} for rung in part["rungs"]
+        ]
+    return new
+
+
+def _phase(path: Path) -> Result:
+    """The one phase of a file. Raises MissingResultError."""
+    try:
+        (phase,) = json.loads(path.read_text(encoding="utf-8"))["phases"]
+    except (OSError, ValueError, KeyError) as error:
+        raise MissingResultError(f"{path}: not the result of a phase ({error})") from error
+    return dict(phase)

@@ -140,11 +140,11 @@ def _execute_remaining(run: RunFolder, ready: PreparedRun, console: Console) -> 
     write_points(run, plan, binaries, ready.backend)
     with Progress(run, plan, console) as progress:
         meter = Meter(ready.loaded.experiment.budget.max_hours)
-        rest = dataclasses.replace(plan, steps=done.left)
+        rest = dataclasses.replace(plan, steps=done.remaining)
         runner = Runner(run, rest, binaries, progress, backend=ready.backend, meter=meter)
-        runner.outcome.take_over([done])
-        runner.recorder.take_over(done.taken, len(plan.steps) - len(done.left))
-        for item in done.taken:
+        runner.outcome.add_completed([done])
+        runner.recorder.restore(done.completed, len(plan.steps) - len(done.remaining))
+        for item in done.completed:
             progress.step_done(item.step, item.result)
         outcome = runner.run()
     report(run, outcome, console)

@@ -1,4 +1,4 @@
-"""The runner: takes the steps of a plan in their order and cleans up whatever happens."""
+"""The runner: executes the steps of a plan in their order and cleans up whatever happens."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from microshard.analysis import server_logs as logs
+from microshard.analysis import server_logs
 from microshard.errors import MicroshardError
 from microshard.interrupts import Stopped, raise_if_interrupted, signals
 from microshard.model.plan import Plan, Point, Step
 from microshard.records.run_folder import DiskError, RunFolder, write_json
 from microshard.run.backend import Backend, Binaries
-from microshard.run.completed_steps import worth_another
+from microshard.run.completed_steps import deserves_repetition
 from microshard.run.outcome import Meter, Outcome
 from microshard.run.prepare import write_variables
 from microshard.run.result_recorder import AnswerBook, ResultRecorder
 
 
 class Listener(Protocol):
-    """Who wants to know how the run goes on."""
+    """Is notified while a run goes on."""
 
     def stage(self, step: Step | None, stage: str) -> None:
         """A stage (deploy, measure, teardown …) of a step begins."""
 
     def event(self, event: dict[str, Any]) -> None:
-        """An event of Ansible's."""
+        """Ansible has sent an event."""
 
     def step_done(self, step: Step, result: dict[str, Any]) -> None:
         """A step ended; its result is on disk."""
@@ -57,16 +57,16 @@ class Runner:
         self.binaries = binaries
         self.listener = listener
         self.backend = backend
-        self.playbooks = self.backend.playbooks(folder, listener.event, self.backend.limit(plan))
+        self.playbooks = backend.playbooks(folder, listener.event, backend.limit(plan))
         self.outcome = Outcome()
-        self.recorder = ResultRecorder(folder, plan, self.backend, self.outcome, answers)
-        self.deployed: set[str] = set()
+        self.recorder = ResultRecorder(folder, plan, backend, self.outcome, answers)
+        self.deployed: set[str] = set()  # ids of points
         self.lost: set[str] = set()  # names of hosts that are gone for good
         self.meter = meter or Meter()
         self.longest = 0.0  # seconds of the longest step so far
 
     def run(self) -> Outcome:
-        """Take every step, then tear down as the plan says. Never raises for what a point does wrong."""
+        """Execute every step, then tear down as the plan says. Never raises for what a point does wrong."""
         started = time.monotonic()
         with signals():
             try:
@@ -75,116 +75,42 @@ class Runner:
                 self._finish()
             except Stopped as stopped:  # from now on signals are ignored
                 self.outcome.stopped_by = stopped.number
-                self._tell(event="stopped", signal=stopped.number)
+                self._journal(event="stopped", signal=stopped.number)
                 self.playbooks.stop()
                 self._finish()
             except BaseException:
                 self.playbooks.stop()
                 self._finish()
                 raise
-        self.outcome.seconds = time.monotonic() - started
-        self._tell(
+        outcome = self.outcome
+        outcome.seconds = time.monotonic() - started
+        self._journal(
             event="run ended",
-            exit_code=self.outcome.exit_code,
-            seconds=round(self.outcome.seconds, 3),
-            loading=round(self.outcome.loading, 3),
-            measuring=round(self.outcome.measuring, 3),
-            orchestration=round(self.outcome.orchestration, 3),
-            stages={name: round(seconds, 3) for name, seconds in self.outcome.stages.items()},
+            exit_code=outcome.exit_code,
+            seconds=round(outcome.seconds, 3),
+            loading=round(outcome.loading, 3),
+            measuring=round(outcome.measuring, 3),
+            orchestration=round(outcome.orchestration, 3),
+            stages={name: round(seconds, 3) for name, seconds in outcome.stages.items()},
         )
-        return self.outcome
+        return outcome
 
-    def _all_steps(self) -> None:
-        try:
-            self.folder.journal.append(event="run started", steps=len(self.plan.steps))
-            self.prepare()
-            for step in self.plan.steps:
-                raise_if_interrupted()
-                if step.point in self.outcome.failed:
-                    self._skip(step)
-                    continue
-                self._step(step)
-                if self._over_budget(step):
-                    break
-        except (MicroshardError, OSError) as error:
-            # Nothing can be measured on hosts that could not be prepared, or where nothing can be written.
-            told = DiskError(Path(error.filename or self.folder.path), error) if isinstance(error, OSError) else error
-            message = str(told)
-            self.outcome.failed |= {p.id: message for p in self.plan.points if p.id not in self.outcome.failed}
-            self._tell(event="prepare failed", message=message)
-            self.outcome.unprepared = message
-
-    def _tell(self, **record: Any) -> None:
-        """A line of the journal that may be missing: a full disk must not keep anything from being torn down."""
-        with contextlib.suppress(DiskError):
-            self.folder.journal.append(**record)
-
-    def _over_budget(self, step: Step) -> bool:
-        """Whether the run ends here although there are more steps."""
-        self.outcome.over_budget = self.meter.spent(self.longest) if step is not self.plan.steps[-1] else ""
-        if self.outcome.over_budget:
-            self.folder.journal.append(event="budget reached", step=step.index, message=self.outcome.over_budget)
-        return bool(self.outcome.over_budget)
-
-    def _step(self, step: Step) -> None:
-        began = time.monotonic()
-        try:
-            self._take(step)
-        finally:
-            self.longest = max(self.longest, time.monotonic() - began)
-
-    def _take(self, step: Step) -> None:
-        point = self.plan.point(step.point)
-        try:
-            while True:
-                result = self._attempt(point, step)
-                if result["valid"] or not self._again(point, step, result):
-                    break
-                # The data of a deployment that stays is there already.
-                anew = self.plan.redeploy == "per_repetition"
-                if anew:
-                    self.undeploy(point, step)
-                step = dataclasses.replace(step, attempt=step.attempt + 1, deploy=anew)
-            if not result["valid"]:
-                self.outcome.invalid[f"{point.id} {step.name}"] = "; ".join(result["problems"])
-            if step.undeploy and not self._keeps(step):
-                self.undeploy(point, step)
-        except DiskError:
-            raise  # the next point could not be recorded either
-        except MicroshardError as error:
-            self._fail(point, step, self._why(point, error))
-
-    def _attempt(self, point: Point, step: Step) -> dict[str, Any]:
-        """One measurement, from deployment to result."""
-        self.folder.journal.append(event="step started", step=step.index, point=point.id, name=step.name)
-        if step.deploy:
-            self.deploy(point, step)
-        raise_if_interrupted()
-        park = not step.undeploy and self._next_point(step) != point.id
-        variables = self._variables(point, step, park=park)
-        with self._stage(step, "measure"):
-            try:
-                self.playbooks.run("measure", variables, limit=self._hosts(point))
-            except BaseException:
-                with contextlib.suppress(MicroshardError, OSError):  # why it failed is what has to be told
-                    self.recorder.merge_client_results(point, step)
-                raise
-            self.recorder.merge_client_results(point, step)
-        result = self.recorder.take(point, step)
-        self.outcome.done += 1
-        how = {"valid": True} if result["valid"] else {"valid": False, "reasons": result["problems"]}
-        self.folder.journal.append(event="step done", step=step.index, point=point.id, name=step.name, **how)
-        self.listener.step_done(step, result)
-        return result
-
-    def _again(self, point: Point, step: Step, result: Mapping[str, Any]) -> bool:
-        """Whether an invalid measurement is taken once more."""
-        if point.id in self.outcome.wrong or self.meter.spent(self.longest):
-            return False
-        return worth_another(point, step.attempt, result)
+    def prepare(self) -> None:
+        """Prepare the hosts, once before the first point. Raises MicroshardError."""
+        ready: set[str] = set()
+        with self._stage(None, "prepare"):
+            for point in self.plan.points:
+                # All that playbooks/prepare.yml, which prepares all hosts, reads of a point.
+                read = [self.binaries[point.id].variables(), point.topology, point.machines]
+                needs = json.dumps(
+                    [*read, "ycsb" in [phase.engine for phase in point.phases]], sort_keys=True, default=str
+                )
+                if needs not in ready:
+                    self.backend.prepare(self.folder, self.playbooks, self._variables(point, None))
+                    ready.add(needs)
 
     def deploy(self, point: Point, step: Step | None = None) -> None:
-        """Start a point's processes; every one, and every volume, stands in the ledger before it is made."""
+        """Start a point's processes; every process and volume is recorded in the ledger before it is created."""
         for volume in point.volumes:
             self.folder.ledger.append(
                 kind="volume",
@@ -210,52 +136,115 @@ class Runner:
         with self._stage(step, "deploy"):
             self.playbooks.run("deploy", variables, limit=self._hosts(point))
 
-    def _hosts(self, point: Point) -> list[str]:
-        """The hosts a play of this point is kept to: another host may be gone, and this point does not need it."""
-        names = [host.name for host in point.hosts if host.name not in self.lost]
-        return names if self.playbooks.limit else []
-
-    def _variables(self, point: Point, step: Step | None, *, park: bool = False) -> Path:
-        return write_variables(self.folder, point, self.binaries[point.id], step, park=park, backend=self.backend)
-
-    def prepare(self) -> None:
-        """Give the hosts what they need, once before the first point. Raises MicroshardError."""
-        ready: set[str] = set()
-        with self._stage(None, "prepare"):
-            for point in self.plan.points:
-                needs = self._needs(point)
-                if needs not in ready:
-                    self.backend.prepare(self.folder, self.playbooks, self._variables(point, None))
-                    ready.add(needs)
-
-    def _needs(self, point: Point) -> str:
-        """What playbooks/prepare.yml, which prepares all hosts, reads of a point: those with the same need it once."""
-        read = [self.binaries[point.id].variables(), point.topology, point.machines]
-        return json.dumps([*read, "ycsb" in [phase.engine for phase in point.phases]], sort_keys=True, default=str)
-
     def undeploy(self, point: Point, step: Step | None = None) -> None:
         """Collect a point's logs, stop its processes and remove their data."""
         variables, hosts = self._variables(point, step), self._hosts(point)
-        if hosts or not self.lost:  # what was on hosts that are gone is gone with them
+        if hosts or not self.lost:  # nothing is left to do on hosts that are gone
             with self._stage(step, "teardown"):
                 self.playbooks.run("teardown", variables, limit=hosts)
         self.deployed.discard(point.id)
         kept = self.folder / "logs" / point.id
         if kept.is_dir():
-            write_json(kept / logs.SUMMARY, logs.summarise_folder(kept))
+            write_json(kept / server_logs.SUMMARY, server_logs.summarise_folder(kept))
         self.folder.ledger.append(kind="deployment", state="removed", point=point.id)
 
-    def _fail(self, point: Point, step: Step, message: str) -> None:
-        self.outcome.failed[point.id] = message
-        self.folder.journal.append(event="point failed", step=step.index, point=point.id, message=message)
-        self.listener.point_failed(point, message)
+    def _all_steps(self) -> None:
+        try:
+            self.folder.journal.append(event="run started", steps=len(self.plan.steps))
+            self.prepare()
+            for step in self.plan.steps:
+                raise_if_interrupted()
+                if step.point in self.outcome.failed:
+                    self.folder.journal.append(
+                        event="step skipped", step=step.index, point=step.point, reason="its point failed"
+                    )
+                    continue
+                started = time.monotonic()
+                try:
+                    self._step(step)
+                finally:
+                    self.longest = max(self.longest, time.monotonic() - started)
+                if self._over_budget(step):
+                    break
+        except (MicroshardError, OSError) as error:
+            # Nothing can be measured on hosts that could not be prepared, or where nothing can be written.
+            cause = DiskError(Path(error.filename or self.folder.path), error) if isinstance(error, OSError) else error
+            message = str(cause)
+            self.outcome.failed |= {p.id: message for p in self.plan.points if p.id not in self.outcome.failed}
+            self._journal(event="prepare failed", message=message)
+            self.outcome.unprepared = message
+
+    def _step(self, step: Step) -> None:
+        """A step, repeated while its measurement is invalid and may become valid."""
+        point = self.plan.point(step.point)
+        try:
+            while True:
+                result = self._attempt(point, step)
+                if result["valid"] or not self._may_repeat(point, step, result):
+                    break
+                # A deployment that stays has its data already.
+                redeploy = self.plan.redeploy == "per_repetition"
+                if redeploy:
+                    self.undeploy(point, step)
+                step = dataclasses.replace(step, attempt=step.attempt + 1, deploy=redeploy)
+            if not result["valid"]:
+                self.outcome.invalid[f"{point.id} {step.name}"] = "; ".join(result["problems"])
+            if step.undeploy and not self._keeps(step):
+                self.undeploy(point, step)
+        except DiskError:
+            raise  # the next point could not be recorded either
+        except MicroshardError as error:
+            self._fail(point, step, error)
+
+    def _attempt(self, point: Point, step: Step) -> dict[str, Any]:
+        """One measurement, from deployment to result."""
+        self.folder.journal.append(event="step started", step=step.index, point=point.id, name=step.name)
+        if step.deploy:
+            self.deploy(point, step)
+        raise_if_interrupted()
+        park = not step.undeploy and self._next_point(step) != point.id
+        variables = self._variables(point, step, park=park)
+        with self._stage(step, "measure"):
+            try:
+                self.playbooks.run("measure", variables, limit=self._hosts(point))
+            except BaseException:
+                with contextlib.suppress(MicroshardError, OSError):  # the first error is the cause
+                    self.recorder.merge_client_results(point, step)
+                raise
+            self.recorder.merge_client_results(point, step)
+        result = self.recorder.record(point, step)
+        self.outcome.done += 1
+        validity = {"valid": True} if result["valid"] else {"valid": False, "reasons": result["problems"]}
+        self.folder.journal.append(event="step done", step=step.index, point=point.id, name=step.name, **validity)
+        self.listener.step_done(step, result)
+        return result
+
+    def _may_repeat(self, point: Point, step: Step, result: Mapping[str, Any]) -> bool:
+        """Whether an invalid measurement is repeated."""
+        if point.id in self.outcome.wrong or self.meter.exhausted(self.longest):
+            return False
+        return deserves_repetition(point, step.attempt, result)
+
+    def _over_budget(self, step: Step) -> bool:
+        """Whether the budget ends the run after this step although there are more."""
+        reason = self.meter.exhausted(self.longest) if step is not self.plan.steps[-1] else ""
+        self.outcome.over_budget = reason
+        if reason:
+            self.folder.journal.append(event="budget reached", step=step.index, message=reason)
+        return bool(reason)
+
+    def _fail(self, point: Point, step: Step, error: MicroshardError) -> None:
+        message = str(error)
+        with contextlib.suppress(MicroshardError):
+            message = "\n".join([message, *self.backend.missing(self.folder, point, self.playbooks)])
+        self._give_up(point, step, message)
         self._fail_with_lost_hosts(step)
         if self.plan.teardown == "always" and point.id in self.deployed:
             with contextlib.suppress(MicroshardError):
                 self.undeploy(point, step)
 
     def _fail_with_lost_hosts(self, step: Step) -> None:
-        """Other points that need a host which is gone for good have failed as well; nobody waits for it again."""
+        """Give up the other points that need a host which is gone for good; nothing waits for it again."""
         try:
             lost = self.backend.lost(self.folder)
         except MicroshardError:
@@ -264,46 +253,50 @@ class Runner:
         for other in self.plan.points:
             gone = [f"{host.name}: {lost[host.name]}" for host in other.hosts if host.name in lost]
             if gone and other.id not in self.outcome.failed:
-                message = "\n".join(gone)
-                self.outcome.failed[other.id] = message
-                self.folder.journal.append(event="point failed", step=step.index, point=other.id, message=message)
-                self.listener.point_failed(other, message)
+                self._give_up(other, step, "\n".join(gone))
 
-    def _why(self, point: Point, error: MicroshardError) -> str:
-        """What failed, and which processes and hosts of the point are gone."""
-        with contextlib.suppress(MicroshardError):
-            return "\n".join([str(error), *self.backend.missing(self.folder, point, self.playbooks)])
-        return str(error)
-
-    def _skip(self, step: Step) -> None:
-        self.folder.journal.append(event="step skipped", step=step.index, point=step.point, reason="its point failed")
+    def _give_up(self, point: Point, step: Step, message: str) -> None:
+        self.outcome.failed[point.id] = message
+        self.folder.journal.append(event="point failed", step=step.index, point=point.id, message=message)
+        self.listener.point_failed(point, message)
 
     def _next_point(self, step: Step) -> str | None:
-        for later in self.plan.steps[step.index + 1 :]:
-            if later.point not in self.outcome.failed:
-                return later.point
-        return None
+        later = (s.point for s in self.plan.steps[step.index + 1 :] if s.point not in self.outcome.failed)
+        return next(later, None)
 
     def _keeps(self, step: Step) -> bool:
         """Whether the deployment of this step, the last of its point, stays when all is over."""
         policy = self.plan.teardown
         last = all(later.point != step.point for later in self.plan.steps[step.index + 1 :])
-        unhappy = step.point in self.outcome.failed or step.point in self.outcome.wrong
-        return last and (policy == "keep" or (policy == "keep-on-failure" and unhappy))
+        bad = step.point in self.outcome.failed or step.point in self.outcome.wrong
+        return last and (policy == "keep" or (policy == "keep-on-failure" and bad))
 
     def _finish(self) -> None:
+        """Tear down what is deployed, unless the plan keeps it; then clean up without playbooks."""
         if self.plan.teardown != "always" and self.deployed and self.outcome.stopped_by is None:
             self.outcome.kept = {p: self.plan.point(p).connection_string for p in sorted(self.deployed)}
-            self._tell(event="kept", points=sorted(self.deployed))
+            self._journal(event="kept", points=sorted(self.deployed))
             return
         for point_id in sorted(self.deployed):
             try:
                 self.undeploy(self.plan.point(point_id))
             except (MicroshardError, OSError) as error:
-                self._tell(event="teardown failed", point=point_id, message=str(error))
-        # Whatever the playbooks could not do is done here, by the ledger alone.
+                self._journal(event="teardown failed", point=point_id, message=str(error))
         with self._stage(None, "clean up"):
             self.outcome.left = self.backend.clean(self.folder, self.playbooks)
+
+    def _hosts(self, point: Point) -> list[str]:
+        """The hosts a play of this point is limited to; a host that is gone may belong to another point only."""
+        names = [host.name for host in point.hosts if host.name not in self.lost]
+        return names if self.playbooks.limit else []
+
+    def _variables(self, point: Point, step: Step | None, *, park: bool = False) -> Path:
+        return write_variables(self.folder, point, self.binaries[point.id], step, park=park, backend=self.backend)
+
+    def _journal(self, **record: Any) -> None:
+        """Write a record that may be lost: a full disk must not keep anything from being torn down."""
+        with contextlib.suppress(DiskError):
+            self.folder.journal.append(**record)
 
     @contextlib.contextmanager
     def _stage(self, step: Step | None, stage: str) -> Iterator[None]:
@@ -314,4 +307,5 @@ class Runner:
         finally:
             seconds = time.monotonic() - started
             self.outcome.stages[stage] = self.outcome.stages.get(stage, 0.0) + seconds
-            self._tell(event="stage", stage=stage, step=None if step is None else step.index, seconds=round(seconds, 3))
+            index = None if step is None else step.index
+            self._journal(event="stage", stage=stage, step=index, seconds=round(seconds, 3))

@@ -22,9 +22,9 @@ def test_hours_end_it_when_they_are_over() -> None:
     clock = Clock()
     meter = Meter(max_hours=2, now=clock)
     clock.pass_hours(1.9)
-    assert meter.spent(next_seconds=3600) == "", "a repetition that has begun in time is ended"
+    assert meter.exhausted(next_seconds=3600) == "", "a repetition that has begun in time is ended"
     clock.pass_hours(0.2)
-    assert "budget.max_hours (2 h)" in meter.spent()
+    assert "budget.max_hours (2 h)" in meter.exhausted()
 
 
 def test_money_ends_it_before_more_is_spent_than_it_may_cost() -> None:
@@ -32,8 +32,8 @@ def test_money_ends_it_before_more_is_spent_than_it_may_cost() -> None:
     meter = Meter(max_usd=10, hourly_usd=4, now=clock)
     clock.pass_hours(2)
     assert meter.usd == pytest.approx(8)
-    assert meter.spent(next_seconds=0.4 * 3600) == ""
-    assert "8.00 USD are spent" in meter.spent(next_seconds=0.5 * 3600)
+    assert meter.exhausted(next_seconds=0.4 * 3600) == ""
+    assert "8.00 USD are spent" in meter.exhausted(next_seconds=0.5 * 3600)
 
 
 def test_other_hosts_have_another_price_and_none_costs_nothing() -> None:
@@ -54,9 +54,9 @@ def test_without_a_price_money_is_not_counted_and_hours_are() -> None:
     meter = Meter(max_hours=1, max_usd=1, now=clock)
     clock.pass_hours(0.5)
     assert meter.usd is None
-    assert meter.spent() == ""
+    assert meter.exhausted() == ""
     clock.pass_hours(0.6)
-    assert "max_hours" in meter.spent()
+    assert "max_hours" in meter.exhausted()
 
 
 def test_a_run_that_its_budget_ended_has_not_measured_all() -> None:

@@ -171,7 +171,7 @@ def test_price_and_time_are_those_of_the_steps_that_are_left(played: Played) -> 
     assert (whole.seconds, whole.cost_usd) == (seen.view.seconds, seen.view.cost_usd)
     played.measured(*(f"{s.point} {s.name}" for s in one.steps), f"{other.steps[0].point} {other.steps[0].name}")
     played.go_on()
-    left = [stock.left for stock in completed_steps(played.folder, seen.plans, Console(file=io.StringIO()))]
+    left = [stock.remaining for stock in completed_steps(played.folder, seen.plans, Console(file=io.StringIO()))]
     rest = of_the_rest(seen.view, seen.plans, left)
     assert [fleet.name for fleet in rest.fleets] == ["fleet2"]
     assert rest.cost_usd is not None
@@ -226,7 +226,7 @@ def test_an_invalid_attempt_that_is_taken_again_may_still_become_valid() -> None
         CompletedStep(step("p03"), bad),
         CompletedStep(step("p03", 2), good),
     )
-    outcome.take_over([RunProgress(taken, (step("p02", 2),))])
+    outcome.add_completed([RunProgress(taken, (step("p02", 2),))])
     assert (outcome.done, outcome.invalid) == (4, {"p01 r1": "slow"})
 
 
@@ -234,5 +234,5 @@ def test_what_is_damaged_is_told_once_for_all_fleets(seen: Ec2Plan, folder: RunF
     (folder / "journal.jsonl").write_text('{"event": "hosts ma\n')
     said = io.StringIO()
     stocks = completed_steps(folder, seen.plans, Console(file=said, width=200))
-    assert said.getvalue().count("journal.jsonl: 1 line(s) are no whole record") == 1
-    assert [stock.left for stock in stocks] == [plan.steps for plan in seen.plans]
+    assert said.getvalue().count("journal.jsonl: 1 line(s)") == 1
+    assert [stock.remaining for stock in stocks] == [plan.steps for plan in seen.plans]

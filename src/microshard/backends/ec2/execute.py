@@ -67,7 +67,7 @@ def resume_on_ec2(request: ResumeRequest, _backend: Backend, console: Console) -
 def execute_remaining(folder: RunFolder, seen: Ec2Plan, console: Console) -> int:
     """Execute what is left of a planned run on new hosts. Returns the exit code."""
     stocks = completed_steps(folder, seen.plans, console)
-    rest = dataclasses.replace(seen, view=of_the_rest(seen.view, seen.plans, [stock.left for stock in stocks]))
+    rest = dataclasses.replace(seen, view=of_the_rest(seen.view, seen.plans, [stock.remaining for stock in stocks]))
     return _carried_out(rest, stocks, folder, _allowed(rest), console)
 
 
@@ -128,10 +128,10 @@ class _Run:
 
     def _take_over(self) -> None:
         """What earlier parts have measured counts, and later answers are compared with it, whatever fleets are made."""
-        self.outcome.take_over(self.stocks)
+        self.outcome.add_completed(self.stocks)
         plan = self.seen.plan
-        for item in (item for stock in self.stocks for item in stock.taken):
-            self.answers.differs(plan.point(item.step.point), item.result)
+        for item in (item for stock in self.stocks for item in stock.completed):
+            self.answers.difference(plan.point(item.step.point), item.result)
             self.progress.step_done(item.step, item.result)
 
     def run(self) -> None:
@@ -140,7 +140,7 @@ class _Run:
         with signals():
             try:
                 for fleet in self.seen.view.fleets:
-                    self.outcome.over_budget = self.meter.spent()
+                    self.outcome.over_budget = self.meter.exhausted()
                     if self.outcome.over_budget:
                         break
                     self.meter.reprice(fleet.cost.hourly_usd)
@@ -171,11 +171,11 @@ class _Run:
             self.book.enter(number, plan)
             lock_binaries(self.folder, self.seen.asked, found)
             write_points(self.folder, plan, found, backend)
-            rest = dataclasses.replace(plan, steps=stock.left)
+            rest = dataclasses.replace(plan, steps=stock.remaining)
             runner = Runner(
                 self.folder, rest, found, self.progress, backend=backend, meter=self.meter, answers=self.answers
             )
-            runner.recorder.take_over(stock.taken, self._first_index(number))
+            runner.recorder.restore(stock.completed, self._first_index(number))
             self.outcome.add(runner.run())
         except (MicroshardError, DefinitionError) as error:
             self.outcome.failed |= dict.fromkeys(fleet.points, str(error))
@@ -187,7 +187,7 @@ class _Run:
     def _first_index(self, number: int) -> int:
         """Of a fleet's first step among all steps of the run, those of earlier parts before."""
         steps = sum(len(plan.steps) for plan in self.seen.plans)
-        return steps - sum(len(stock.left) for stock in self.stocks[number:])
+        return steps - sum(len(stock.remaining) for stock in self.stocks[number:])
 
     def _made(self, fleet: FleetEstimate, stock: RunProgress) -> Ec2Backend:
         """The hosts of a fleet, made and answering; in what they are others is told. Raises PlaceError."""
@@ -211,7 +211,7 @@ class _Run:
         other = [
             *_others(told["notes"]),
             *self._priced_as_made(fleet, told),
-            *others_before(self.folder, fleet.name, told, len(stock.taken)),
+            *others_before(self.folder, fleet.name, told, len(stock.completed)),
         ]
         remarks = [f"{fleet.name}: {note}" for note in other]
         self.folder.journal.append(event="hosts made", fleet=fleet.name, zone=told["zone"], remarks=remarks)

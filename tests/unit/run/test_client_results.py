@@ -11,7 +11,7 @@ import pytest
 
 from microshard.model.plan import Host, Plan, Point
 from microshard.plan import Inputs, build_plan
-from microshard.run.merge_client_results import PartsError, merge_client_results
+from microshard.run.result_recorder import MissingResultError, merge_client_results
 from tests.unit.plan.conftest import experiment, points
 from tests.unit.workloads.ycsb.test_merge import ladder, part
 
@@ -85,11 +85,11 @@ def test_a_host_without_a_result_and_a_wrong_count_fail_the_whole_by_name(tmp_pa
 
 
 def test_hosts_that_left_nothing_have_no_result(tmp_path: Path, point: Point) -> None:
-    with pytest.raises(PartsError, match="no client host has left a result"):
+    with pytest.raises(MissingResultError, match="no client host has left a result"):
         merge_client_results(tmp_path, point, plan().steps[0], {})
     left(tmp_path, "c1", "load", part([1]))
     (tmp_path / "hosts" / "c1" / "load.json").write_text('{"phases": [')
-    with pytest.raises(PartsError, match=r"load\.json: not the result of a phase"):
+    with pytest.raises(MissingResultError, match=r"load\.json: not the result of a phase"):
         merge_client_results(tmp_path, point, plan().steps[0], {})
 
 
@@ -103,5 +103,5 @@ def test_parts_that_do_not_belong_together_are_refused_with_their_phase(tmp_path
         result = ladder([100, 200], [10, 20])
         result["phases"][0]["rungs"][1]["threads"] = threads
         left(tmp_path, host, "measure", result)
-    with pytest.raises(PartsError, match="measure: rung 2 has different threads"):
+    with pytest.raises(MissingResultError, match="measure: rung 2 has different threads"):
         merge_client_results(tmp_path, point, plan().steps[0], {})
