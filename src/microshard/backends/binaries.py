@@ -83,7 +83,7 @@ def _tarball(point: Point, base: str) -> Binaries:
     needed = ["mongod", *(["mongos"] if point.topology == "sharded" else [])]
     missing = [name for name in needed if name not in servers]
     if missing:
-        raise PlaceError(f"{archive}: there is no bin/{missing[0]} in it; MongoDB's server archives have one")
+        raise PlaceError(f"{archive}: bin/{missing[0]} is missing; MongoDB's server archives have one")
     install = {"kind": "tarball", "source": str(archive), "sha256": sha256, "folder": str(folder)}
     mongos = folder / "bin" / "mongos" if "mongos" in servers else None
     return Binaries(folder / "bin" / "mongod", mongos, False, version, install=install)

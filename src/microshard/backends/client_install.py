@@ -19,13 +19,13 @@ from microshard.errors import PlaceError
 from microshard.this_machine import project_root
 
 OLDEST_CLIENT = (3, 11)  # pyproject.toml: requires-python
-_KEEP_WHEELS = 86400.0  # s since a run asked for them
+_KEEP_WHEELS = 86400.0  # s since a run used them
 _SOURCES = ("pyproject.toml", "requirements/run.in", "requirements/client.lock", "requirements/pip.lock", "src")
 
 
 @functools.lru_cache
 def client_key() -> str:
-    """What the client's software is made of, as twelve hexadecimal digits."""
+    """The first twelve hexadecimal digits of a digest of the client's software."""
     root, total = project_root(), hashlib.sha256()
     for name in _SOURCES:
         path = root / name
@@ -36,7 +36,7 @@ def client_key() -> str:
 
 
 def wheels_folder() -> Path:
-    """The wheels of the client hosts' environment, microshard's own and pip among them."""
+    """The folder of all wheels for the client hosts' environment, those of microshard and pip included."""
     return cache_folder() / f"wheels-{client_key()}"
 
 
@@ -58,25 +58,25 @@ def client_wheels(clients: Mapping[str, Mapping[str, Any]]) -> Path:
     with cache_lock():  # two runs must not build the same
         if not folder.is_dir():
             with tempfile.TemporaryDirectory(dir=cache_folder()) as draft:
-                _collect(Path(draft), ".".join(map(str, version[:2])), machine)
+                _build(Path(draft), ".".join(map(str, version[:2])), machine)
                 shutil.copytree(draft, folder)
         os.utime(folder)  # in use
-        _forget_old()
+        _remove_old()
     return folder
 
 
-def _forget_old() -> None:
-    """Wheels nobody asked for in a day belong to sources of yesterday; younger ones may be another run's."""
+def _remove_old() -> None:
+    """Remove wheels that were not used for a day; another run may use younger ones."""
     for old in cache_folder().glob("wheels-*"):
         if time.time() - old.stat().st_mtime > _KEEP_WHEELS:
             shutil.rmtree(old, ignore_errors=True)
 
 
-def _collect(folder: Path, version: str, machine: str) -> None:
-    """microshard's own wheel, and the libraries beside it."""
+def _build(folder: Path, version: str, machine: str) -> None:
+    """Build the wheel of microshard, and copy those of the libraries."""
     root = project_root()
     with tempfile.TemporaryDirectory() as copy:
-        # setuptools leaves build/ and an egg-info beside the sources; a copy takes them along when it goes.
+        # setuptools leaves build/ and an egg-info next to the sources, so it works on a copy.
         for name in ("pyproject.toml", "requirements/run.in", "README.md"):
             target = Path(copy, name)
             target.parent.mkdir(exist_ok=True)
@@ -88,10 +88,10 @@ def _collect(folder: Path, version: str, machine: str) -> None:
 
 
 def _libraries(version: str, machine: str) -> Path:
-    """Wheels of what microshard needs on a client host; downloaded anew only when the lock files change."""
+    """The folder of the libraries' wheels; downloaded again only when the lock files change."""
     locks = [project_root() / "requirements" / f"{name}.lock" for name in ("client", "pip")]
-    told = f"{version} {machine} ".encode() + b"".join(lock.read_bytes() for lock in locks)
-    folder = cache_folder() / f"wheels-libraries-{hashlib.sha256(told).hexdigest()[:12]}"
+    key = f"{version} {machine} ".encode() + b"".join(lock.read_bytes() for lock in locks)
+    folder = cache_folder() / f"wheels-libraries-{hashlib.sha256(key).hexdigest()[:12]}"
     if not folder.is_dir():
         platforms = [f"manylinux_2_{glibc}_{machine}" for glibc in (28, 27, 24, 17)] + [f"manylinux2014_{machine}"]
         with tempfile.TemporaryDirectory(dir=cache_folder()) as draft:
@@ -117,4 +117,4 @@ def _pip(*words: str) -> None:
     )
     if done.returncode:
         end = "\n".join(done.stderr.strip().splitlines()[-3:])
-        raise PlaceError(f"what client hosts need could not be put together: pip {words[0]}: {end}")
+        raise PlaceError(f"the wheels for client hosts could not be collected: pip {words[0]}: {end}")

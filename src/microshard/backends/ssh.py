@@ -1,4 +1,4 @@
-"""Hosts of one's own, reached by SSH through an Ansible inventory."""
+"""Hosts reached by SSH through an Ansible inventory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from microshard.model.plan import FIRST_PORT, Host, Plan, Point
 from microshard.plan import Inputs
 from microshard.plan.placement import GROUPS
 from microshard.records.run_folder import DiskError, RunFolder, write_json
-from microshard.run.ansible import Event, Listener, PlaybookError, Playbooks
+from microshard.run.ansible import Event, EventHandler, PlaybookError, Playbooks
 from microshard.run.backend import LAST_PORT, RECORD, Backend, Binaries
 from microshard.this_machine import project_root
 
@@ -32,23 +32,22 @@ _CLOCK_WARNING, _CLOCK_REFUSAL = 0.5, 60.0  # s a host's clock may differ from t
 
 
 class _Sockets:
-    """A folder for ssh's control sockets; the connections behind them end with it.
+    """A folder for ssh's control sockets; the connections end when it is removed.
 
-    It lies beside other temporary files, since the path of a socket must be short. A process that was killed could not
-    remove its own: the next one does.
+    It is a temporary folder, since the path of a socket must be short. The folders of killed processes are removed.
     """
 
     def __init__(self) -> None:
         for left in Path(tempfile.gettempdir()).glob(f"{_SOCKETS}*-*"):
             owner = left.name.removeprefix(_SOCKETS).partition("-")[0]
-            with contextlib.suppress(FileNotFoundError):  # another one was quicker
+            with contextlib.suppress(FileNotFoundError):  # another process was quicker
                 if owner.isdigit() and left.stat().st_uid == os.getuid() and not Path("/proc", owner).exists():
-                    _hang_up(str(left))
+                    _close_connections(str(left))
         self.folder = tempfile.mkdtemp(prefix=f"{_SOCKETS}{os.getpid()}-")
-        self.end = weakref.finalize(self, _hang_up, self.folder)
+        self.end = weakref.finalize(self, _close_connections, self.folder)
 
 
-def _hang_up(folder: str) -> None:
+def _close_connections(folder: str) -> None:
     for socket in Path(folder).iterdir():
         words = ["ssh", "-F", "none", "-o", f"ControlPath={socket}", "-O", "exit", "microshard"]
         subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=False)
@@ -57,18 +56,18 @@ def _hang_up(folder: str) -> None:
 
 @dataclass
 class SshBackend(Backend):
-    """An inventory's hosts."""
+    """The hosts of an inventory."""
 
     path: Path  # absolute, of the inventory
     listing: Mapping[str, Any]  # ansible-inventory --list
     name = "hosts"
-    facts: dict[str, dict[str, Any]] = field(default_factory=dict)  # host → what acts/host_facts.py says
+    facts: dict[str, dict[str, Any]] = field(default_factory=dict)  # host → what the module host_facts returns
     sockets: _Sockets | None = None
     used: list[str] = field(default_factory=list)  # names of the plan's hosts
 
     @property
     def where(self) -> str:  # type: ignore[override]  # an attribute where it never changes
-        """The inventory, as messages call it."""
+        """The inventory's path, as messages show it."""
         with contextlib.suppress(ValueError):
             return str(self.path.relative_to(Path.cwd()))
         return str(self.path)
@@ -77,13 +76,13 @@ class SshBackend(Backend):
     def at(cls, path: Path) -> SshBackend:
         """The hosts of an inventory, a file or a folder. Raises PlaceError."""
         if not path.exists():
-            raise PlaceError(f"--on {path}: there is no such inventory; it is local, ec2 or the path of an inventory")
-        made = cls(path.absolute(), listing_of(path.absolute()))
-        if not any(made.group(group) for group in GROUPS):
+            raise PlaceError(f"--on {path}: no such inventory; give local, ec2 or the path of an inventory")
+        found = cls(path.absolute(), listing_of(path.absolute()))
+        if not found.names:
             raise PlaceError(
                 f"{path}: none of the groups {', '.join(GROUPS)} has a host; inventories/hosts.example shows one"
             )
-        return made
+        return found
 
     @classmethod
     def recorded_as(cls, known: Mapping[str, Any]) -> SshBackend:
@@ -105,12 +104,12 @@ class SshBackend(Backend):
         return list(dict.fromkeys(host for group in GROUPS for host in self.group(group)))
 
     def variable(self, host: str, name: str, default: Any = None) -> Any:
-        """A variable of a host, as it stands in the inventory."""
+        """A variable of a host in the inventory."""
         return self.listing.get("_meta", {}).get("hostvars", {}).get(host, {}).get(name, default)
 
     @property
     def process_manager(self) -> str:  # type: ignore[override]  # a word of the inventory here
-        """microshard_process_manager of the inventory; without it systemd where every host has it and root by sudo."""
+        """microshard_process_manager of the inventory; by default systemd where every host has it and sudo."""
         found = {str(self.variable(host, "microshard_process_manager", "auto")) for host in self.names} or {"auto"}
         if len(found) > 1 or not found <= {"auto", "direct", "systemd"}:
             raise PlaceError(
@@ -118,14 +117,14 @@ class SshBackend(Backend):
                 f"not {', '.join(sorted(found))}"
             )
         (manager,) = found
-        able = bool(self.facts) and all(facts.get("systemd") and facts["sudo"] for facts in self.facts.values())
-        return {"auto": "systemd" if able else "direct"}.get(manager, manager)
+        systemd = bool(self.facts) and all(facts.get("systemd") and facts["sudo"] for facts in self.facts.values())
+        return {"auto": "systemd" if systemd else "direct"}.get(manager, manager)
 
     @property
     def base(self) -> str:
-        """Where on the hosts everything of microshard lies: microshard_folder of the inventory."""
+        """The folder on the hosts for everything of microshard: microshard_folder of the inventory."""
         found = {str(self.variable(host, "microshard_folder", DEFAULT_FOLDER)) for host in self.names}
-        found = found or {DEFAULT_FOLDER}  # hosts on EC2 that are still to be made
+        found = found or {DEFAULT_FOLDER}  # hosts on EC2 do not exist yet
         if len(found) > 1:
             raise PlaceError(f"{self.where}: microshard_folder must be the same on all hosts, not {sorted(found)}")
         (folder,) = found
@@ -133,8 +132,8 @@ class SshBackend(Backend):
             raise PlaceError(f"{self.where}: microshard_folder is an absolute path below the root, not {folder}")
         return folder
 
-    def inputs(self, runs: Path) -> Inputs:  # noqa: ARG002 - nothing lies here
-        """Ask every host for its facts. Raises PlaceError naming each host that cannot be worked on."""
+    def inputs(self, runs: Path) -> Inputs:  # noqa: ARG002 - nothing of the run is on this machine
+        """Gather the facts of every host. Raises PlaceError naming each host that cannot be used."""
         self.facts = self._survey()
         hosts = []
         for name in self.names:
@@ -179,18 +178,18 @@ class SshBackend(Backend):
 
     @contextlib.contextmanager
     def ports(self, count: int) -> Iterator[int]:
-        """A range on which no host listened when it was asked; a port taken since is named when a process starts."""
-        taken = {port for facts in self.facts.values() for port in facts["listening"]}
+        """A range on which no host listened when facts were gathered; later conflicts show when a process starts."""
+        used = {port for facts in self.facts.values() for port in facts["listening"]}
         for base in range(FIRST_PORT, LAST_PORT - count):
-            if not any(port in taken for port in range(base, base + count)):
+            if not any(port in used for port in range(base, base + count)):
                 yield base
                 return
-        raise PlaceError(f"{self.where}: no {count} ports in a row between {FIRST_PORT} and {LAST_PORT} are free")
+        raise PlaceError(f"{self.where}: no {count} consecutive ports between {FIRST_PORT} and {LAST_PORT} are free")
 
     def check_room(self, plan: Plan) -> None:
         """Refuse to start what would push a host into swapping."""
         problems = [
-            f"{host}: about {needs.memory_mib:,} MiB of RAM are needed at one time, "
+            f"{host}: the plan needs about {needs.memory_mib:,} MiB of RAM at its peak, "
             f"{self.facts[host]['available_mib']:,.0f} MiB are available now"
             for host, needs in plan.needs.items()
             if needs.memory_mib > self.facts[host]["available_mib"]
@@ -199,7 +198,7 @@ class SshBackend(Backend):
             raise PlaceError("\n".join([*problems, "use fewer shards, or set order.redeploy: per_repetition"]))
 
     def binaries(self, plan: Plan) -> dict[str, Binaries]:
-        """Where they will be on the hosts, and how they come there. Raises PlaceError."""
+        """Paths on the hosts, and how the binaries get there. Raises PlaceError."""
         return {point.id: binaries.on_hosts(point, self.base, self.client_folder()) for point in plan.points}
 
     def client_folder(self) -> str:
@@ -207,11 +206,11 @@ class SshBackend(Backend):
         return f"{self.base}/software/client-{client_install.client_key()}"
 
     def client_python(self) -> str:
-        """Of the virtual environment."""
+        """The interpreter of the client hosts' virtual environment."""
         return f"{self.client_folder()}/bin/python"
 
-    def playbooks(self, folder: RunFolder, listener: Listener, limit: Sequence[str] = ()) -> Playbooks:
-        """Over connections that are kept until this object goes."""
+    def playbooks(self, folder: RunFolder, listener: EventHandler, limit: Sequence[str] = ()) -> Playbooks:
+        """Playbooks over connections that are kept until `disconnect`, or until this object is freed."""
         if self.sockets is None:
             self.sockets = _Sockets()
         return Playbooks(
@@ -229,12 +228,12 @@ class SshBackend(Backend):
             self.sockets.end()
             self.sockets = None
 
-    def inventory(self, folder: RunFolder) -> Path:  # noqa: ARG002 - the user's own, the same for every run
-        """The user's own."""
+    def inventory(self, folder: RunFolder) -> Path:  # noqa: ARG002 - the same for every run
+        """The inventory of the user."""
         return self.path
 
     def host_folder(self, folder: RunFolder) -> Path:
-        """Below microshard_folder, by the run's name."""
+        """A folder with the run's name in microshard_folder."""
         return Path(self.base) / folder.run_id
 
     def limit(self, plan: Plan) -> Sequence[str]:
@@ -243,7 +242,7 @@ class SshBackend(Backend):
         return self.used
 
     def variables(self, folder: RunFolder) -> dict[str, Any]:
-        """As everywhere, and where software is kept on the hosts."""
+        """As for every backend, and the folders of software on the hosts."""
         return {
             **super().variables(folder),
             "software": f"{self.base}/software",
@@ -255,17 +254,17 @@ class SshBackend(Backend):
         }
 
     def prepare(self, folder: RunFolder, playbooks: Playbooks, variables: Path) -> None:  # noqa: ARG002
-        """Folders, binaries and the client's software."""
+        """Create folders, and install binaries and the client's software."""
         clients = {name: self.facts[name] for name in self.group("client_hosts") if name in playbooks.limit}
         client_install.client_wheels(clients)
         playbooks.run("prepare", variables)
 
     def remarks(self) -> list[str]:
-        """Clocks that differ."""
+        """Hosts whose clocks differ."""
         return clock_remarks({name: self.facts[name] for name in self.used or self.facts})
 
     def clock_shifts(self, point: Point) -> Mapping[str, float]:
-        """Against the first client host, whose clock the phases are timed by."""
+        """Shifts to the clock of the first client host, which times the phases."""
         return shifts({host.name: self.facts[host.name] for host in point.hosts}, point.client_hosts[0])
 
     def recorded(self, folder: RunFolder) -> Mapping[str, Any]:
@@ -279,18 +278,18 @@ class SshBackend(Backend):
 
     def missing(self, folder: RunFolder, point: Point, playbooks: Playbooks) -> list[str]:  # noqa: ARG002
         """Hosts that are gone, and processes that do not run any more with the end of their logs."""
-        told: list[str] = []
-        seen = self._look(folder, [h.name for h in point.hosts], told)
+        sentences: list[str] = []
+        seen = self._run_status(folder, [h.name for h in point.hosts], sentences)
         for process in point.processes:
-            mine = f"/{process.folder}/"
-            if process.host in seen and not any(mine in command for command in seen[process.host]["running"]):
+            path = f"/{process.folder}/"
+            if process.host in seen and not any(path in command for command in seen[process.host]["running"]):
                 words = seen[process.host]["logs"].get(process.folder) or []
                 end = "; the end of its log:\n" + "\n".join(f"    {w}" for w in words) if words else ""
-                told.append(f"{process.name} ({process.host}, {process.endpoint}) is not running any more{end}")
-        return told
+                sentences.append(f"{process.name} ({process.host}, {process.endpoint}) is not running any more{end}")
+        return sentences
 
-    def _look(self, folder: RunFolder, hosts: Sequence[str], told: list[str]) -> dict[str, dict[str, Any]]:
-        """What of the run is on these hosts; sentences on those that cannot be reached are added to `told`."""
+    def _run_status(self, folder: RunFolder, hosts: Sequence[str], errors: list[str]) -> dict[str, dict[str, Any]]:
+        """Processes and logs of the run on these hosts; sentences on unreachable hosts are added to `errors`."""
         seen: dict[str, dict[str, Any]] = {}
 
         def listen(event: Event) -> None:
@@ -301,7 +300,7 @@ class SshBackend(Backend):
         try:
             self.playbooks(folder, listen, hosts).run("look", variables)
         except PlaybookError as error:
-            told += str(error).splitlines()
+            errors += str(error).splitlines()
         return seen
 
     def command(self, host: str, words: Sequence[str], *, terminal: bool = False) -> list[str]:
@@ -344,7 +343,7 @@ class SshBackend(Backend):
 
     def running(self, folder: RunFolder) -> list[str]:
         """Command lines on all hosts of the run; hosts that cannot be reached have none."""
-        seen = self._look(folder, self.limit_of(folder), [])
+        seen = self._run_status(folder, self.limit_of(folder), [])
         return [command for host in seen.values() for command in host["running"]]
 
     def leftovers(self, folder: RunFolder) -> tuple[str, ...]:
@@ -380,7 +379,7 @@ def listing_of(path: Path) -> dict[str, Any]:
 
 def _unusable(host: str, facts: Mapping[str, Any] | None, base: str) -> Iterator[str]:
     if facts is None:
-        yield f"{host} told nothing about itself; see the log of ansible-playbook with: ansible -m ping {host}"
+        yield f"{host} returned no facts; see why with: ansible -m ping {host}"
         return
     offset = float(facts["clock_offset"])
     if abs(offset) > _CLOCK_REFUSAL:
@@ -397,7 +396,7 @@ def _unusable(host: str, facts: Mapping[str, Any] | None, base: str) -> Iterator
 
 
 def clock_remarks(facts: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Clocks that differ enough to shift telemetry against the measurement if nobody corrected it."""
+    """Sentences on clocks that differ enough to shift telemetry against the measurement, were it not corrected."""
     return [
         f"{host}: its clock differs by {float(known['clock_offset']):+.1f} s from this machine's; its telemetry is "
         "shifted by that, its logs are not"
@@ -407,15 +406,15 @@ def clock_remarks(facts: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def shifts(facts: Mapping[str, Mapping[str, Any]], client: str) -> dict[str, float]:
-    """Host → seconds to be added to its times to have the client's; left out where the difference may be none.
+    """Host → seconds to add to its times to get the client's; hosts that may not differ are left out.
 
     `facts` have `clock_offset` (s the host is ahead of the controller) and `clock_doubt` (s, ±) of each.
     """
-    mine = facts[client]
+    base = facts[client]
     found = {}
     for host, known in facts.items():
-        difference = float(mine["clock_offset"]) - float(known["clock_offset"])
-        if abs(difference) > float(mine["clock_doubt"]) + float(known["clock_doubt"]):
+        difference = float(base["clock_offset"]) - float(known["clock_offset"])
+        if abs(difference) > float(base["clock_doubt"]) + float(known["clock_doubt"]):
             found[host] = round(difference, 3)
     return found
 

@@ -1,4 +1,4 @@
-"""The project's playbooks, executed by Ansible in a process of its own, with its events coming back over a pipe."""
+"""Run the project's playbooks with Ansible in another process, which sends its events through a pipe."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from microshard.run.ansible_server import AnsibleProcess
 from microshard.this_machine import project_root
 
 Event = dict[str, Any]
-Listener = Callable[[Event], None]
+EventHandler = Callable[[Event], None]
 
 _INTERRUPTED = {
     99,
@@ -58,8 +58,8 @@ _SSH = (
     ),
     (
         r"Broken pipe|closed by remote host|Connection reset|kex_exchange|Connection (to \S+ )?closed",
-        "the connection to it broke",
-        "look whether it is up; a host that vanished is not waited for",
+        "the connection to it was lost",
+        "check whether it is up; a host that is gone is not waited for",
     ),
 )
 # Messages of tasks → what the host lacks.
@@ -75,7 +75,7 @@ _TASK = (
     ),
     (
         r"Module result deserialization failed: No start of json",
-        "it broke off in the middle of a task; look whether it is up, and what its kernel's log says",
+        "it stopped in the course of a task; check whether it is up, and its kernel's log",
     ),
 )
 
@@ -87,11 +87,7 @@ class ReservedKeyError(MicroshardError):
 
 
 class PlaybookError(MicroshardError):
-    """A playbook failed; the message is that of the task, not Ansible's."""
-
-    def __init__(self, message: str, *, unreachable: Mapping[str, str] | None = None) -> None:
-        super().__init__(message)
-        self.unreachable = dict(unreachable or {})  # host → what ssh said
+    """A playbook failed; the message is that of its tasks."""
 
 
 @dataclass(slots=True)
@@ -99,31 +95,30 @@ class Playbooks:
     """Runs the project's playbooks with a run's variables."""
 
     folder: RunFolder
-    listener: Listener = lambda _event: None
-    inventory: Path | None = None  # this machine's own
+    listener: EventHandler = lambda _event: None
+    inventory: Path | None = None  # by default that of this machine
     remote_temp: str | None = None  # Ansible's folder on the hosts; the run's own where the host is this machine
     sockets: str | None = None  # folder of ssh's control sockets: their paths must be short
-    limit: Sequence[str] = ()  # names of hosts the plays are kept to; empty: all of the inventory
+    limit: Sequence[str] = ()  # names of the hosts the plays run on; empty: all of the inventory
     process: AnsibleProcess | None = field(default=None, init=False)
     _kept: bool = field(default=False, init=False)
 
     def run(self, name: str, variables: Path | None, *, limit: Sequence[str] = ()) -> None:
-        """Run playbooks/NAME.yml to its end, `limit` on these hosts alone.
+        """Run playbooks/NAME.yml to its end, on the hosts of `limit` only.
 
-        Raises PlaybookError with the failed tasks' messages, its `unreachable` says which hosts could not be reached,
-        and DiskError where variables or log cannot be written.
+        Raises PlaybookError with the failed tasks' messages, DiskError where variables or log cannot be written.
         """
         root = project_root()
         arguments = ["--inventory", str(self.inventory or root / "inventories" / "local")]
         arguments.append(str(root / "playbooks" / f"{name}.yml"))
         if variables is not None:
-            arguments += ["--extra-vars", f"@{self._literal(variables)}"]
+            arguments += ["--extra-vars", f"@{self._marked(variables)}"]
         if limit or self.limit:
             arguments += ["--limit", ",".join(limit or self.limit)]
         log_path = self.folder / "logs" / "ansible.log"
         failures: list[Event] = []
         if self.process is None:
-            self.process = AnsibleProcess(root, self._environment(root), log_path, f"{self.folder / 'tmp'}/")
+            self.process = AnsibleProcess(root, self.environment(root), log_path, f"{self.folder / 'tmp'}/")
         read, write = os.pipe()
         try:
             self.process.begin(name, arguments, write)
@@ -133,23 +128,17 @@ class Playbooks:
             reader.start()
         code = self.process.wait()
         if code != 0:
-            # Its workers and what they wait for, an engine above all, may have outlived it. Servers have sessions of
-            # their own and are not meant.
+            # Its workers and the engines they wait for may have outlived it; servers have other sessions.
             self.process.signal(signal.SIGKILL)
         reader.join(timeout=5)
         if not self._kept:
             self.stop()
         if code != 0:
-            raise PlaybookError(
-                _explain(name, code, failures, log_path),
-                unreachable={
-                    str(e["host"]): str(e.get("message", "")) for e in failures if e["status"] == "unreachable"
-                },
-            )
+            raise PlaybookError(explain(name, code, failures, log_path))
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
-        """Inside, Ansible stays between playbooks, for the next one to begin at once."""
+        """Keep Ansible's process between playbooks while the context is open, for the next one to begin at once."""
         self._kept = True
         try:
             yield
@@ -163,19 +152,20 @@ class Playbooks:
             self.process.close()
             self.process = None
 
-    def _literal(self, variables: Path) -> Path:
-        """A copy for ansible-playbook, with everything marked that it would evaluate."""
+    def _marked(self, variables: Path) -> Path:
+        """A copy of the variables for ansible-playbook, with every template marked as unsafe."""
         values = mark_unsafe(json.loads(variables.read_text(encoding="utf-8")))
         path = self.folder / "tmp" / f"vars-{variables.parent.name}.json"
         write_json(path, values)
         return path
 
-    def _environment(self, root: Path) -> dict[str, str]:
+    def environment(self, root: Path) -> dict[str, str]:
+        """Ansible's environment: the project's settings, whatever the user has set."""
         temporary = str(self.folder / "tmp")
         return {
             **{k: v for k, v in os.environ.items() if not k.startswith("ANSIBLE_")},
             "ANSIBLE_CONFIG": str(root / "ansible.cfg"),
-            # Ansible leaves its temporary files inside the run, not in the user's home.
+            # Temporary files stay in the run's folder.
             "ANSIBLE_HOME": temporary,
             "ANSIBLE_LOCAL_TEMP": temporary,
             "ANSIBLE_REMOTE_TEMP": self.remote_temp or temporary,
@@ -197,10 +187,11 @@ class Playbooks:
                 self.listener(event)
 
 
-def _explain(name: str, code: int, failures: list[Event], log_path: Path) -> str:
+def explain(name: str, code: int, failures: list[Event], log_path: Path) -> str:
+    """Why a playbook failed: its tasks' messages, else the signal or the end of its log."""
     if failures:
         return "\n".join(dict.fromkeys(_sentence(name, event) for event in failures))
-    if code < 0 or code in _INTERRUPTED:  # the log ends with what Python was at, which explains nothing
+    if code < 0 or code in _INTERRUPTED:  # the log would only end with a traceback
         by = signal.Signals(-code).name if code < 0 else "SIGINT"
         return f"playbook {name} was ended by {by}; see {log_path}"
     with contextlib.suppress(OSError):
@@ -213,7 +204,7 @@ def _sentence(name: str, event: Event) -> str:
     host, message = str(event.get("host", "local")), str(event.get("message", ""))
     if event["status"] == "unreachable":
         return unreachable(host, message)
-    meaning = lacking(message)
+    meaning = missing_on_host(message)
     return f"{host}: {meaning}" if meaning != message else f"{event.get('task', name)} ({host}): {message}"
 
 
@@ -226,7 +217,7 @@ def unreachable(host: str, message: str) -> str:
     return f"{host} cannot be reached: {words}"
 
 
-def lacking(message: str) -> str:
+def missing_on_host(message: str) -> str:
     """A task's message, or what it means where a host lacks what every task needs."""
     for pattern, meaning in _TASK:
         if re.search(pattern, message, re.IGNORECASE):

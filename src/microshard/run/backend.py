@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from microshard.model.plan import FIRST_PORT, Plan, Point
 from microshard.records.run_folder import RunFolder, write_json
-from microshard.run.ansible import Listener, Playbooks
+from microshard.run.ansible import EventHandler, Playbooks
 
 if TYPE_CHECKING:
     from microshard.plan import Inputs
@@ -115,7 +115,7 @@ class Backend(ABC):
         """Names of the hosts the playbooks are limited to; empty: all of the inventory."""
         return ()
 
-    def playbooks(self, folder: RunFolder, listener: Listener, limit: Sequence[str] = ()) -> Playbooks:
+    def playbooks(self, folder: RunFolder, listener: EventHandler, limit: Sequence[str] = ()) -> Playbooks:
         """The playbooks of a run, limited to some hosts."""
         return Playbooks(folder, listener, self.inventory(folder), limit=limit)
 

@@ -1,4 +1,4 @@
-"""A whole run, from a prepared plan to the report."""
+"""Execute a prepared run, and report how it ended."""
 
 from __future__ import annotations
 
@@ -23,37 +23,32 @@ from microshard.run.runner import Runner
 
 
 def execute(ready: PreparedRun, runs: Path, console: Console) -> int:
-    """Run a plan and print what came out. Returns the exit code.
+    """Run a plan and print its results. Returns the exit code.
 
     Raises MicroshardError for what keeps the run from starting at all.
     """
     plan = ready.plan
     ready.backend.check_room(plan)
-    found = ready.backend.binaries(plan)
+    binaries = ready.backend.binaries(plan)
     folder = RunFolder.create(runs, plan.name)
     with folder.lock():
         try:
-            write_run(folder, ready, found)
+            write_run(folder, ready, binaries)
             announce(plan, [*ready.loaded.warnings, *ready.backend.remarks()], folder, console)
         except BaseException:
-            nothing_stays(folder)
+            for name in ("deployments", "tmp", "secrets"):  # nothing runs yet
+                shutil.rmtree(folder / name, ignore_errors=True)
             raise
         with Progress(folder, plan, console) as progress:
             hours = ready.loaded.experiment.budget.max_hours
-            runner = Runner(folder, plan, found, progress, backend=ready.backend, meter=Meter(hours))
+            runner = Runner(folder, plan, binaries, progress, backend=ready.backend, meter=Meter(hours))
             outcome = runner.run()
         report(folder, outcome, console)
     return outcome.exit_code
 
 
-def nothing_stays(folder: RunFolder) -> None:
-    """Before the runner: nothing runs yet, and folders for processes, temporary files and secrets go again."""
-    for name in ("deployments", "tmp", "secrets"):
-        shutil.rmtree(folder / name, ignore_errors=True)
-
-
 def announce(plan: Plan, warnings: Sequence[Problem | str], folder: RunFolder, console: Console) -> None:
-    """What will be done, what is doubtful about it, and what differs from the experiment's lock."""
+    """Print the size of the plan, warnings, and differences from the experiment's lock."""
     console.print(f"[bold]{plan.title}[/bold]")
     console.print(
         f"{count(len(plan.points), 'point')} × {count(plan.repetitions, 'repetition')}, "
@@ -71,15 +66,15 @@ def announce(plan: Plan, warnings: Sequence[Problem | str], folder: RunFolder, c
 def report(folder: RunFolder, outcome: Outcome, console: Console) -> None:
     """Write the report and print how the run ended.
 
-    Raises NotWrittenError when that is the only thing, or the worst one, that went wrong; after the rest is told.
+    Raises NotWrittenError when that is the only thing, or the worst one, that went wrong; after the rest is printed.
     """
-    not_written = _written(folder, console) if outcome.done else None
-    _unhappy(outcome, console)
+    not_written = _write_report(folder, console) if outcome.done else None
+    _print_failures(outcome, console)
     if outcome.unprepared:
-        word = "broken off" if outcome.done else "not prepared"
+        word = "aborted" if outcome.done else "not prepared"
         console.print(f"[red]{word}:[/red] {outcome.unprepared}", highlight=False, soft_wrap=True)
     if outcome.over_budget:
-        console.print(f"[yellow]{outcome.over_budget}[/yellow]: the rest of the measurements was not taken")
+        console.print(f"[yellow]{outcome.over_budget}[/yellow]: the remaining measurements were skipped")
     if outcome.stopped_by is not None:
         console.print(f"Stopped by signal {outcome.stopped_by}; everything that was started is stopped.")
     for point, connection in outcome.kept.items():
@@ -91,7 +86,7 @@ def report(folder: RunFolder, outcome: Outcome, console: Console) -> None:
     share = outcome.orchestration / outcome.seconds if outcome.seconds else 0.0
     console.print(
         f"[dim]{duration(outcome.seconds)}: loading {duration(outcome.loading)}, "
-        f"measuring {duration(outcome.measuring)}, all else {duration(outcome.orchestration)} ({share:.0%}). "
+        f"measuring {duration(outcome.measuring)}, overhead {duration(outcome.orchestration)} ({share:.0%}). "
         f"Logs and results: {folder.path}[/dim]",
         highlight=False,
         soft_wrap=True,
@@ -102,8 +97,8 @@ def report(folder: RunFolder, outcome: Outcome, console: Console) -> None:
         console.print(f"[red]{not_written}[/red]", highlight=False, soft_wrap=True)
 
 
-def _written(folder: RunFolder, console: Console) -> NotWrittenError | None:
-    """Print the table and write the report; what kept it from being written."""
+def _write_report(folder: RunFolder, console: Console) -> NotWrittenError | None:
+    """Print the table and write the report. Returns the error when it cannot be written."""
     console.print(final(build(folder.path), width=console.width))
     try:
         console.print(f"Report: {write(folder.path)}", soft_wrap=True, highlight=False)
@@ -112,8 +107,7 @@ def _written(folder: RunFolder, console: Console) -> NotWrittenError | None:
     return None
 
 
-def _unhappy(outcome: Outcome, console: Console) -> None:
-    """What keeps the exit code from being 0."""
+def _print_failures(outcome: Outcome, console: Console) -> None:
     for point, message in outcome.wrong.items():
         console.print(f"[red]{point} is not valid:[/red] {message}", highlight=False)
     for step, reason in outcome.invalid.items():

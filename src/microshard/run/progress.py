@@ -1,4 +1,4 @@
-"""What people see while a run goes on: where it is, how long it will take, and the figures so far."""
+"""The display of a run while it goes on: current stage, remaining time, figures so far."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from microshard.report.table import LivePoint, LiveState, live
 
 @dataclass(slots=True)
 class Clock:
-    """Remaining time: the plan's estimate, corrected by what the steps so far really took."""
+    """Remaining time: the plan's estimate, corrected by the measured time of the steps so far."""
 
     plan: Plan
     started: float = field(default_factory=time.monotonic)
@@ -34,29 +34,29 @@ class Clock:
     finished_seconds: float = 0.0
     step_started: float | None = None
 
-    def estimate(self, step: Step) -> float:
-        """Seconds the plan gives a step."""
-        point = self.plan.point(step.point)
-        return point.measure_seconds + (point.deploy_seconds + point.load_seconds if step.deploy else 0.0)
-
     def begin(self) -> None:
         """A step begins."""
         self.step_started = time.monotonic()
 
     def done(self, step: Step) -> None:
         """A step ended, well or not."""
-        if self.step_started is not None:
-            self.finished_seconds += time.monotonic() - self.step_started
-        if step.attempt == 1:  # the plan has no time for others
-            self.finished_estimate += self.estimate(step)
+        self.finished_seconds += self.running
+        if step.attempt == 1:  # the plan has no time for repetitions of invalid measurements
+            point = self.plan.point(step.point)
+            self.finished_estimate += point.measure_seconds
+            self.finished_estimate += point.deploy_seconds + point.load_seconds if step.deploy else 0.0
         self.step_started = None
+
+    @property
+    def running(self) -> float:
+        """Seconds since the current step began."""
+        return 0.0 if self.step_started is None else time.monotonic() - self.step_started
 
     @property
     def share(self) -> float:
         """Share of the estimated time that is done, 0 to 1."""
         total = self.plan.estimate_seconds or 1.0
-        running = 0.0 if self.step_started is None else (time.monotonic() - self.step_started) / self.factor
-        return min((self.finished_estimate + running) / total, 0.99)
+        return min((self.finished_estimate + self.running / self.factor) / total, 0.99)
 
     @property
     def factor(self) -> float:
@@ -66,13 +66,12 @@ class Clock:
     @property
     def remaining(self) -> float:
         """Seconds still to go."""
-        running = 0.0 if self.step_started is None else time.monotonic() - self.step_started
-        return max((self.plan.estimate_seconds - self.finished_estimate) * self.factor - running, 0.0)
+        return max((self.plan.estimate_seconds - self.finished_estimate) * self.factor - self.running, 0.0)
 
 
 @dataclass(slots=True)
 class PointProgress:
-    """What is shown of the valid measurements of a point. Whole results stay on the disk: a run may have thousands."""
+    """The valid measurements of a point, as far as they are shown; thousands of whole results stay on disk."""
 
     metric: str = ""
     unit: str = ""
@@ -80,7 +79,7 @@ class PointProgress:
     limits: list[str] = field(default_factory=list)
 
     def add(self, result: Mapping[str, Any]) -> None:
-        """One more result of the point."""
+        """Add a result of the point."""
         phases = (p for p in result["phases"] if p["kind"] == "measure" and p.get("metric"))
         metric = next((phase["metric"] for phase in phases), None)
         if metric is not None:
@@ -102,7 +101,7 @@ class Progress:
         self.current: Step | None = None
         self.failed: dict[str, str] = {}
         self.measured: dict[str, PointProgress] = {}  # by point
-        self.done: set[tuple[str, str]] = set()  # points and repetitions, whatever attempt it was
+        self.done: set[tuple[str, str]] = set()  # points and repetitions
         self.live = (
             Live(get_renderable=self.render, console=console, refresh_per_second=4, transient=True)
             if console.is_terminal
@@ -120,7 +119,7 @@ class Progress:
 
     def stage(self, step: Step | None, stage: str) -> None:
         """A stage begins."""
-        with contextlib.suppress(OSError):  # only what is shown: a failing disk is told by what has to be written
+        with contextlib.suppress(OSError):  # for display only: what must be written reports a failing disk
             (self.folder / "tmp" / "progress.jsonl").unlink(missing_ok=True)
         if step is not None and step is not self.current:
             self.current = step
@@ -128,7 +127,7 @@ class Progress:
         self.now = self.now_stage = stage
 
     def event(self, event: dict[str, Any]) -> None:
-        """An event of Ansible's; the task's name says what is becoming true."""
+        """Show the name of the task Ansible begins."""
         if event.get("event") == "task" and event.get("task"):
             self.now = str(event["task"])
 
@@ -155,7 +154,7 @@ class Progress:
             )
 
     def point_failed(self, point: Point, message: str) -> None:
-        """A point is given up."""
+        """A point failed."""
         if self.current is not None:
             self.clock.done(self.current)
         self.failed[point.id] = message
@@ -163,7 +162,7 @@ class Progress:
         self.console.print(message, markup=False, highlight=False)
 
     def render(self) -> RenderableType:
-        """The live picture."""
+        """The live display."""
         step = self.current
         where = "" if step is None else f"{self.plan.point(step.point).label}, {step.name} · "
         head = Table.grid(padding=(0, 1), expand=True)
@@ -173,7 +172,7 @@ class Progress:
         return Group(
             live([self._point(p) for p in self.plan.points], self.console.width),
             head,
-            Padding(ProgressBar(total=1.0, completed=self.clock.share), 0),  # a bar alone does not end its line
+            Padding(ProgressBar(total=1.0, completed=self.clock.share), 0),  # for the line's end
             Text(
                 f"{len(self.done)} of {len(self.plan.steps)} measurements · {self.folder.path}",
                 style="dim",
@@ -184,13 +183,13 @@ class Progress:
 
     def _point(self, point: Point) -> LivePoint:
         measured = self.measured.get(point.id, PointProgress())
-        here = self.current is not None and self.current.point == point.id and point.id not in self.failed
+        current = self.current is not None and self.current.point == point.id and point.id not in self.failed
         state: LiveState = "waiting"
         if point.id in self.failed:
             state = "failed"
         elif len(measured.values) == self.plan.repetitions:
             state = "done"
-        elif here:
+        elif current:
             state = "deploying" if self.now_stage == "deploy" else "measuring"
         elif measured.values:
             state = "partial"
@@ -203,7 +202,7 @@ class Progress:
             metric=measured.metric,
             unit=measured.unit,
             bottleneck=most_frequent(measured.limits),
-            note=self._phase() if here else "",
+            note=self._phase() if current else "",
         )
 
     def _phase(self) -> str:

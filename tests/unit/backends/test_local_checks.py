@@ -2,17 +2,13 @@
 
 import resource
 
-from microshard.backends import local_checks as examine
+from microshard.backends import local_checks
 from microshard.embedded.binary import BinaryError
 from microshard.run.backend import CheckRequest
 
 
-def findings(question, check):
-    return list(check(question))
-
-
 def test_this_machine_is_examined_without_a_trace(tmp_path):
-    found = {f.what: f for f in examine.examine(CheckRequest(runs=tmp_path / "runs"))}
+    found = {f.what: f for f in local_checks.examine(CheckRequest(runs=tmp_path / "runs"))}
     assert {"Python", "open files", "ports", "disk", "RAM", "mongod", "Java", "YCSB", "AWS credentials"} <= set(found)
     assert all(f.remedy for f in found.values() if f.state != "ok")
     assert list(tmp_path.iterdir()) == []
@@ -25,21 +21,20 @@ def test_what_is_missing_is_wrong_and_says_what_to_do(tmp_path, monkeypatch):
     def no_mongod():
         raise BinaryError("the processor lacks AVX")
 
-    monkeypatch.setattr(examine, "find_mongod", no_mongod)
+    monkeypatch.setattr(local_checks, "find_mongod", no_mongod)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 4096))
-    found = {f.what: f for f in examine.examine(CheckRequest(runs=tmp_path))}
+    found = {f.what: f for f in local_checks.examine(CheckRequest(runs=tmp_path))}
     assert [found[what].state for what in ("disk", "RAM", "mongod", "open files")] == ["wrong"] * 3 + ["note"]
     assert "AVX" in found["mongod"].detail
     assert "limits.conf" in found["open files"].remedy
 
 
-def test_ports_that_are_all_taken(tmp_path, monkeypatch):
+def test_ports_that_are_all_taken(monkeypatch):
     def none(_):
         raise OSError("no 64 free ports in a row")
 
     monkeypatch.setattr("microshard.backends.local_checks.port_block", none)
-    ((finding,)) = findings(CheckRequest(runs=tmp_path), examine._ports)
-    assert finding.state == "wrong"
+    assert local_checks.check_ports().state == "wrong"
 
 
 def test_an_experiment_that_cannot_run_here_is_wrong(tmp_path):
@@ -50,21 +45,21 @@ def test_an_experiment_that_cannot_run_here_is_wrong(tmp_path):
         "  - measure: {engine: aggregate, pipeline: mot_greenness}\n",
         encoding="utf-8",
     )
-    *_, last = examine.examine(CheckRequest(file, runs=tmp_path))
+    *_, last = local_checks.examine(CheckRequest(file, runs=tmp_path))
     assert last.what == str(file)
     assert last.state == "wrong"
 
 
-def test_credentials_are_told_by_where_they_come_from_and_not_shown(tmp_path, monkeypatch):
-    (none,) = findings(CheckRequest(runs=tmp_path), examine._aws)
+def test_credentials_are_told_by_where_they_come_from_and_not_shown(monkeypatch):
+    none = local_checks.check_credentials()
     assert (none.state, none.detail) == ("note", "there are none")
     assert "aws configure" in none.remedy
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAPLANTED")
-    (half,) = findings(CheckRequest(runs=tmp_path), examine._aws)
+    half = local_checks.check_credentials()
     assert half.state == "note"
     assert "AWS_SECRET_ACCESS_KEY" in half.detail
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "planted-secret")
-    (there,) = findings(CheckRequest(runs=tmp_path), examine._aws)
+    there = local_checks.check_credentials()
     assert there.state == "ok"
     assert "(env)" in there.detail
     assert not any(secret in str(f) for f in (half, there) for secret in ("AKIAPLANTED", "planted-secret"))
@@ -77,14 +72,14 @@ def test_a_java_that_is_too_old_or_missing_says_what_to_install(tmp_path, monkey
     jvm.chmod(0o755)
     (tmp_path / "release").write_text('JAVA_VERSION="11.0.2"\n')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    (old,) = findings(CheckRequest(runs=tmp_path), examine._java)
+    old = local_checks.check_java()
     assert old.state == "note"
     assert old.detail == f"11 ({jvm}); YCSB's client needs 17"
     (tmp_path / "release").write_text('JAVA_VERSION="21.0.2"\n')
-    (new,) = findings(CheckRequest(runs=tmp_path), examine._java)
+    new = local_checks.check_java()
     assert (new.state, new.detail) == ("ok", f"21 ({jvm})")
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path))
-    (none,) = findings(CheckRequest(runs=tmp_path), examine._java)
-    assert (none.state, none.detail) == ("note", "there is none")
+    none = local_checks.check_java()
+    assert (none.state, none.detail) == ("note", "Java is not installed")
     assert "openjdk-17-jre-headless" in none.remedy

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from microshard.records.run_folder import RunFolder
-from microshard.run.ansible import Playbooks, _explain
+from microshard.run.ansible import Playbooks, explain
 from microshard.this_machine import project_root
 
 
@@ -21,7 +21,7 @@ def test_host_keys_are_checked_and_temporary_files_lie_in_the_run(
     monkeypatch.setenv("ANSIBLE_SSH_ARGS", "-o StrictHostKeyChecking=no")
     run = RunFolder.create(tmp_path, "sample")
     command = [str(Path(sys.executable).with_name("ansible-config")), "dump", "--format", "json"]
-    environment = Playbooks(run)._environment(project_root())
+    environment = Playbooks(run).environment(project_root())
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, cwd=tmp_path)
     said = {one["name"]: one["value"] for one in json.loads(done.stdout) if "name" in one}
     assert said["HOST_KEY_CHECKING"] is True
@@ -34,12 +34,12 @@ def test_host_keys_are_checked_and_temporary_files_lie_in_the_run(
 def test_a_playbook_that_was_ended_is_told_without_what_python_was_at(tmp_path: Path, code: int, by: str) -> None:
     log = tmp_path / "ansible.log"
     log.write_text("TASK [sleep]\nTraceback (most recent call last):\nKeyboardInterrupt\n", encoding="utf-8")
-    assert _explain("measure", code, [], log) == f"playbook measure was ended by {by}; see {log}"
+    assert explain("measure", code, [], log) == f"playbook measure was ended by {by}; see {log}"
 
 
 def test_a_playbook_that_failed_without_a_task_shows_the_end_of_its_log(tmp_path: Path) -> None:
     log = tmp_path / "ansible.log"
     log.write_text("[ERROR]: the playbook could not be found\n", encoding="utf-8")
-    said = _explain("measure", 4, [], log)
+    said = explain("measure", 4, [], log)
     assert said.startswith("playbook measure ended with exit code 4; the end of ")
     assert said.endswith("[ERROR]: the playbook could not be found")

@@ -20,7 +20,7 @@ from microshard.backends.ssh import SshBackend, listing_of
 from microshard.errors import MicroshardError, PlaceError
 from microshard.model.plan import Point
 from microshard.records.run_folder import RunFolder, write_json
-from microshard.run.ansible import Listener, Playbooks
+from microshard.run.ansible import EventHandler, Playbooks
 
 INVENTORY = "inventory.yml"  # in the run's folder; written by the role from what it has made
 FLEET = "hosts/fleet.json"  # in the run's folder: the variables of playbooks/provision.yml and deprovision.yml
@@ -115,7 +115,7 @@ def made(folder: RunFolder, record: Path, variables: Mapping[str, Any], playbook
     return told
 
 
-def removed(folder: RunFolder, region: str, listener: Listener = lambda _event: None) -> list[str]:
+def removed(folder: RunFolder, region: str, listener: EventHandler = lambda _event: None) -> list[str]:
     """Remove everything of the run on EC2 and look again; what is left, one sentence each."""
     began = time.time() - 0.001  # the ledger's times are rounded
     try:
