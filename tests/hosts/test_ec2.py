@@ -131,7 +131,7 @@ def test_a_budget_that_is_reached_ends_the_run_after_the_repetition_on_the_hosts
         assert words in said
         assert words in (land.run_folder / "report" / "report.html").read_text()
     assert "budget.max_cost_usd (0.0001 USD) would be exceeded" in said
-    assert "the rest of the measurements was not taken" in said
+    assert "the remaining measurements were skipped" in said
     assert [p.name for p in (land.run_folder / "results" / "p01").glob("r?.json")] == ["r1.json"]
     assert len(land.journal("budget reached")) == 1
 

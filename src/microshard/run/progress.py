@@ -61,7 +61,7 @@ class Clock:
     @property
     def factor(self) -> float:
         """PointProgress over estimated time so far."""
-        return self.finished_seconds / self.finished_estimate if self.finished_estimate else 1.0
+        return (self.finished_seconds / self.finished_estimate if self.finished_estimate else 0.0) or 1.0
 
     @property
     def remaining(self) -> float:
