@@ -11,12 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from microshard.experiment import source
-from microshard.experiment.check import dotted
+from microshard.experiment import yaml_reader
+from microshard.experiment.document import KeyPath, dotted
 from microshard.experiment.errors import DefinitionError
 from microshard.experiment.load import build
 from microshard.experiment.matrix import expand
-from microshard.experiment.source import KeyPath
 from tests.faults.table import Row
 from tests.unit.experiment.test_mutations import (
     OTHER_VALUES,
@@ -72,7 +71,7 @@ def _with_line(kind: str, lines: list[str], number: int, new: str) -> Case:
 
 def _values(file: Path) -> Iterator[Maker]:
     """The file with every key left out, mistyped, doubled, and given other values, in turn."""
-    data = source.read(file)[0]
+    data = yaml_reader.read(file)[0].data
     for path in places(data):
         yield partial(_left_out, data, path)
         if isinstance(path[-1], str):
@@ -140,7 +139,7 @@ def check(case: Case, folder: Path) -> str | None:
     """What is wrong with how the loader took it; None when nothing is."""
     began = time.process_time()
     try:
-        expand(build(*source.parse("x.yml", case.text)))
+        expand(build(*yaml_reader.parse("x.yml", case.text)))
     except DefinitionError as error:
         wrong = ill_told(error, case.text)
     except Exception:  # noqa: BLE001 - that is what is looked for
@@ -197,7 +196,7 @@ def trapped(name: str, trap: str | bytes, folder: Path) -> str | None:
     began = time.process_time()
     loaded: Any = None
     try:
-        loaded = build(*source.read(path))
+        loaded = build(*yaml_reader.read(path))
         expand(loaded)
     except DefinitionError as error:
         if not error.problems or any(not p.message or p.file != str(path) for p in error.problems):

@@ -13,7 +13,7 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["microshard.experiment"]):
-    from microshard.experiment import source
+    from microshard.experiment import yaml_reader
     from microshard.experiment.errors import DefinitionError
     from microshard.experiment.load import build
     from microshard.experiment.matrix import expand
@@ -25,7 +25,7 @@ def one(data: bytes) -> None:
     """Load `data` as an experiment file; anything but points or well-told problems is an error."""
     text = data.decode("utf-8", "replace")
     try:
-        expand(build(*source.parse("x.yml", text)))
+        expand(build(*yaml_reader.parse("x.yml", text)))
     except DefinitionError as error:
         wrong = ill_told(error, text)
         if wrong:

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from microshard.experiment.check import EXPERIMENT
 from microshard.experiment.errors import DefinitionError
 from microshard.experiment.load import load
 from microshard.experiment.matrix import expand
-from microshard.experiment.shape import Shape
+from microshard.experiment.shape import EXPERIMENT, Shape
 from microshard.plan import Inputs, PlanError, build_plan
 from microshard.run.prepare import pipelines
 from tests.faults.definitions import SHIPPED
@@ -77,7 +76,7 @@ def ignored(path: Path, below: tuple[str, ...]) -> tuple[list[str], int]:
     overruled = {*loaded.experiment.matrix.axes, *loaded.experiment.matrix.zip}
     base, warned = planned(path, small)
     found, tried = [], 0
-    for place, shape in leaves(EXPERIMENT, loaded.data):
+    for place, shape in leaves(EXPERIMENT, loaded.document.data):
         key = ".".join(map(str, place))
         values = list(others(shape, None))
         if place[0] not in below or key in overruled or not values:

@@ -1,4 +1,4 @@
-"""From an experiment file to a typed experiment: read, scale, override, check."""
+"""Loads an experiment file: read it, apply scale and overrides, check types and rules."""
 
 from __future__ import annotations
 
@@ -9,29 +9,28 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from microshard.experiment import overlay
-from microshard.experiment import source as files
-from microshard.experiment.check import Checker, nearest
-from microshard.experiment.errors import COMMAND_LINE, DefinitionError, Problem, printable
-from microshard.experiment.rules import findings, matrix_findings
-from microshard.experiment.source import Source, SourcePosition
+from microshard.experiment import yaml_reader
+from microshard.experiment.check import Checker
+from microshard.experiment.document import Document, KeyPath, NoSuchKeyError, SourcePosition, split_key
+from microshard.experiment.errors import COMMAND_LINE, DefinitionError, Problem, nearest_name, printable
+from microshard.experiment.rules import all_violations
 from microshard.model.experiment import Experiment
 
-_NOT_SCALED = ("microshard", "scales")
+_FIXED_SECTIONS = ("microshard", "scales")
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedExperiment:
-    """An experiment that can be planned, and where everything in it stands."""
+    """An experiment that can be planned."""
 
-    experiment: Experiment
-    """With every default explicit."""
-    source: Source
-    """The file; its spots are those of `data`."""
-    data: dict[str, Any]
-    """What was given: the file with its scale and overrides applied, without defaults."""
+    experiment: Experiment  # with every default explicit
+    document: Document  # the file's data with scale and overrides applied, without defaults
     warnings: tuple[Problem, ...] = ()
-    """What is doubtful but runs."""
+
+    def error(self, problems: Iterable[tuple[str, str]]) -> DefinitionError:
+        """The error for problems found after loading, given as (dotted key, sentence), at their places in the file."""
+        paths = [(tuple(int(p) if p.isdigit() else p for p in key.split(".")), message) for key, message in problems]
+        return DefinitionError([self.document.problem_at_value(path, message) for path, message in paths])
 
 
 def load(path: Path, scale: str | None = None, overrides: Mapping[str, Any] | None = None) -> LoadedExperiment:
@@ -40,58 +39,45 @@ def load(path: Path, scale: str | None = None, overrides: Mapping[str, Any] | No
     `scale` names one of the file's `scales`; `overrides` are dotted key → value, applied last (`--set`).
     Raises DefinitionError with all problems of the file.
     """
-    return build(*files.read(path), scale=scale, overrides=overrides)
+    return build(*yaml_reader.read(path), scale=scale, overrides=overrides)
 
 
 def build(
-    data: dict[str, Any],
-    source: Source,
-    problems: list[Problem],
+    document: Document,
+    problems: Iterable[Problem],
     *,
     scale: str | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> LoadedExperiment:
     """As `load`, from a file that has been read."""
-    data, spot = _long_form(data, source.spot)
     problems = [*problems]
-    layers = [*_scale(Checker(source, data, spot), scale, problems), *_command_line(overrides or {})]
-    base_data, base_spot = data, spot
-    for layer in layers:
-        data, spot = _apply(layer, data, spot, source, problems)
-    result = examine(source, data, spot)
-    problems += result.errors
-    if scale is None and result.experiment is not None:
-        # A scale nobody asked for now is wrong all the same.
-        for name in _scale_names(base_data):
-            problems += _broken_scale(source, base_data, base_spot, name)
-    if problems or result.experiment is None:
+    document = written = _with_axes(document)
+    if scale is not None:
+        document = _with_scale(document, scale, problems)
+    for key, value in (overrides or {}).items():
+        position = SourcePosition(0, 0, raw=str(value), plain=not isinstance(value, str))
+        document = _with_value(document, key, value, position, problems)
+    experiment, errors, warnings = examine(document)
+    problems += errors
+    if scale is None and experiment is not None:
+        # A wrong scale is an error even when it is not used.
+        for name in _scale_names(written):
+            problems += examine(_with_scale(written, name, problems))[1]
+    if problems or experiment is None:
         raise DefinitionError(problems)
-    return LoadedExperiment(result.experiment, replace(source, spot=spot), data, tuple(result.warnings))
+    return LoadedExperiment(experiment, document, tuple(warnings))
 
 
-@dataclass(slots=True)
-class Examined:
-    """What came of checking data."""
-
-    experiment: Experiment | None
-    """None where the types do not fit."""
-    errors: list[Problem]
-    warnings: list[Problem]
-
-
-def examine(source: Source, data: dict[str, Any], spot: SourcePosition) -> Examined:
-    """Checks data against types and rules; every problem stands at its place."""
-    checker = Checker(source, data, spot)
+def examine(document: Document) -> tuple[Experiment | None, list[Problem], list[Problem]]:
+    """Check a document against types and rules: the experiment (None where types do not fit), errors and warnings."""
+    checker = Checker(document)
     try:
-        experiment = Experiment.model_validate(data)
+        experiment = Experiment.model_validate(document.data)
     except ValidationError as error:
-        return Examined(None, [*checker.problems(error), *checker.misread()], [])
-    errors = checker.misread()
-    warnings: list[Problem] = []
-    for finding in [*findings(experiment), *matrix_findings(experiment)]:
-        problem = checker.at_value(finding.path, finding.message, severity=finding.severity)
-        (errors if finding.severity == "error" else warnings).append(problem)
-    return Examined(experiment, errors, warnings)
+        return None, [*checker.problems(error), *checker.misread()], []
+    found = [document.problem_at_value(v.path, v.message, severity=v.severity) for v in all_violations(experiment)]
+    errors = [*checker.misread(), *(p for p in found if p.severity == "error")]
+    return experiment, errors, [p for p in found if p.severity == "warning"]
 
 
 def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
@@ -100,99 +86,68 @@ def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
     problems: list[Problem] = []
     for text in texts:
         key, equals, value = text.partition("=")
+        messages = []
         if not equals:
-            problems.append(_on_command_line(key, "write it as KEY=VALUE, for example topology.shards.count=4"))
-            continue
-        if len(value.splitlines()) > 1:
-            problems.append(_on_command_line(key, "write the value on one line"))
-            continue
-        try:
-            data, _, found = files.parse(COMMAND_LINE, f"value: {value}")
-            problems += [_on_command_line(key, p.message) for p in found]
-            values[key.strip()] = data.get("value")
-        except DefinitionError as error:
-            problems += [_on_command_line(key, p.message) for p in error.problems]
+            messages.append("write it as KEY=VALUE, for example topology.shards.count=4")
+        elif len(value.splitlines()) > 1:
+            messages.append("write the value on one line")
+        else:
+            try:
+                document, found = yaml_reader.parse(COMMAND_LINE, f"value: {value}")
+                values[key.strip()] = document.data.get("value")
+            except DefinitionError as error:
+                found = error.problems
+            messages += [p.message for p in found]
+        problems += [Problem(COMMAND_LINE, 0, 0, printable(key), message) for message in messages]
     if problems:
         raise DefinitionError(problems)
     return values
 
 
-@dataclass(frozen=True, slots=True)
-class _Layer:
-    """One dotted key and what to put there."""
-
-    key: str
-    value: Any
-    key_at: tuple[int, int]
-    spot: SourcePosition
-
-
-def _scale_names(data: Mapping[str, Any]) -> list[str]:
-    scales = data.get("scales")
+def _scale_names(document: Document) -> list[str]:
+    scales = document.data.get("scales")
     return [n for n, changes in scales.items() if isinstance(changes, dict)] if isinstance(scales, dict) else []
 
 
-def _scale(checker: Checker, name: str | None, problems: list[Problem]) -> list[_Layer]:
-    if name is None:
-        return []
-    names = _scale_names(checker.data)
+def _with_scale(document: Document, name: str, problems: list[Problem]) -> Document:
+    names = _scale_names(document)
     if name not in names:
-        near = nearest(name, names)
-        there = f"the file has {', '.join(names)}" if names else "the file has no scales"
-        guess = f"; did you mean `{near}`?" if near else ""
-        message = f"no scale {printable(name)}: {there}{guess}"
-        problems.append(
-            checker.at_key(("scales",), message, found=printable(name), allowed=", ".join(names), nearest=near)
-        )
-        return []
-    spot = checker.spot.items["scales"].items[name]
-    changes: dict[str, Any] = checker.data["scales"][name]
-    return [_Layer(k, v, spot.keys[k], spot.items[k]) for k, v in changes.items()]
+        near, shown = nearest_name(name, names), printable(name)
+        known = f"the file has {', '.join(names)}" if names else "the file has no scales"
+        message = f"no scale {shown}: {known}" + (f"; did you mean `{near}`?" if near else "")
+        details = {"found": shown, "allowed": ", ".join(names), "nearest": near}
+        problems.append(document.problem_at_key(("scales",), message, **details))
+        return document
+    for key, value in document.data["scales"][name].items():
+        document = _with_value(document, key, value, ("scales", name, key), problems)
+    return document
 
 
-def _command_line(overrides: Mapping[str, Any]) -> list[_Layer]:
-    return [
-        _Layer(k, v, (0, 0), SourcePosition(0, 0, raw=str(v), plain=not isinstance(v, str)))
-        for k, v in overrides.items()
-    ]
-
-
-def _on_command_line(key: str, message: str) -> Problem:
-    return Problem(COMMAND_LINE, 0, 0, printable(key), message)
-
-
-def _apply(
-    layer: _Layer, data: dict[str, Any], spot: SourcePosition, source: Source, problems: list[Problem]
-) -> tuple[dict[str, Any], SourcePosition]:
+def _with_value(
+    document: Document, key: str, value: Any, origin: KeyPath | SourcePosition, problems: list[Problem]
+) -> Document:
     try:
-        path = overlay.split(layer.key)
-        if path[0] in _NOT_SCALED:
-            raise overlay.NoSuchPlaceError(f"{path[0]} belongs to the file and cannot be changed here")
-        data, spot = overlay.put(data, spot, path, layer.value, layer.spot, layer.key_at)
-    except overlay.NoSuchPlaceError as error:
-        problems.append(source.problem(layer.key_at, printable(layer.key, 200), str(error)))
-    return _long_form(data, spot)
+        path = split_key(key)
+        if path[0] in _FIXED_SECTIONS:
+            raise NoSuchKeyError(f"{path[0]} belongs to the file and cannot be changed here")
+        return _with_axes(document.put(path, value, origin))
+    except NoSuchKeyError as error:
+        if isinstance(origin, SourcePosition):
+            problems.append(Problem(COMMAND_LINE, 0, 0, printable(key, 200), str(error)))
+        else:
+            problem = document.problem_at_key(origin, str(error))
+            problems.append(replace(problem, key_path=printable(key, 200)))
+        return document
 
 
-def _broken_scale(source: Source, data: dict[str, Any], spot: SourcePosition, name: str) -> list[Problem]:
-    problems: list[Problem] = []
-    for layer in _scale(Checker(source, data, spot), name, problems):
-        data, spot = _apply(layer, data, spot, source, problems)
-    return [*problems, *examine(source, data, spot).errors]
-
-
-def _long_form(data: dict[str, Any], spot: SourcePosition) -> tuple[dict[str, Any], SourcePosition]:
-    """`matrix: {topology.shards.count: […]}` as `matrix: {axes: {…}}`, so that places and keys are the models'."""
-    matrix = data.get("matrix")
+def _with_axes(document: Document) -> Document:
+    """The document with `matrix: {topology.shards.count: […]}` in its long form, `matrix: {axes: {…}}`."""
+    matrix = document.data.get("matrix")
     if not isinstance(matrix, dict) or "axes" in matrix:
-        return data, spot
+        return document
     axes = {k: v for k, v in matrix.items() if "." in k}
     if not axes:
-        return data, spot
-    inside = spot.items.get("matrix", spot)
-    moved = SourcePosition(
-        inside.line, inside.column, keys=inside.keys, items={k: s for k, s in inside.items.items() if k in axes}
-    )
-    long = replace(inside, items={**{k: s for k, s in inside.items.items() if k not in axes}, "axes": moved})
+        return document
     matrix = {"axes": axes, **{k: v for k, v in matrix.items() if k not in axes}}
-    return {**data, "matrix": matrix}, replace(spot, items={**spot.items, "matrix": long})
+    data = {**document.data, "matrix": matrix}
+    return replace(document, data=data, moved=(*document.moved, (("matrix", "axes"), ("matrix",))))

@@ -1,255 +1,369 @@
-"""The points of an experiment: every combination of its axes as a whole experiment, checked as one."""
+"""The points of an experiment: every combination of its axes, checked as a whole experiment."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from microshard.experiment import overlay
-from microshard.experiment.check import Checker, dotted
-from microshard.experiment.errors import DefinitionError, Problem
-from microshard.experiment.grid import SECTIONS, Assignment, Given, Grid, problem_at
+from microshard.experiment.check import Checker
+from microshard.experiment.document import Document, KeyPath, NoSuchKeyError, dotted, put_value, split_key
+from microshard.experiment.errors import DefinitionError, Problem, as_yaml, nearest_name
 from microshard.experiment.load import LoadedExperiment, examine
-from microshard.experiment.rules import findings
-from microshard.experiment.scalars import written
-from microshard.experiment.source import KeyPath, SourcePosition
-from microshard.gc_pause import gc_paused
+from microshard.experiment.rules import deployment_violations
+from microshard.experiment.shape import EXPERIMENT, Shape, dotted_keys
+from microshard.experiment.yaml_reader import yaml_1_1
 from microshard.model.experiment import Experiment, Matrix
 
+MAX_POINTS = 10_000
+MAX_COMBINATIONS = 100_000  # before exclude; they are enumerated, but not validated
+SECTIONS = ("topology", "infrastructure", "workload")
 # A wrong value is wrong at each of its points; after so many different problems more say nothing new.
-_ENOUGH = 20
+_MAX_PROBLEMS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class PointDefinition:
     """One point: the values that make it, and the experiment they make."""
 
-    axes: dict[str, Any]
-    """Dotted key → value, the same keys at every point: those a point does not give have the experiment's own value."""
-    experiment: Experiment
-    """The whole experiment at this point. Its own matrix and scales are empty: it is one point."""
-    warnings: tuple[str, ...] = ()
-    """What is doubtful at this point and not already doubtful in the experiment: "key: sentence"."""
+    axes: dict[str, Any]  # dotted key → value; a key that the point does not give has the experiment's own value
+    experiment: Experiment  # the whole experiment at this point, with an empty matrix and no scales
+    warnings: tuple[str, ...] = ()  # "key: sentence", of this point and not of the experiment as a whole
 
 
-@gc_paused
+@dataclass(frozen=True, slots=True)
+class AxisValue:
+    """A value of an axis, and where it is written."""
+
+    key: str
+    path: KeyPath  # of the key
+    value: Any
+    origin: KeyPath  # below `matrix`
+    comparable: Any  # the value in a form that can be compared and looked up: 1 and 1.0 are equal, 1 and true are not
+    ambiguous: bool  # whether it contains text that YAML 1.1 would read as something else
+
+
+Assignment = tuple[AxisValue, ...]
+
+
 def expand(loaded: LoadedExperiment) -> list[PointDefinition]:
     """All points in file order, the last axis fastest, `zip` after the axes, then those of `include`.
 
     Raises DefinitionError with all problems, each at the value of an axis that causes it.
     """
-    assignments = Grid(loaded).assignments()
-    keys = dict.fromkeys(g.key for assignment in assignments for g in assignment)
-    own = {key: _own_value(loaded.experiment, overlay.split(key)) for key in keys}
-    builder = _Builder(loaded, assignments)
+    assignments = _Grid(loaded).assignments()
+    keys = dict.fromkeys(value.key for assignment in assignments for value in assignment)
+    defaults = {key: _value_at(loaded.experiment, split_key(key)) for key in keys}
+    builder = _PointBuilder(loaded, assignments)
     points = []
     for assignment in assignments:
-        made = builder.point(assignment)
-        if made is not None:
-            points.append(PointDefinition({**own, **{g.key: g.value for g in assignment}}, *made))
-        if len(builder.problems) >= _ENOUGH:
+        point = builder.point(assignment)
+        if point is not None:
+            experiment, warnings = point
+            points.append(PointDefinition({**defaults, **{v.key: v.value for v in assignment}}, experiment, warnings))
+        if len(builder.problems) >= _MAX_PROBLEMS:
             break
     if builder.problems:
         raise DefinitionError(builder.problems)
     return points
 
 
-@dataclass(slots=True)
-class _Part:
-    """A section of a point, or a key of one: data first, validated from its first point on."""
+class _Grid:
+    """Reads the matrix: which values are combined at each point, before anything is validated."""
 
-    value: Any
-    pieces: dict[str, _Part] = field(default_factory=dict)
-    """Keys of the section that points vary."""
-    text: str = ""
-    """What validation made of it as JSON, to compare points; of a section the keys that points vary."""
+    def __init__(self, loaded: LoadedExperiment) -> None:
+        self._document = loaded.document
+        self._matrix = loaded.experiment.matrix
+        self._problems: list[Problem] = []
 
-    def settle(self, validated: Any, varied: Sequence[str]) -> None:
-        """Takes over what validation made of it; `varied`: keys of a section, none where all of it is compared."""
-        if self.text:
+    def assignments(self) -> list[Assignment]:
+        """The values of every point, in file order, the last axis fastest, then those of `include`.
+
+        Raises DefinitionError with every problem of the matrix itself.
+        """
+        self._check_keys()
+        self._stop_if_wrong()
+        axes = self._axes()
+        self._stop_if_wrong()
+        points = self._matrix.include
+        included = [self._values(point, ("matrix", "include", index)) for index, point in enumerate(points)]
+        assignments = [*self._without_excluded(axes), *included]
+        if not assignments:
+            self._problem(("matrix", "exclude"), "every point is excluded, so there is nothing to measure")
+        if len(assignments) > MAX_POINTS:
+            message = f"{len(assignments):,} points; at most {MAX_POINTS:,} can be measured in one run"
+            self._problem(("matrix",), message)
+        self._stop_if_wrong()
+        return assignments
+
+    def _stop_if_wrong(self) -> None:
+        if self._problems:
+            raise DefinitionError(self._problems)
+
+    def _problem(self, path: KeyPath, message: str, **details: Any) -> None:
+        self._problems.append(self._document.problem_at_key(path, message, **details))
+
+    def _check_keys(self) -> None:
+        axes: dict[str, KeyPath] = {}
+        for grid, keys in (("axes", self._matrix.axes), ("zip", self._matrix.zip)):
+            for key in keys:
+                path: KeyPath = ("matrix", grid, key)
+                if key in axes:
+                    self._problem(path, "is in axes and in zip; keep one")
+                axes[key] = path
+                self._check_key(key, path)
+        for index, point in enumerate(self._matrix.include):
+            paths: dict[str, KeyPath] = {key: ("matrix", "include", index, key) for key in point}
+            for key, path in paths.items():
+                if key not in axes:
+                    self._check_key(key, path)
+            self._check_nested({*axes, *point}, paths)
+        for index, point in enumerate(self._matrix.exclude):
+            for key in point:
+                if key not in axes:
+                    known, near = ", ".join(axes), nearest_name(key, axes)
+                    message = f"is not an axis, so no point can be excluded by it (axes: {known or 'none'})"
+                    self._problem(("matrix", "exclude", index, key), message, allowed=known, nearest=near)
+        self._check_nested(set(axes), axes)
+
+    def _check_key(self, key: str, path: KeyPath) -> None:
+        if key.split(".", maxsplit=1)[0] not in SECTIONS:
+            near = nearest_name(key, [k for k in dotted_keys(EXPERIMENT) if k.startswith(SECTIONS) and "." in k])
+            allowed = f"{', '.join(f'{s}.' for s in SECTIONS[:2])} or {SECTIONS[2]}."
+            hint = f"; did you mean `{near}`?" if near else ""
+            self._problem(path, f"cannot be an axis; axes begin with {allowed}{hint}", nearest=near)
             return
-        self.value = validated
-        for name, piece in self.pieces.items():
-            own = getattr(validated, name)
-            if not piece.text:
-                piece.text = _text(own)
-            if isinstance(own, BaseModel):
-                piece.value = own
-        told = {name: piece.text for name, piece in self.pieces.items()}
-        self.text = _compared(validated, varied, told)
+        shape: Shape | None = EXPERIMENT
+        for part in split_key(key):
+            # Indexes of lists are checked when a value is put there.
+            shape = shape.child(int(part) if str(part).isdigit() else part) if shape else None
+        if shape is None:
+            near = nearest_name(key, (k for k in dotted_keys(EXPERIMENT) if "." in k))
+            self._problem(path, "unknown key" + (f"; did you mean `{near}`?" if near else ""), nearest=near)
+            return
+        try:
+            put_value(self._document.data, split_key(key), None)
+        except NoSuchKeyError as error:
+            self._problem(path, str(error))
+
+    def _check_nested(self, keys: Iterable[str], paths: Mapping[str, KeyPath]) -> None:
+        """topology.shards besides topology.shards.count: the result would depend on the order."""
+        all_keys = set(keys)
+        for key in sorted(all_keys):
+            parts = key.split(".")
+            for length in range(2, len(parts)):
+                outer = ".".join(parts[:length])
+                if outer in all_keys and (key in paths or outer in paths):
+                    path = paths.get(key) or paths[outer]
+                    self._problem(path, f"{key} is part of the axis {outer}; give one of the two")
+
+    def _axes(self) -> list[list[Assignment]]:
+        """Every axis as a list of steps; zip is the last, with one step per row."""
+        axes: list[list[Assignment]] = []
+        for key, values in self._matrix.axes.items():
+            steps = [(_axis_value(key, value, ("matrix", "axes", key, i)),) for i, value in enumerate(values)]
+            self._check_repeated(steps, key)
+            axes.append([*steps])
+        columns = {
+            key: [_axis_value(key, value, ("matrix", "zip", key, i)) for i, value in enumerate(values)]
+            for key, values in self._matrix.zip.items()
+        }
+        if columns:
+            first, length = next((key, len(column)) for key, column in columns.items())
+            for key, column in columns.items():
+                if len(column) != length:
+                    message = f"has {len(column)} values where {first} has {length}; zip needs equal lengths"
+                    self._problem(("matrix", "zip", key), message)
+            rows = list(zip(*columns.values(), strict=False))
+            self._check_repeated(rows, "zip")
+            axes.append(rows)
+        combinations = prod(len(steps) for steps in axes)
+        if combinations > MAX_COMBINATIONS:
+            message = f"{combinations:,} combinations; at most {MAX_POINTS:,} points can be measured in one run"
+            self._problem(("matrix",), message)
+        return axes
+
+    def _check_repeated(self, steps: Sequence[Assignment], name: str) -> None:
+        seen: set[Any] = set()
+        for step in steps:
+            values = tuple(v.comparable for v in step)
+            if values in seen:
+                shown = ", ".join(as_yaml(v.value) for v in step)
+                self._problems.append(_problem_at(self._document, step[-1], f"{shown} is given twice in {name}"))
+            seen.add(values)
+
+    def _values(self, point: Mapping[str, Any], origin: KeyPath) -> Assignment:
+        return tuple(_axis_value(key, value, (*origin, key)) for key, value in point.items())
+
+    def _without_excluded(self, axes: list[list[Assignment]]) -> Iterator[Assignment]:
+        """The combinations, without those that `exclude` names. Without any axis: the experiment itself."""
+        if not axes and self._matrix.include:
+            return
+        excluded: dict[tuple[str, ...], dict[tuple[Any, ...], int]] = {}
+        for index, point in enumerate(self._matrix.exclude):
+            keys = tuple(sorted(point))
+            excluded.setdefault(keys, {})[tuple(_comparable(point[k]) for k in keys)] = index
+        used: set[int] = set()
+        for steps in itertools.product(*axes):
+            assignment = tuple(itertools.chain.from_iterable(steps))
+            if excluded:
+                values = {v.key: v.comparable for v in assignment}
+                hits = [indexes.get(tuple(values[k] for k in keys)) for keys, indexes in excluded.items()]
+                hit = {h for h in hits if h is not None}
+                used |= hit
+                if hit:
+                    continue
+            yield assignment
+        for index, point in enumerate(self._matrix.exclude):
+            if index not in used and not self._problems:
+                shown = ", ".join(f"{k}: {as_yaml(v)}" for k, v in point.items()) or "{}"
+                self._problem(("matrix", "exclude", index), f"no point has {shown}, so nothing is excluded")
 
 
-class _Builder:
-    """Makes points one after the other and remembers what it has already seen."""
+class _PointBuilder:
+    """Makes one point after the other and remembers which it has made."""
 
     def __init__(self, loaded: LoadedExperiment, assignments: Iterable[Assignment]) -> None:
-        self.loaded = loaded
-        self.source = loaded.source
         self.problems: list[Problem] = []
-        self.blamed: set[int] = set()
-        self.parts: dict[tuple[int, ...], _Part] = {}
-        self.pieces: dict[tuple[int, ...], _Part] = {}
-        self.seen: dict[tuple[str, ...], Assignment] = {}
-        self.known = {(f.path, f.message) for f in findings(loaded.experiment)}
-        # What no axis can change is taken over validated; a frozen model is not validated again.
-        experiment = loaded.experiment
-        self.base: dict[str, Any] = {k: getattr(experiment, k) for k in experiment.model_fields_set}
-        self.base |= {"matrix": Matrix(), "scales": {}}
-        self.varied = {section: _varied(section, experiment, assignments) for section in SECTIONS}
-        self.base_text = {s: _compared(getattr(experiment, s), varied) for s, varied in self.varied.items()}
+        self._document = loaded.document
+        self._wrong_values: set[int] = set()
+        self._points: dict[tuple[str, ...], Assignment] = {}
+        self._known = set(deployment_violations(loaded.experiment))
+        # Keys that no axis varies are validated models already, and pydantic does not validate a frozen model again.
+        varied = {value.path[:2] for assignment in assignments for value in assignment}
+        self._varied = tuple(dict.fromkeys(str(path[0]) for path in varied))
+        experiment, data = loaded.experiment, loaded.document.data
+        self._base: dict[str, Any] = {k: getattr(experiment, k) for k in experiment.model_fields_set}
+        self._base |= {"matrix": Matrix(), "scales": {}}
+        for section in self._base.keys() & set(self._varied):
+            self._base[section] = data[section]
+            if isinstance(data[section], dict):
+                models = {k: getattr(getattr(experiment, section), k) for k in data[section]}
+                fixed = {k: v for k, v in models.items() if _is_model(v) and (section, k) not in varied}
+                self._base[section] = {**data[section], **fixed}
 
     def point(self, assignment: Assignment) -> tuple[Experiment, tuple[str, ...]] | None:
-        """The experiment at a point and its warnings; None where there is a problem with it (kept in `problems`)."""
-        if not self.blamed.isdisjoint(map(id, assignment)):
+        """The experiment at a point and its warnings; None if there is a problem (kept in `problems`)."""
+        if not self._wrong_values.isdisjoint(map(id, assignment)):
             return None
-        sections: dict[str, list[Given]] = {}
-        for given in assignment:
-            sections.setdefault(str(given.path[0]), []).append(given)
+        data = self._base
         try:
-            parts = {name: self._part(name, tuple(given)) for name, given in sections.items()}
-            experiment = Experiment.model_validate({**self.base, **{n: p.value for n, p in parts.items()}})
-        except (ValidationError, overlay.NoSuchPlaceError):
+            for value in assignment:
+                data = put_value(data, value.path, value.value)
+            experiment = Experiment.model_validate(data)
+        except (ValidationError, NoSuchKeyError):
             self._explain(assignment)
             return None
-        news = [f for f in findings(experiment) if (f.path, f.message) not in self.known]
-        if any(f.severity == "error" for f in news) or self._is_misread(assignment):
+        new = [v for v in deployment_violations(experiment) if v not in self._known]
+        if any(v.severity == "error" for v in new) or self._is_misread(assignment):
             self._explain(assignment)
             return None
-        for name, part in parts.items():
-            part.settle(getattr(experiment, name), self.varied[name])
-        if self._repeats(assignment, parts):
+        if self._is_repeated(assignment, experiment):
             return None
-        return experiment, tuple(f"{dotted(f.path)}: {f.message}" for f in news)
+        return experiment, tuple(f"{dotted(v.path)}: {v.message}" for v in new)
 
-    def _part(self, section: str, assignment: Assignment) -> _Part:
-        """A section with its values, validated once for all points that share them."""
-        key = tuple(map(id, assignment))
-        if key not in self.parts:
-            self.parts[key] = self._made(section, assignment)
-        return self.parts[key]
-
-    def _made(self, section: str, assignment: Assignment) -> _Part:
-        """The section's data; keys of it that no axis changes, or that were validated before, as models.
-
-        So they are not validated again, and points share the objects, which the plan looks at once for all of them.
-        """
-        data, own = self.loaded.data.get(section), getattr(self.loaded.experiment, section, None)
-        if not isinstance(own, BaseModel) or any(len(given.path) < 2 for given in assignment):
-            value = {section: data}
-            for given in assignment:
-                value = overlay.put_value(value, given.path, given.value)
-            return _Part(value[section])
-        below: dict[str, list[Given]] = {}
-        for given in assignment:
-            below.setdefault(str(given.path[1]), []).append(given)
-        pieces = {name: self._piece((data or {}).get(name), tuple(given)) for name, given in below.items()}
-        models = {k: v for k in own.model_fields_set if _is_made_of_models(v := getattr(own, k))}
-        return _Part({**(data or {}), **models, **{n: p.value for n, p in pieces.items()}}, pieces)
-
-    def _piece(self, data: Any, assignment: Assignment) -> _Part:
-        key = tuple(map(id, assignment))
-        if key not in self.pieces:
-            for given in assignment:
-                data = overlay.put_value(data, given.path[2:], given.value, given.path[:2])
-            self.pieces[key] = _Part(data)
-        return self.pieces[key]
-
-    def _place(self, assignment: Assignment) -> tuple[dict[str, Any], SourcePosition] | None:
-        """The experiment's data with the values of a point put in their places."""
-        data, spot = self.loaded.data, self.source.spot
-        for given in assignment:
-            try:
-                data, spot = overlay.put(data, spot, given.path, given.value, given.spot, given.key_at)
-            except overlay.NoSuchPlaceError as error:
-                self._add(given, problem_at(self.source, given, str(error)))
-                return None
-        return data, spot
-
-    def _is_misread(self, assignment: Assignment) -> bool:
-        unsure = [g for g in assignment if g.unsure]
-        placed = self._place(assignment) if unsure else None
-        return placed is not None and any(Checker(self.source, *placed).misread_at(g.path) for g in unsure)
-
-    def _repeats(self, assignment: Assignment, parts: dict[str, _Part]) -> bool:
-        """Whether the same deployment and workload are already there, perhaps written otherwise."""
-        text = tuple(parts[name].text if name in parts else own for name, own in self.base_text.items())
-        first = self.seen.setdefault(text, assignment)
+    def _is_repeated(self, assignment: Assignment, experiment: Experiment) -> bool:
+        """Whether an earlier point has the same deployment and workload, perhaps written differently."""
+        content = tuple(_json(getattr(experiment, section)) for section in self._varied)
+        first = self._points.setdefault(content, assignment)
         if first is assignment:
             return False
-        message = f"this point is there twice: it measures the same as {_named(first)}"
+        message = f"this point is given twice: it measures the same as {_shown(first)}"
         if assignment:
-            self._add(assignment[-1], problem_at(self.source, assignment[-1], message))
+            self._add(assignment[-1], _problem_at(self._document, assignment[-1], message))
         else:
-            self.problems.append(
-                self.source.problem(self.source.key_at(self.source.spot, ("matrix",)), "matrix", message)
-            )
+            self.problems.append(self._document.problem_at_key(("matrix",), message))
         return True
 
+    def _at(self, assignment: Assignment) -> Document | None:
+        """The experiment's document with the values of a point put in their places."""
+        document = self._document
+        for value in assignment:
+            try:
+                document = document.put(value.path, value.value, value.origin)
+            except NoSuchKeyError as error:
+                self._add(value, _problem_at(self._document, value, str(error)))
+                return None
+        return document
+
+    def _is_misread(self, assignment: Assignment) -> bool:
+        document = self._at(assignment) if any(value.ambiguous for value in assignment) else None
+        if document is None:
+            return False
+        paths = [path for path, _ in document.moved[len(self._document.moved) :]]
+        return any(Checker(document).misread(path) for path in paths)
+
     def _explain(self, assignment: Assignment) -> None:
-        """Finds the problems of a point again, with their places, and the value of an axis that causes each."""
-        placed = self._place(assignment)
-        for problem in self._errors(*placed) if placed is not None else ():
-            cause = next((g for g in assignment if _is_in(problem.key_path, g.key)), None)
-            if cause is not None:
-                self._add(cause, problem)
-                continue
-            cause = self._cause(assignment, problem)
-            message = f"{problem.message} (at the point {_named(assignment)})"
-            self._add(cause, problem_at(self.source, cause, message, key_path=problem.key_path))
+        """Find the problems of a point again, with their positions, and the value of an axis that causes each."""
+        document = self._at(assignment)
+        for problem in _errors(document) if document is not None else ():
+            key = problem.key_path
+            cause = next((v for v in assignment if key == v.key or key.startswith(f"{v.key}.")), None)
+            if cause is None:
+                cause = self._cause(assignment, problem)
+                message = f"{problem.message} (at the point {_shown(assignment)})"
+                problem = replace(_problem_at(self._document, cause, message), key_path=key)  # noqa: PLW2901 - the same one
+            self._add(cause, problem)
 
-    def _errors(self, data: dict[str, Any], spot: SourcePosition) -> list[Problem]:
-        own = {k: v for k, v in data.items() if k not in {"matrix", "scales"}}
-        return examine(self.source, own, spot).errors
-
-    def _cause(self, assignment: Assignment, problem: Problem) -> Given:
-        """The value without which the problem is gone; the one that changes fastest where several are needed for it."""
-        for given in reversed(assignment):
-            placed = self._place(tuple(g for g in assignment if g is not given))
-            if placed is not None and problem.key_path not in {p.key_path for p in self._errors(*placed)}:
-                return given
+    def _cause(self, assignment: Assignment, problem: Problem) -> AxisValue:
+        """The value without which the problem disappears; the one that changes fastest where it takes several."""
+        for value in reversed(assignment):
+            document = self._at(tuple(v for v in assignment if v is not value))
+            if document is not None and problem.key_path not in {p.key_path for p in _errors(document)}:
+                return value
         return assignment[-1]
 
-    def _add(self, cause: Given, problem: Problem) -> None:
-        self.blamed.add(id(cause))
+    def _add(self, cause: AxisValue, problem: Problem) -> None:
+        self._wrong_values.add(id(cause))
         self.problems.append(problem)
 
 
-def _is_made_of_models(value: Any) -> bool:
+def _axis_value(key: str, value: Any, origin: KeyPath) -> AxisValue:
+    return AxisValue(key, split_key(key), value, origin, _comparable(value), _is_ambiguous(value))
+
+
+def _problem_at(document: Document, value: AxisValue, message: str) -> Problem:
+    return replace(document.problem_at_value(value.origin, message), key_path=value.key)
+
+
+def _errors(document: Document) -> list[Problem]:
+    data = {k: v for k, v in document.data.items() if k not in {"matrix", "scales"}}
+    return examine(replace(document, data=data))[1]
+
+
+def _comparable(value: Any) -> Any:
+    if isinstance(value, bool):
+        return ("bool", value)
+    if isinstance(value, list):
+        return ("list", *map(_comparable, value))
+    if isinstance(value, dict):
+        return ("map", frozenset((k, _comparable(v)) for k, v in value.items()))
+    return value
+
+
+def _is_ambiguous(value: Any) -> bool:
+    if isinstance(value, dict | list):
+        return any(map(_is_ambiguous, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, str) and bool(yaml_1_1(value))
+
+
+def _shown(assignment: Assignment) -> str:
+    return ", ".join(f"{v.key}={as_yaml(v.value)}" for v in assignment) or "the experiment itself"
+
+
+def _is_model(value: Any) -> bool:
     return isinstance(value, BaseModel) or (isinstance(value, list) and all(isinstance(v, BaseModel) for v in value))
 
 
-def _is_in(key_path: str, key: str) -> bool:
-    return key_path == key or key_path.startswith(f"{key}.")
+def _json(section: BaseModel | list[BaseModel]) -> str:
+    return "\n".join(map(_json, section)) if isinstance(section, list) else section.model_dump_json()
 
 
-def _named(assignment: Assignment) -> str:
-    return ", ".join(f"{g.key}={written(g.value)}" for g in assignment) or "the experiment itself"
-
-
-def _varied(section: str, experiment: Experiment, assignments: Iterable[Assignment]) -> tuple[str, ...]:
-    """The keys of a section that points vary; none where it has no keys."""
-    if not isinstance(getattr(experiment, section), BaseModel):
-        return ()
-    paths = {given.path[:2] for assignment in assignments for given in assignment}
-    return tuple(sorted(str(path[1]) for path in paths if path[0] == section))
-
-
-def _compared(section: Any, varied: Sequence[str], told: Mapping[str, str] | None = None) -> str:
-    """What two points differ in when they differ in this section. `told`: keys whose text is known."""
-    known = told or {}
-    return "\0".join(known.get(name) or _text(getattr(section, name)) for name in varied) or _text(section)
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, BaseModel):
-        return value.model_dump_json()
-    return "\n".join(map(_text, value)) if _is_made_of_models(value) else repr(value)
-
-
-def _own_value(experiment: Experiment, path: KeyPath) -> Any:
+def _value_at(experiment: Experiment, path: KeyPath) -> Any:
     """What the experiment says where a point does not; None where it says nothing."""
     value: Any = experiment
     for part in path:

@@ -13,12 +13,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from microshard.experiment import source
-from microshard.experiment.check import EXPERIMENT
-from microshard.experiment.descriptions import descriptions
-from microshard.experiment.grid import MAX_POINTS
-from microshard.experiment.scalars import written
-from microshard.experiment.shape import Shape, limits, model_keys
+from microshard.experiment import yaml_reader
+from microshard.experiment.errors import as_yaml
+from microshard.experiment.matrix import MAX_POINTS
+from microshard.experiment.shape import EXPERIMENT, Shape, descriptions, limits, model_keys
 
 _NOTHING = "\N{EN DASH}"
 
@@ -65,7 +63,10 @@ def reference_text() -> str:
     """The reference as it stands in docs/reference.md."""
     sections = _sections()
     head = _HEAD.format(
-        kib=source.MAX_BYTES // 1024, nodes=f"{source.MAX_NODES:,}", depth=source.MAX_DEPTH, points=f"{MAX_POINTS:,}"
+        kib=yaml_reader.MAX_BYTES // 1024,
+        nodes=f"{yaml_reader.MAX_NODES:,}",
+        depth=yaml_reader.MAX_DEPTH,
+        points=f"{MAX_POINTS:,}",
     )
     lines = [head.rstrip("\n"), ""]
     lines += [f"{'  ' * s.level}- [{s.title}](#{s.anchor}): {s.summary}" for s in sections]
@@ -87,13 +88,13 @@ class _Section:
         self.anchor = re.sub(r"[^a-z0-9_ -]", "", self.title.lower()).replace(" ", "-")
         self.summary = " ".join(inspect.cleandoc(model.__doc__ or "").split())
         self.level = 0 if not paths[0] else min(path.count(".") for path in paths)
-        self.where = "" if len(paths) == 1 else f"At {', '.join(f'`{p}`' for p in _braced(paths))}."
+        self.where = "" if len(paths) == 1 else f"At {', '.join(f'`{p}`' for p in braced(paths))}."
         if not paths[0]:
             self.title, self.anchor = "The top level", "the-top-level"
 
 
-def _braced(paths: list[str]) -> list[str]:
-    """a.x.c and a.y.c as a.{x,y}.c, where that names these paths and no others."""
+def braced(paths: list[str]) -> list[str]:
+    """a.x.c and a.y.c as a.{x,y}.c, if that names exactly these paths."""
     steps = [list(dict.fromkeys(parts)) for parts in zip(*(p.split(".") for p in paths), strict=False)]
     if len({p.count(".") for p in paths}) > 1 or prod(map(len, steps)) != len(paths):
         return paths
@@ -168,9 +169,9 @@ def _allowed(shape: Shape) -> str:
 
 def _allowed_one(shape: Shape) -> str:
     if shape.kind == "words":
-        return ", ".join(f"`{written(w)}`" for w in shape.words)
-    if shape.in_words:
-        return shape.in_words
+        return ", ".join(f"`{as_yaml(w)}`" for w in shape.words)
+    if shape.allowed_text:
+        return shape.allowed_text
     return limits(shape).strip().removeprefix("from ").removeprefix("of ")
 
 

@@ -12,10 +12,8 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
-from microshard.experiment.check import EXPERIMENT
-from microshard.experiment.descriptions import descriptions
-from microshard.experiment.grid import SECTIONS
-from microshard.experiment.shape import Shape
+from microshard.experiment.matrix import SECTIONS
+from microshard.experiment.shape import EXPERIMENT, Shape, descriptions
 from microshard.model.experiment import Experiment
 
 # Keys below these have an index or a name of the user's in them, so they cannot be listed.

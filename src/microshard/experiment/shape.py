@@ -1,12 +1,15 @@
-"""The models as a tree that can be walked by key: what is allowed at a place, in words.
+"""What is allowed at each key of an experiment file, read from the models.
 
-pydantic knows this too, but not by the file's own keys and not in sentences. Everything that speaks of keys reads it
-here: error messages, nearest names, axes of the matrix and the reference page.
+Pydantic knows this too, but not by the file's own keys and not in sentences. Used by error messages, nearest names, the
+axes of the matrix and the reference page.
 """
 
 from __future__ import annotations
 
+import ast
 import datetime
+import inspect
+import itertools
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -16,35 +19,33 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from microshard.experiment.scalars import written
+from microshard.experiment.errors import as_yaml
 from microshard.model.base import AllowedText
+from microshard.model.experiment import Experiment
 
-Kind = Literal[
+ShapeKind = Literal[
     "mapping", "variants", "either", "list", "map", "any", "whole", "number", "text", "bool", "date", "words"
 ]
 
 
+_KINDS: dict[Any, ShapeKind] = {int: "whole", float: "number", str: "text", bool: "bool"}
+_KINDS |= {datetime.date: "date", Any: "any"}
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What may stand at one place."""
+    """What is allowed at one place."""
 
-    kind: Kind
-    model: type[BaseModel] | None = None
-    """mapping: its model."""
-    variants: dict[str, Shape] = field(default_factory=dict)
-    """variants: word under `tag` → mapping."""
+    kind: ShapeKind
+    model: type[BaseModel] | None = None  # of a mapping
+    variants: dict[str, Shape] = field(default_factory=dict)  # of variants: word under `tag` → mapping
     tag: str = ""
-    options: tuple[Shape, ...] = ()
-    """either: all that may stand here."""
-    item: Shape | None = None
-    """list, map: what is in it."""
-    key: Shape | None = None
-    """map: its keys."""
-    words: tuple[Any, ...] = ()
-    """words: the values themselves."""
+    options: tuple[Shape, ...] = ()  # of either: everything that is allowed
+    item: Shape | None = None  # of list and map
+    key: Shape | None = None  # of map
+    words: tuple[Any, ...] = ()  # of words: the values themselves
     nullable: bool = False
-    in_words: str = ""
-    """text: what its pattern says."""
+    allowed_text: str = ""  # of text with a pattern: what the pattern allows
     unit: str = ""
     ge: float | None = None
     gt: float | None = None
@@ -54,7 +55,7 @@ class Shape:
     max_length: int | None = None
 
     def keys(self, value: object = None) -> dict[str, Shape]:
-        """Keys of a mapping → shapes; of variants those of the variant the value says it is, or of all."""
+        """Keys of a mapping → shapes; of variants those of the variant that the value names, or of all."""
         if self.kind == "mapping" and self.model is not None:
             return model_keys(self.model)
         if self.kind == "variants":
@@ -65,7 +66,7 @@ class Shape:
         return {}
 
     def child(self, part: str | int, value: object = None) -> Shape | None:
-        """The shape under a key or index; None where there is no such place."""
+        """The shape under a key or index; None for an unknown key."""
         if self.kind == "any":
             return self
         if isinstance(part, int):
@@ -86,11 +87,6 @@ class Shape:
 def model_keys(model: type[BaseModel]) -> dict[str, Shape]:
     """A model's keys → shapes."""
     return {name: _shape(f.annotation, _metadata(f), _unit(f)) for name, f in model.model_fields.items()}
-
-
-def shape_of(model: type[BaseModel]) -> Shape:
-    """The shape of a whole model."""
-    return Shape("mapping", model=model)
 
 
 def _unit(info: FieldInfo) -> str:
@@ -114,8 +110,8 @@ def _shape(annotation: Any, metadata: list[Any], unit: str = "") -> Shape:
         values = [getattr(m, name) for m in metadata if getattr(m, name, None) is not None]
         if values:
             limits[name] = values[0]
-    in_words = next((m.text for m in metadata if isinstance(m, AllowedText)), "")
-    return replace(shape, unit=unit or shape.unit, in_words=in_words or shape.in_words, **limits)
+    allowed_text = next((m.text for m in metadata if isinstance(m, AllowedText)), "")
+    return replace(shape, unit=unit or shape.unit, allowed_text=allowed_text or shape.allowed_text, **limits)
 
 
 def _plain_shape(annotation: Any, metadata: list[Any]) -> Shape:
@@ -130,15 +126,7 @@ def _plain_shape(annotation: Any, metadata: list[Any]) -> Shape:
         return Shape("map", key=_shape(arguments[0], []), item=_shape(arguments[1], []))
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return Shape("mapping", model=annotation)
-    kinds: dict[Any, Kind] = {
-        int: "whole",
-        float: "number",
-        str: "text",
-        bool: "bool",
-        datetime.date: "date",
-        Any: "any",
-    }
-    return Shape(kinds[annotation])
+    return Shape(_KINDS[annotation])
 
 
 def _union(arguments: tuple[Any, ...], metadata: list[Any]) -> Shape:
@@ -166,13 +154,13 @@ def _describe(shape: Shape) -> str:  # noqa: PLR0911 - one sentence a kind
         case "whole" | "number":
             return f"a {'whole ' if shape.kind == 'whole' else ''}number{limits(shape)}"
         case "text":
-            return shape.in_words or "text"
+            return shape.allowed_text or "text"
         case "bool":
             return "true or false"
         case "date":
             return "a date such as 2015-07-03"
         case "words":
-            words = [written(w) for w in shape.words]
+            words = [as_yaml(w) for w in shape.words]
             return words[0] if len(words) == 1 else f"one of {', '.join(words)}"
         case "list":
             assert shape.item is not None  # noqa: S101 - a list has items, here for the type checker
@@ -192,23 +180,14 @@ def limits(shape: Shape) -> str:
         return f" of {low} to {high} entries" if low else f" of at most {high} entries"
     if low:
         return f" of at least {low} {'entry' if low == 1 else 'entries'}"
-    low_text = (
-        f"{_figure(shape.ge)}" if shape.ge is not None else f"above {_figure(shape.gt)}" if shape.gt is not None else ""
-    )
-    high_text = (
-        f"{_figure(shape.le)}" if shape.le is not None else f"below {_figure(shape.lt)}" if shape.lt is not None else ""
-    )
     if shape.ge is not None and shape.le is not None:
-        return f" from {low_text} to {high_text}"
-    if shape.ge is not None:
-        low_text = f"of at least {low_text}"
-    if shape.le is not None:
-        high_text = f"at most {high_text}"
-    joined = " and ".join(t for t in (low_text, high_text) if t)
-    return f" {joined}" if joined else ""
+        return f" from {_figure(shape.ge)} to {_figure(shape.le)}"
+    bounds = (("of at least", shape.ge), ("above", shape.gt), ("at most", shape.le), ("below", shape.lt))
+    texts = [f"{words} {_figure(value)}" for words, value in bounds if value is not None]
+    return f" {' and '.join(texts)}" if texts else ""
 
 
-def _figure(value: float | None) -> str:
+def _figure(value: float) -> str:
     if value == 2**63:
         return "2^63"
     return str(value) if isinstance(value, int) else f"{value:g}"
@@ -220,3 +199,23 @@ def dotted_keys(shape: Shape, prefix: str = "", depth: int = 8) -> Iterator[str]
         yield f"{prefix}{key}"
         if depth and child.kind in {"mapping", "variants"}:
             yield from dotted_keys(child, f"{prefix}{key}.", depth - 1)
+
+
+EXPERIMENT = Shape("mapping", model=Experiment)
+
+
+def descriptions(model: type[BaseModel]) -> dict[str, str]:
+    """Field → its docstring on one line, of the model and of its base classes; fields without one are left out.
+
+    Pydantic can read them too (use_attribute_docstrings), but whenever models are imported: a third of that time.
+    """
+    found: dict[str, str] = {}
+    for cls in reversed(model.__mro__):
+        if issubclass(cls, BaseModel) and cls is not BaseModel:
+            (tree,) = ast.parse(inspect.getsource(cls)).body
+            assert isinstance(tree, ast.ClassDef)  # noqa: S101 - models are at the top level of their files
+            for statement, below in itertools.pairwise(tree.body):
+                match statement, below:
+                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                        found[name] = " ".join(text.split())
+    return {name: text for name, text in found.items() if name in model.model_fields}

@@ -95,16 +95,6 @@ class Matrix(Model):
     """Points taken out: every one that has all these values."""
 
 
-def _matrix_short_form(value: object) -> object:
-    """`matrix: {topology.shards.count: [1, 2]}` is short for `matrix: {axes: {…}}`."""
-    if isinstance(value, dict):
-        dotted = {k: v for k, v in value.items() if isinstance(k, str) and "." in k}
-        if dotted and "axes" not in value:
-            rest = {k: v for k, v in value.items() if k not in dotted}
-            return {"axes": dotted, **rest}
-    return value
-
-
 class Order(Model):
     """In which order the measurements are taken."""
 
@@ -195,7 +185,7 @@ class Experiment(Model):
     """What is deployed."""
     workload: Annotated[list[WorkloadStep], Field(min_length=1, max_length=1000)]
     """The phases, in their order."""
-    matrix: Annotated[Matrix, BeforeValidator(_matrix_short_form)] = Matrix()
+    matrix: Matrix = Matrix()
     """The grid of points; one point when left out."""
     repetitions: Annotated[int, Field(ge=1, le=1000)] = 3
     """Measurements of every point."""

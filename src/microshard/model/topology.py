@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
@@ -129,15 +128,6 @@ def electable_together(members: int | list[Member]) -> None:
     if any(m.effective_priority > first.effective_priority for m in others):
         # A member with more would take over some seconds after the deployment, in the middle of a measurement.
         raise ValueError("members: the first member becomes the primary, so no other has a higher priority")
-
-
-def given_one_by_one(
-    sections: Iterable[tuple[str, int | list[Member]]],
-) -> Iterator[tuple[tuple[str | int, ...], Member]]:
-    """Members that were given as mappings, each with its path below `topology`."""
-    for section, members in sections:
-        for number, member in enumerate([] if isinstance(members, int) else members):
-            yield (section, "members", number), member
 
 
 class Shards(Model):

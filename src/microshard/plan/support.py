@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from microshard.experiment.versions import parsed
+from microshard.experiment.mongod_options import parse_release
 from microshard.memoize import memoize_by_identity
 from microshard.model.experiment import Experiment
 from microshard.model.infrastructure import HostGroup, Infrastructure, Kernel
@@ -86,7 +86,7 @@ def _not_measured(experiment: Experiment) -> Iterator[tuple[str, str]]:
                 f"{engine} is planned, not run: it ended before MongoDB 4.4, the oldest that the clients speak to",
             ),
             "topology.mongodb.version": (
-                version is not None and parsed(version) < _OLDEST_MEASURED,
+                version is not None and parse_release(version) < _OLDEST_MEASURED,
                 f"{version} is planned, not run: the clients speak to MongoDB 4.4 and later",
             ),
         }

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from microshard.experiment.versions import ENGINE_SECTIONS
+from microshard.experiment.mongod_options import ENGINE_SECTIONS
 from microshard.memoize import memoize_by_identity
 from microshard.model.plan import (
     CacheBudget,

@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,6 @@ from ruamel.yaml.error import YAMLError
 
 from microshard import __version__, this_machine
 from microshard.errors import PlaceError
-from microshard.experiment.check import Checker
-from microshard.experiment.errors import DefinitionError
 from microshard.experiment.load import LoadedExperiment, load
 from microshard.experiment.matrix import PointDefinition, expand
 from microshard.hostlib import emulated_volumes, throttle
@@ -90,7 +88,7 @@ def prepared(
     try:
         ports = ports_at_once(loaded.experiment, points, inputs)
     except PlanError as error:
-        raise definition_error(loaded, error.problems) from error
+        raise loaded.error(error.problems) from error
     with backend.ports(ports) as base:
         plan = make_plan(loaded, points, dataclasses.replace(inputs, base_port=base))
         yield PreparedRun(RunRequest(path, loaded, backend.name, scale, dict(overrides or {})), plan, backend)
@@ -103,7 +101,7 @@ def _refuse_shortages(loaded: LoadedExperiment, points: Sequence[PointDefinition
     missing = [pair for p in points for pair in shortages(p.experiment.infrastructure, inputs.hosts, inputs.where)]
     if missing:
         other = [pair for point in points for pair in unsupported(point.experiment, inputs.backend)]
-        raise definition_error(loaded, list(dict.fromkeys([*missing, *other])))
+        raise loaded.error(list(dict.fromkeys([*missing, *other])))
 
 
 def _emulated(points: Sequence[PointDefinition]) -> list[str]:
@@ -122,18 +120,7 @@ def make_plan(loaded: LoadedExperiment, points: Sequence[PointDefinition], input
     try:
         return build_plan(loaded.experiment, points, inputs)
     except PlanError as error:
-        raise definition_error(loaded, error.problems) from error
-
-
-def definition_error(loaded: LoadedExperiment, problems: Iterable[tuple[str, str]]) -> DefinitionError:
-    """Problems (dotted key, reason) with their positions in the file."""
-    at = Checker(loaded.source, loaded.data, loaded.source.spot)
-    return DefinitionError([at.at_value(key_path(key), reason) for key, reason in problems])
-
-
-def key_path(key: str) -> tuple[str | int, ...]:
-    """The keys and list indexes of `workload.0.load`."""
-    return tuple(int(part) if part.isdigit() else part for part in key.split("."))
+        raise loaded.error(error.problems) from error
 
 
 def pipelines(experiment: Path) -> dict[str, list[dict[str, Any]]]:

@@ -5,7 +5,7 @@ import datetime
 import pytest
 from pydantic import BaseModel
 
-from microshard.experiment.shape import Shape, model_keys, shape_of
+from microshard.experiment.shape import EXPERIMENT, Shape, model_keys
 from microshard.model.experiment import Experiment
 from microshard.model.phases import engine_names
 from tests.unit.experiment.lab import BASE, Lab
@@ -303,12 +303,12 @@ def test_every_pattern_is_explained_in_words() -> None:
     """Patterns are for machines: a text with one must say in words what it asks for."""
     definitions = Experiment.model_json_schema()["$defs"]
     definitions["Experiment"] = Experiment.model_json_schema()
-    models = {m.__name__: m for m in {Experiment} | _submodels(shape_of(Experiment))}
+    models = {m.__name__: m for m in {Experiment} | _submodels(EXPERIMENT)}
     silent = []
     for name, model in models.items():
         for key, node in definitions[name]["properties"].items():
             has_pattern = any("pattern" in option for option in (node, *node.get("anyOf", ())))
-            if has_pattern and not model_keys(model)[key].in_words:
+            if has_pattern and not model_keys(model)[key].allowed_text:
                 silent.append(f"{name}.{key}")
     assert silent == []
     assert "Collection" in models

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from microshard.experiment.descriptions import descriptions
+from microshard.experiment.shape import descriptions
 
 
 class Parent(BaseModel):

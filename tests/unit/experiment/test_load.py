@@ -28,9 +28,9 @@ def test_a_sample_loads_without_a_problem(sample: Path) -> None:
 
 def test_data_holds_what_was_given_and_the_experiment_every_default(lab: Lab) -> None:
     loaded = lab.load(BASE)
-    assert "repetitions" not in loaded.data
+    assert "repetitions" not in loaded.document.data
     assert loaded.experiment.repetitions == 3
-    assert loaded.data["topology"]["shards"] == {"count": 2}
+    assert loaded.document.data["topology"]["shards"] == {"count": 2}
 
 
 def test_without_a_scale_its_changes_are_not_made(lab: Lab) -> None:
@@ -44,7 +44,7 @@ def test_a_scale_replaces_values_lists_and_whole_mappings(lab: Lab) -> None:
     experiment = loaded.experiment
     assert experiment.repetitions == 1
     assert experiment.workload[0].load == experiment.workload[0].phase
-    assert loaded.data["workload"][0]["load"]["documents"] == 10
+    assert loaded.document.data["workload"][0]["load"]["documents"] == 10
     assert experiment.matrix.axes == {"topology.shards.count": [1, 2]}
     assert experiment.topology.storage.block_compressor == "zlib"
     assert experiment.topology.shards.count == 2
@@ -108,7 +108,7 @@ def test_what_is_wrong_in_a_scale_stands_at_its_own_line_asked_for_or_not(
 
 def test_a_scale_may_mend_the_type_but_not_hide_the_key_it_replaces(lab: Lab) -> None:
     assert (
-        lab.load(SCALED.replace("documents: 100", "documents: 1"), scale="laptop").data["workload"][0]["load"][
+        lab.load(SCALED.replace("documents: 100", "documents: 1"), scale="laptop").document.data["workload"][0]["load"][
             "documents"
         ]
         == 10
@@ -174,4 +174,4 @@ def test_the_short_form_of_the_matrix_is_the_long_one(lab: Lab) -> None:
     short = lab.load(BASE + "matrix: {topology.shards.count: [1, 2], zip: {topology.mongos.count: [1]}}\n")
     long = lab.load(BASE + "matrix: {axes: {topology.shards.count: [1, 2]}, zip: {topology.mongos.count: [1]}}\n")
     assert short.experiment == long.experiment
-    assert short.data == long.data
+    assert short.document.data == long.document.data

@@ -14,13 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from microshard.experiment import source, syntax
-from microshard.experiment.check import EXPERIMENT, dotted
+from microshard.experiment import yaml_reader
+from microshard.experiment.document import KeyPath, dotted
 from microshard.experiment.errors import DefinitionError, Problem
 from microshard.experiment.load import build
 from microshard.experiment.matrix import expand
-from microshard.experiment.shape import Shape
-from microshard.experiment.source import KeyPath
+from microshard.experiment.shape import EXPERIMENT, Shape
 from tests.unit.experiment.lab import SAMPLES
 
 SHIPPED = sorted((Path(__file__).parents[3] / "experiments").glob("*.yml"))
@@ -102,12 +101,12 @@ def renamed(value: Any, path: KeyPath, name: str) -> Any:
 def problems_of(text: str) -> list[Problem]:
     """What the loader says, after making sure that it says it properly."""
     try:
-        expand(build(*source.parse("x.yml", text)))
+        expand(build(*yaml_reader.parse("x.yml", text)))
     except DefinitionError as error:
         problems, shown = error.problems, str(error)
     else:
         return []
-    lines = syntax.split_lines(text)
+    lines = yaml_reader.split_lines(text)
     assert problems
     assert shown
     for problem in problems:
@@ -121,7 +120,7 @@ def problems_of(text: str) -> list[Problem]:
 
 
 def read(file: Path) -> dict[str, Any]:
-    return source.read(file)[0]
+    return yaml_reader.read(file)[0].data
 
 
 def some(file: Path, paths: list[KeyPath], count: int) -> list[KeyPath]:
@@ -254,4 +253,4 @@ def test_whatever_bytes_follow_end_in_points_or_in_problems(
     file = tmp_path_factory.getbasetemp() / "bytes.yml"
     file.write_bytes(FILES[0].read_bytes()[:cut] + raw)
     with contextlib.suppress(DefinitionError):
-        expand(build(*source.read(file)))
+        expand(build(*yaml_reader.read(file)))

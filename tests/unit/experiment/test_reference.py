@@ -4,10 +4,8 @@ import re
 
 from pydantic import BaseModel
 
-from microshard.experiment.descriptions import descriptions
-from microshard.experiment.reference import _braced, reference_text
-from microshard.experiment.shape import Shape, shape_of
-from microshard.model.experiment import Experiment
+from microshard.experiment.reference import braced, reference_text
+from microshard.experiment.shape import EXPERIMENT, Shape, descriptions
 
 TEXT = reference_text()
 
@@ -18,7 +16,7 @@ def models(shape: Shape) -> set[type[BaseModel]]:
 
 
 def test_every_key_of_every_model_has_a_row_with_its_meaning() -> None:
-    for model in models(shape_of(Experiment)):
+    for model in models(EXPERIMENT):
         meanings = descriptions(model)
         for key in model.model_fields:
             meaning = meanings.get(key)
@@ -49,9 +47,9 @@ def test_a_mapping_that_stands_at_many_places_is_told_once() -> None:
 
 
 def test_paths_are_drawn_together_only_where_that_names_them_alone() -> None:
-    assert _braced(["a.x.c", "a.y.c"]) == ["a.{x,y}.c"]
-    assert _braced(["a.x", "b.y"]) == ["a.x", "b.y"]
-    assert _braced(["a.x", "b.y.z"]) == ["a.x", "b.y.z"]
+    assert braced(["a.x.c", "a.y.c"]) == ["a.{x,y}.c"]
+    assert braced(["a.x", "b.y"]) == ["a.x", "b.y"]
+    assert braced(["a.x", "b.y.z"]) == ["a.x", "b.y.z"]
 
 
 def test_every_table_has_the_same_number_of_cells_in_each_row() -> None:

@@ -44,31 +44,31 @@ REFUSED = {
     ),
     "zstd on the wire before its time": (
         f"{OLD % '4.0'}\n  network: {{compressors: [zlib, zstd]}}",
-        "x.yml:5:33: topology.network.compressors.1: zstd on the wire came with MongoDB 4.2; "
+        "x.yml:5:33: topology.network.compressors.1: network compression with zstd came with MongoDB 4.2; "
         "topology.mongodb.version is 4.0",
     ),
     "zlib on the wire before its time": (
         f"{OLD % '3.4'}\n  network: {{compressors: [zlib]}}",
-        "x.yml:5:27: topology.network.compressors.0: zlib on the wire came with MongoDB 3.6; "
+        "x.yml:5:27: topology.network.compressors.0: network compression with zlib came with MongoDB 3.6; "
         "topology.mongodb.version is 3.4",
     ),
     "the default on the wire before its time": (
         OLD % "3.2",
-        "x.yml:4:39: topology.mongodb.version: snappy on the wire came with MongoDB 3.4; "
+        "x.yml:4:39: topology.mongodb.version: network compression with snappy came with MongoDB 3.4; "
         "topology.mongodb.version is 3.2; set topology.network.compressors: []",
     ),
     "none on the wire": (
         "network: {compressors: [none]}",
-        "x.yml:4:27: topology.network.compressors.0: none is not a compressor of the wire; "
+        "x.yml:4:27: topology.network.compressors.0: none is not a network compressor; "
         "an empty list switches compression off",
     ),
     "a compressor twice": (
         "network: {compressors: [zlib, zlib]}",
-        "x.yml:4:33: topology.network.compressors.1: zlib is there twice",
+        "x.yml:4:33: topology.network.compressors.1: zlib is listed twice",
     ),
     "two config servers before replica sets of them": (
         f"{OLD % '3.0'}\n  network: {{compressors: []}}\n  config_servers: {{members: 2}}",
-        "x.yml:6:29: topology.config_servers.members: config servers are a replica set from MongoDB 3.2 on, "
+        "x.yml:6:29: topology.config_servers.members: config servers are a replica set since MongoDB 3.2, "
         "before it 1 or 3, not 2",
     ),
 }
@@ -97,15 +97,18 @@ def test_a_version_that_has_it_is_accepted(lab: Lab, new: str) -> None:
 @pytest.mark.parametrize(
     ("option", "reason"),
     [
-        ("storage: {dbPath: /data}", "storage.dbPath cannot be set here: the plan gives every process its own"),
-        ("net: {port: 27017}", "net.port cannot be set here: the plan gives every process its own; its first port is "),
-        ("net: {bindIp: 0.0.0.0}", "net.bindIp cannot be set here: the plan gives every process its own"),
-        ("systemLog: {path: /x}", "systemLog.path cannot be set here: the plan gives every process its own"),
+        ("storage: {dbPath: /data}", "storage.dbPath cannot be set here: the plan chooses one for every process"),
+        (
+            "net: {port: 27017}",
+            "net.port cannot be set here: the plan chooses one for every process; its first port is ",
+        ),
+        ("net: {bindIp: 0.0.0.0}", "net.bindIp cannot be set here: the plan chooses one for every process"),
+        ("systemLog: {path: /x}", "systemLog.path cannot be set here: the plan chooses one for every process"),
         ("sharding: {clusterRole: shardsvr}", "sharding.clusterRole cannot be set here: the role follows from "),
         ("replication: {replSetName: rs}", "replication.replSetName cannot be set here: replica sets are named by "),
-        ("processManagement: {fork: true}", "processManagement.fork cannot be set here: processes are started, "),
+        ("processManagement: {fork: true}", "processManagement.fork cannot be set here: microshard starts, "),
         ("storage: {engine: mmapv1}", "storage.engine cannot be set here: use topology.storage.engine"),
-        ("storage.dbPath: /data", "storage.dbPath cannot be set here: the plan gives every process its own"),
+        ("storage.dbPath: /data", "storage.dbPath cannot be set here: the plan chooses one for every process"),
         ("storage: {wiredTiger.engineConfig: {cacheSizeGB: 1}}", "storage.wiredTiger.engineConfig.cacheSizeGB cannot"),
     ],
 )
@@ -205,7 +208,7 @@ def test_key_ranges_without_that_policy_are_a_warning(lab: Lab) -> None:
 def test_a_collection_that_is_not_sharded_is_a_warning(lab: Lab) -> None:
     assert lab.warned(BASE.replace("pipeline: p", "pipeline: p, namespace: a.b")) == [
         "x.yml:8:58: warning: workload.1.measure.namespace: "
-        "a.b is not among topology.collections, so it lies unsharded on one shard"
+        "a.b is not among topology.collections, so it is unsharded, on one shard"
     ]
 
 
@@ -227,7 +230,7 @@ def test_a_reference_without_its_axis_is_a_warning(lab: Lab) -> None:
     reference = "reference: {axis: topology.mongos.count, points: [{at: 1}]}\n"
     assert lab.warned(BASE + reference) == [
         "x.yml:9:19: warning: reference.axis: topology.mongos.count is no axis of the matrix, "
-        "so the published values have no points beside them"
+        "so the published values match no point"
     ]
     for matrix in ("{topology.mongos.count: [1]}", "{zip: {topology.mongos.count: [1]}}"):
         assert lab.warned(f"{BASE}{reference}matrix: {matrix}\n") == []

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from microshard.experiment import source
+from microshard.experiment import yaml_reader
 from microshard.experiment.errors import DefinitionError
 from microshard.experiment.load import build
 from microshard.experiment.matrix import expand
@@ -22,14 +22,14 @@ VALIDATOR = jsonschema.Draft202012Validator(schema())
 
 
 def by_schema(text: str) -> bool:
-    data, _, problems = source.parse("x.yml", text)
+    document, problems = yaml_reader.parse("x.yml", text)
     assert problems == []
-    return bool(VALIDATOR.is_valid(data))
+    return bool(VALIDATOR.is_valid(document.data))
 
 
 def by_loader(text: str) -> bool:
     try:
-        expand(build(*source.parse("x.yml", text)))
+        expand(build(*yaml_reader.parse("x.yml", text)))
     except DefinitionError:
         return False
     return True
@@ -66,7 +66,7 @@ def test_every_reference_in_the_schema_leads_somewhere() -> None:
 
 @pytest.mark.parametrize("file", SAMPLES, ids=lambda p: p.stem)
 def test_the_schema_accepts_every_sample(file: Path) -> None:
-    data, _, _ = source.read(file)
+    data = yaml_reader.read(file)[0].data
     assert [e.message for e in VALIDATOR.iter_errors(data)] == []
 
 

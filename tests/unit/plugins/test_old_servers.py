@@ -10,7 +10,7 @@ import pytest
 from ansible.errors import AnsibleFilterError
 from ansible.module_utils.common.yaml import yaml_load
 
-from microshard.experiment.versions import known, leaves, parsed, tokumx_parameters
+from microshard.experiment.mongod_options import leaves, listed_options, parse_release, tokumx_parameters
 from microshard.plan import Inputs, build_plan
 from tests.cluster.ansible.points import Layout
 from tests.unit.plan.conftest import experiment, points
@@ -77,7 +77,7 @@ def test_a_file_has_only_options_its_version_knows(write: Write, engine: str, ve
         del storage["mmapv1"]  # its names were without the section then
     config = yaml_load(write(engine, version, storage=storage))
     names = {name for _, name in leaves(config)}
-    assert names - known(engine, parsed(version)) == set()
+    assert names - listed_options(engine, parse_release(version)) == set()
     assert config["replication"] == {"replSetName": "rs0", "oplogSizeMB": 990}
     assert config["operationProfiling"] == {"slowOpThresholdMs": 2000}
     assert config["storage"].get("engine") == (None if version == "2.6" else engine)
@@ -109,7 +109,7 @@ def test_rocksdb_has_its_own_cache_and_compressor(write: Write) -> None:
 def test_tokumx_has_flat_names_that_it_knows(write: Write) -> None:
     text = write("tokumx", "2.4", storage=SECTIONS)
     lines = [line.split(" = ", 1) for line in text.splitlines() if line and not line.startswith("#")]
-    assert {name for name, _ in lines} - known("tokumx", (2, 4)) == set()
+    assert {name for name, _ in lines} - listed_options("tokumx", (2, 4)) == set()
     given = dict(line for line in lines if line[0] != "setParameter")
     assert given["cacheSize"] == str(32 * 1024**3)
     assert (given["replSet"], given["slowms"], given["nounixsocket"]) == ("rs0", "2000", "true")

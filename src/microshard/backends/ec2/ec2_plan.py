@@ -11,9 +11,7 @@ from typing import Any
 from microshard.backends.ec2 import account_limits as ask
 from microshard.backends.ec2 import api, instances
 from microshard.backends.ec2.cost_estimate import DEFAULT_REGION, CostEstimate, outlook
-from microshard.backends.ec2.fleet_plan import LimitViolation, share_hosts
-from microshard.experiment.check import Checker
-from microshard.experiment.errors import DefinitionError
+from microshard.backends.ec2.fleet_plan import share_hosts
 from microshard.experiment.load import LoadedExperiment, load
 from microshard.experiment.matrix import PointDefinition, expand
 from microshard.model.infrastructure import Infrastructure
@@ -23,7 +21,7 @@ from microshard.plan.build import point_names
 from microshard.plan.merge import merged
 from microshard.plan.placement import GROUPS
 from microshard.plan.support import not_on_hosts_yet
-from microshard.run.prepare import RunRequest, key_path, make_plan, pipelines
+from microshard.run.prepare import RunRequest, make_plan, pipelines
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +48,18 @@ class Ec2Plan:
         """Raises DefinitionError, with the places in the file, when EC2 or the budget would refuse it."""
         errors = [b for b in self.view.limits if b.severity == "error"]
         if errors:
-            raise DefinitionError([self._problem(b) for b in errors])
+            raise self.loaded.error((b.key, b.message) for b in errors)
 
     def refuse_not_yet(self) -> None:
         """Raises DefinitionError for what can be planned and made, but is not used by any role on the hosts yet."""
         problems = dict.fromkeys(p for d in self.definitions.values() for p in not_on_hosts_yet(d.experiment))
         if problems:
-            at = Checker(self.loaded.source, self.loaded.data, self.loaded.source.spot)
-            raise DefinitionError([at.at_value(key_path(key), reason) for key, reason in problems])
+            raise self.loaded.error(problems)
 
     def planned(self, points: Sequence[str], inputs: Inputs) -> Plan:
         """The plan of a fleet's points for hosts that are there. Raises DefinitionError."""
         there = dataclasses.replace(inputs, folder=self.folder)
         return _planned(self.asked, self.definitions, points, there)
-
-    def _problem(self, broken: LimitViolation) -> Any:
-        at = Checker(self.loaded.source, self.loaded.data, self.loaded.source.spot)
-        return at.at_value(key_path(broken.key), broken.message)
 
 
 def plan_ec2(

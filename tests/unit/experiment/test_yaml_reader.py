@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from microshard.experiment import source
+from microshard.experiment import yaml_reader
 from microshard.experiment.errors import DefinitionError
 from microshard.experiment.load import load
 from tests.unit.experiment.lab import BASE, Lab
@@ -37,10 +37,10 @@ TRAPS = {
         "title: {{ name }}",
         ["x.yml:9:9: title: a key must be text; templates such as {{ name }} are not filled in"],
     ),
-    "an alias without anchor": ("title: *nobody", ["x.yml:9:8: title: no anchor &nobody stands above this alias"]),
+    "an alias without anchor": ("title: *nobody", ["x.yml:9:8: title: there is no anchor &nobody above this alias"]),
     "an alias in its own anchor": (
         "scales: &s {a: *s}",
-        ["x.yml:9:16: scales.a: the alias *s stands inside its own anchor: it would never end"],
+        ["x.yml:9:16: scales.a: the alias *s is inside its own anchor: it would never end"],
     ),
     "a tab": ("order:\n\tseed: 1", ["x.yml:10:1: a tab; YAML is indented with spaces"]),
     "a tab below a value": ("title: x\n\trepetitions: 1", ["x.yml:10:1: a tab; YAML is indented with spaces"]),
@@ -62,11 +62,11 @@ TRAPS = {
     ),
     "not a number": (
         "gates: {max_variation: .nan}",
-        ["x.yml:9:24: gates.max_variation: .nan is no figure an experiment can use; write a number"],
+        ["x.yml:9:24: gates.max_variation: .nan is not a value an experiment can use; write a number"],
     ),
     "infinity": (
         "gates: {max_variation: -.inf}",
-        ["x.yml:9:24: gates.max_variation: -.inf is no figure an experiment can use; write a number"],
+        ["x.yml:9:24: gates.max_variation: -.inf is not a value an experiment can use; write a number"],
     ),
     "infinity by exponent": (
         "gates: {max_variation: 1e999}",
@@ -80,10 +80,10 @@ TRAPS = {
     "a mapping left open": ("order: {seed: 1", ["x.yml:9:8: the mapping in { } is not closed, or a comma is missing"]),
     "a colon too many": (
         "title: a: b",
-        ["x.yml:9:9: a `:` where no key can stand; indent it like its neighbours or quote the text"],
+        ["x.yml:9:9: a `:` where no key can be; indent it like its neighbours or quote the text"],
     ),
     "an @": ("title: @x", ["x.yml:9:8: text that begins with @ needs quotes"]),
-    "a control character": ("title: \x07", ["x.yml:9:8: the character U+0007 cannot stand in YAML; remove it"]),
+    "a control character": ("title: \x07", ["x.yml:9:8: the character U+0007 is not allowed in YAML; remove it"]),
     "indented otherwise": (
         " title: x",
         ["x.yml:9:2: is indented unlike its neighbours, or mixes list items (-) with keys"],
@@ -147,11 +147,13 @@ def test_windows_line_ends_move_no_line(lab: Lab) -> None:
 
 
 def test_a_file_larger_than_the_limit_is_refused_unread(lab: Lab) -> None:
-    assert lab.wrong(BASE + "#" * source.MAX_BYTES) == ["x.yml: larger than 512 KiB, which no experiment file is"]
+    assert lab.wrong(BASE + "#" * yaml_reader.MAX_BYTES) == [
+        "x.yml: larger than 512 KiB, the limit for experiment files"
+    ]
 
 
 def test_what_is_nested_too_deeply_is_refused_at_the_level_too_many(lab: Lab) -> None:
-    deep = source.MAX_DEPTH - 1  # `title` is a level itself
+    deep = yaml_reader.MAX_DEPTH - 1  # `title` is a level itself
     assert "nested deeper" not in lab.wrong(f"{BASE}title: {'[' * deep}{']' * deep}")[0]
     (found,) = lab.wrong(f"{BASE}title: {'[' * (deep + 1)}{']' * (deep + 1)}")
     assert found.startswith(f"x.yml:9:{8 + deep}: ")
@@ -161,7 +163,7 @@ def test_what_is_nested_too_deeply_is_refused_at_the_level_too_many(lab: Lab) ->
 def test_aliases_cannot_hide_levels(lab: Lab) -> None:
     lists = "".join(f"  - &l{i} {'[' * 9}{f'*l{i - 1}' if i else ''}{']' * 9}\n" for i in range(9))
     (found,) = lab.wrong(f"{BASE}title:\n{lists}")
-    assert found.endswith("nested deeper than 64 levels once *l5 is written out")
+    assert found.endswith("nested deeper than 64 levels once *l5 is expanded")
 
 
 @pytest.mark.parametrize("opening", ["[", "{", "- ", "? ", "{a: ", "[{"])
@@ -174,7 +176,7 @@ def test_an_alias_bomb_is_never_expanded(lab: Lab) -> None:
     lines = ["bomb0: &b0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
     lines += [f"bomb{i}: &b{i} [{', '.join([f'*b{i - 1}'] * 10)}]" for i in range(1, 20)]
     (found,) = lab.wrong("\n".join(lines))
-    assert found == "x.yml:5:28: bomb4.3: more than 50,000 values, with every alias written out"
+    assert found == "x.yml:5:28: bomb4.3: more than 50,000 values, with every alias expanded"
 
 
 def test_anchors_and_aliases_are_read_as_what_they_stand_for(lab: Lab) -> None:
@@ -228,7 +230,7 @@ def test_a_file_that_fails_while_reading_says_why(tmp_path: Path) -> None:
     ],
 )
 def test_scalars_are_those_of_yaml_1_2(text: str, value: object) -> None:
-    data, _, problems = source.parse("x.yml", f"a: {text}\n")
+    document, problems = yaml_reader.parse("x.yml", f"a: {text}\n")
     assert problems == []
-    assert data == {"a": value}
-    assert type(data["a"]) is type(value)
+    assert document.data == {"a": value}
+    assert type(document.data["a"]) is type(value)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from microshard.experiment.rules import findings
+from microshard.experiment.rules import deployment_violations
 from microshard.model.experiment import Experiment
 
 OLD: dict[str, Any] = {"kind": "standalone", "network": {"compressors": []}}
@@ -22,7 +22,7 @@ def errors(engine: str, version: str, source: str = "tarball", **topology: Any) 
             "workload": [{"measure": {"engine": "insert", "documents": 10}}],
         }
     )
-    found = [f for f in findings(experiment) if f.severity == "error"]
+    found = [f for f in deployment_violations(experiment) if f.severity == "error"]
     return [f"{'.'.join(map(str, f.path))}: {f.message}" for f in found]
 
 
@@ -81,5 +81,5 @@ def test_engines_that_compress_otherwise_are_told_so() -> None:
 
 def test_mongodbs_packages_have_no_engines_of_others() -> None:
     (error,) = errors("rocksdb", "3.2", source="packages")
-    assert error == "topology.mongodb.source: MongoDB's packages have no rocksdb; take a tarball, or path"
+    assert error == "topology.mongodb.source: MongoDB's packages have no rocksdb; use a tarball, or path"
     assert errors("mmapv1", "3.2", source="packages") == []
