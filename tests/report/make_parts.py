@@ -7,7 +7,7 @@ import random
 from functools import lru_cache
 from typing import Any
 
-from microshard.workloads import histograms
+from microshard.workloads import recording
 
 LADDER = (1, 2, 4, 8, 16, 32)
 KNEE = 8
@@ -30,10 +30,10 @@ TABLE_COLUMNS = [
 def latency(median_us: int, count: int = 400, seed: int = 1) -> dict[str, Any]:
     """Log-normal latencies with this median, as an engine reports them."""
     rng = random.Random(seed * 1_000_003 + median_us)
-    found = histograms.histogram()
+    found = recording.new_histogram()
     for _ in range(count):
         found.record_value(max(1, round(median_us * math.exp(rng.gauss(0, 0.6)))))
-    return histograms.as_json(found)
+    return recording.latency(found)
 
 
 def _columns(*columns: tuple[str, str]) -> list[dict[str, str]]:

@@ -10,17 +10,12 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from microshard.analysis.read_run import items, mapping, number, text
 
 if TYPE_CHECKING:
-    import numpy as np
-    from hdrh.histogram import HdrHistogram
-    from numpy.typing import NDArray
-
     from microshard.analysis.report_model import Measurement
 
 PARTS = ("figures", "windows", "latency", "series", "stages", "rungs", "table")
@@ -283,7 +278,7 @@ def _latency(entries: Sequence[Mapping[str, Any]]) -> Latency | None:
     count = sum(int(number(entry.get("count")) or 0) for entry in entries)
     highest = max((v for entry in entries if (v := number(entry.get("max"))) is not None), default=None)
     packed = [text(entry.get("histogram")) for entry in entries]
-    merged = _merged(packed) if len(entries) > 1 and all(packed) else None
+    merged = _merged_percentiles(packed) if len(entries) > 1 and all(packed) else None
     if merged is None:
         shares = [mapping(entry.get("percentiles")) for entry in entries]
         merged = {p: v for p in PERCENTILES if (v := _value(number(share.get(p)) for share in shares)) is not None}
@@ -291,60 +286,11 @@ def _latency(entries: Sequence[Mapping[str, Any]]) -> Latency | None:
     return Latency(count, merged, highest, True, len(entries))
 
 
-def _merged(packed: Sequence[str]) -> dict[str, float] | None:
-    """Percentiles of several encoded histograms as one; None when one of them cannot be read.
+def _merged_percentiles(packed: Sequence[str]) -> dict[str, float] | None:
+    """Percentiles of several encoded histograms as one; None when one of them cannot be read."""
+    from microshard.workloads.recording import merged_percentiles  # noqa: PLC0415 - the command line starts without hdrh
 
-    HdrHistogram's own way to a percentile walks over all of its counters in Python; a cumulated sum does it at once.
-    """
-    import numpy as np  # noqa: PLC0415 - the command line starts without it
-
-    try:
-        scale, first, counts = _added_up(packed)
-    except Exception:  # noqa: BLE001 - a damaged histogram raises whatever its decoder meets; the rest is still shown
-        return None
-    reached = np.cumsum(counts)
-    total = int(reached[-1]) if len(reached) else 0
-    if total == 0:
-        return None
-    needed = [max(1, int(float(name) / 100 * total + 0.5)) for name in PERCENTILES]  # as HdrHistogram rounds it
-    indices = first + np.searchsorted(reached, needed)
-    values = (scale.get_value_from_index(index) for index in indices.tolist())
-    return {n: float(scale.get_highest_equivalent_value(v)) for n, v in zip(PERCENTILES, values, strict=True)}
-
-
-def _added_up(packed: Sequence[str]) -> tuple[HdrHistogram, int, NDArray[np.int64]]:
-    """A histogram that knows which counter stands for which value, the first counter of note and those from it on."""
-    import numpy as np  # noqa: PLC0415
-    from hdrh.codec import HdrHistogramEncoder  # noqa: PLC0415
-    from hdrh.histogram import HdrHistogram  # noqa: PLC0415
-
-    payloads = [HdrHistogramEncoder.decode(one) for one in packed]
-    heads = [payload.payload for payload in payloads]
-    scales = {(h.lowest_trackable_value, h.highest_trackable_value, h.significant_figures) for h in heads}
-    if len(scales) > 1:  # counters of one stand for other values than those of another
-        whole, *rest = (HdrHistogram.decode(one) for one in packed)
-        for other in rest:
-            whole.add(other)
-        return whole, 0, np.frombuffer(whole.counts, dtype=np.int64)
-    scale = _scale(*scales.pop())
-    spans = []
-    for payload in payloads:
-        seen = payload.init_counts(scale.counts_len)
-        if seen["total"]:
-            spans.append((seen["min_nonzero_index"], seen["max_nonzero_index"] + 1, payload.counts))
-    low, high = min((span[0] for span in spans), default=0), max((span[1] for span in spans), default=0)
-    # Most of the counters are zero: they are neither added nor looked at.
-    counts = np.zeros(high - low, dtype=np.int64)
-    for start, end, own in spans:
-        counts[start - low : end - low] += np.frombuffer(own, dtype=np.int64)[start:end]
-    return scale, low, counts
-
-
-@lru_cache(maxsize=16)
-def _scale(lowest: int, highest: int, digits: int) -> HdrHistogram:
-    from hdrh.histogram import HdrHistogram  # noqa: PLC0415
-
-    return HdrHistogram(lowest, highest, digits)
+    return merged_percentiles(packed)
 
 
 def _series(told: Sequence[Any]) -> Iterable[Series]:

@@ -20,7 +20,7 @@ from microshard.model.plan import FIRST_PORT, Plan, Point
 from microshard.records.run_folder import RunFolder
 from microshard.run.ansible import Playbooks
 from microshard.run.backend import LAST_PORT, PORT_BLOCK, Backend, Binaries
-from microshard.workloads import registry
+from microshard.workloads.base import find_engine
 
 if TYPE_CHECKING:
     from microshard.plan import Inputs
@@ -61,7 +61,7 @@ class LocalBackend(Backend):
     def check_room(self, plan: Plan) -> None:
         """Refuse what would push this machine into swapping, or what an engine cannot do here."""
         for phase in (phase for point in plan.points for phase in point.phases):
-            lacking = registry.find(phase.engine).lacks(phase.parameters)
+            lacking = find_engine(phase.engine).lacks(phase.parameters)
             if lacking:
                 raise PlaceError(lacking)
         available = this_machine.memory_mib("MemAvailable")

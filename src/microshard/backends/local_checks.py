@@ -17,8 +17,7 @@ from microshard.embedded.binary import BinaryError, find_mongod, version
 from microshard.errors import MicroshardError
 from microshard.hostlib import emulated_volumes
 from microshard.run.backend import CheckRequest, CheckResult, State
-from microshard.workloads import registry
-from microshard.workloads.base import PhaseError
+from microshard.workloads.base import PhaseError, find_engine
 from microshard.workloads.ycsb import clients as ycsb
 
 OPEN_FILES = 64_000  # mongod warns below; https://www.mongodb.com/docs/manual/reference/ulimit/
@@ -40,7 +39,7 @@ def examine(request: CheckRequest) -> Iterator[CheckResult]:
     yield _result("RAM", free >= RAM_MIB, detail, f"close something: a small cluster needs {RAM_MIB:,} MiB")
     yield check_mongod()
     yield check_java()
-    lacking = registry.find("ycsb").lacks({})
+    lacking = find_engine("ycsb").lacks({})
     remedy = "only experiments with engine: ycsb need it: a JDK 17, Maven, make clients"
     yield _result("YCSB", not lacking, lacking or "Java and the built client are installed", remedy, "note")
     lacking = emulated_volumes.why_not(["xfs"])

@@ -15,7 +15,7 @@ from microshard.records.run_folder import RunFolder, find_runs
 from microshard.run.backend import Backend, BackendOf
 from microshard.run.catalog import named
 from microshard.run.cluster import deployed
-from microshard.workloads.access import with_access
+from microshard.workloads.connections import with_login
 
 MONGOSH = "MICROSHARD_MONGOSH"
 _ROOT = ("sudo", "-n")
@@ -130,7 +130,7 @@ def _security(point: dict[str, Any]) -> tuple[bool, bool]:
 def _connect(point: dict[str, Any], address: str, secrets: Path | None, words: Sequence[str]) -> list[str]:
     """The arguments that connect mongosh. No password is among them: every user can read command lines."""
     authorization, tls = _security(point)
-    uri = with_access(address, secrets, authorization=False, tls=tls)
+    uri = with_login(address, secrets, authorization=False, tls=tls)
     if not authorization:
         return [uri]
     uri += f"{'&' if '?' in uri else '?'}authSource=admin&authMechanism=SCRAM-SHA-256"

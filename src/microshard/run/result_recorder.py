@@ -20,8 +20,7 @@ from microshard.run.ansible import PlaybookError
 from microshard.run.backend import Backend
 from microshard.run.completed_steps import CompletedStep
 from microshard.run.outcome import Outcome
-from microshard.workloads import registry
-from microshard.workloads.base import PhaseError
+from microshard.workloads.base import PhaseError, find_engine
 
 Result = dict[str, Any]
 
@@ -189,7 +188,7 @@ def merge_client_results(folder: Path, point: Point, step: Step, shifts: Mapping
         if not found:
             continue  # an earlier phase failed everywhere
         try:
-            phase = registry.find(planned.engine).merge(found)
+            phase = find_engine(planned.engine).merge(found)
         except PhaseError as error:
             raise MissingResultError(f"{folder}: {planned.name}: {error}") from error
         path = folder / "together" / f"{planned.name}.json"

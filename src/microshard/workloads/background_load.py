@@ -12,7 +12,7 @@ from typing import Any
 from hdrh.histogram import HdrHistogram
 
 from microshard.model.phases.traffic import Traffic
-from microshard.workloads.base import PhaseError
+from microshard.workloads.base import Engine, PhaseError, series, table
 from microshard.workloads.recording import latencies, merge_named, new_histogram, record
 from microshard.workloads.workers import Workers
 
@@ -87,8 +87,7 @@ class BackgroundLoad:
                 }
             )
         self.workers.start(works)
-        for _ in self.workers.messages():
-            pass  # each reports that it is ready
+        self.workers.wait_ready()
 
     def begin(self, period: str) -> float:
         """Let it run; returns the moment, epoch seconds."""
@@ -148,7 +147,7 @@ class BackgroundLoad:
 
     def end(self) -> None:
         """Let the workers finish the operations in progress, and wait for that. Raises their errors."""
-        self.workers.tell("stop")
+        self.workers.send("stop")
         self.join(END_SECONDS)
 
     def join(self, seconds: float | None = None) -> None:
@@ -200,4 +199,16 @@ class BackgroundLoad:
             rows.append(row)
         columns = [("period", ""), ("time", "s"), ("inserted", "documents"), ("rate", "documents/s")]
         columns += [(f"{name} p{p}", "ms") for name in ("insert", "read") for p in (50, 95, 99)]
-        return {"columns": [{"name": name, "unit": unit} for name, unit in columns], "rows": rows}
+        return table(tuple(columns), rows)
+
+    def report_rates(self, engine: Engine[Any]) -> None:
+        """Add to a result the documents inserted in each second, and how the rate changed after the event."""
+        result = engine.outcome
+        _, seconds = self.whole_seconds()
+        times = [round(second - result.started, 3) for second in seconds]
+        lines = {"inserted": [self.by_second.get(second, 0) for second in seconds]}
+        result.series.append(series("load", "documents/s", times, lines))
+        rates = {p.name: p.documents / s for p in self.periods if (s := p.seconds(result.ended)) > 0}
+        if rates.get("before"):
+            change = round(rates.get("during", 0.0) / rates["before"], 4)
+            engine.add_figure("load rate, during over before", "", change, "higher")

@@ -25,9 +25,10 @@ from pymongo.errors import PyMongoError
 
 from microshard.hostlib.lifetime import leave
 from microshard.model.phases.traffic import FIELDS
-from microshard.workloads.base import PhaseError, connect
-from microshard.workloads.child import REPORT_SECONDS, say, serve, told_to_go
+from microshard.workloads.base import PhaseError
+from microshard.workloads.connections import connect
 from microshard.workloads.insert_worker import check
+from microshard.workloads.workers import REPORT_SECONDS, run_worker, send, wait_for_go
 
 UNPLACED_SPAN = 1 << 62  # of the `_id`s of a collection without key ranges
 _MIX = 0x2545F4914F6CDD1D
@@ -180,7 +181,7 @@ def report(state: WorkerState) -> None:
     with state.lock:
         inserts, reads, documents = state.inserts, state.reads, state.documents
         state.inserts, state.reads, state.documents = [], [], 0
-    say(inserts=[(round(t, 3), us) for t, us in inserts], reads=[(round(t, 3), us) for t, us in reads],
+    send(inserts=[(round(t, 3), us) for t, us in inserts], reads=[(round(t, 3), us) for t, us in reads],
         documents=documents)  # fmt: skip
 
 
@@ -195,8 +196,8 @@ def run(work: dict[str, Any]) -> None:
     state = WorkerState(work, next_number=work["first"])
     with connect(work["uri"], maxPoolSize=1, **work["options"]) as client:
         client.admin.command("ping")
-    say(ready=True)
-    if not told_to_go():
+    send(ready=True)
+    if not wait_for_go():
         return
     began = time.process_time()
     threads = [threading.Thread(target=operate, args=(state, n), daemon=True) for n in range(work["threads"])]
@@ -211,8 +212,8 @@ def run(work: dict[str, Any]) -> None:
     if state.error is not None:
         raise state.error
     report(state)
-    say(finished=True, total=state.total, cpu_seconds=time.process_time() - began)
+    send(finished=True, total=state.total, cpu_seconds=time.process_time() - began)
 
 
 if __name__ == "__main__":
-    leave(serve(run))
+    leave(run_worker(run))

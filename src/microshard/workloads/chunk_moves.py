@@ -12,7 +12,7 @@ from typing import Any
 from pymongo.errors import OperationFailure, PyMongoError
 
 from microshard.model.job import ReplicaSetInfo
-from microshard.workloads.base import Client, connect
+from microshard.workloads.connections import Client, connect
 
 NAMESPACE_NOT_FOUND, COMMAND_NOT_FOUND = 26, 59
 # Before 6.0 the balancer compared chunk counts: migration thresholds of the manual (sharding-balancer-administration).

@@ -1,8 +1,7 @@
 """A worker process of the engine `insert`: `python -m microshard.workloads.insert_worker`.
 
-Standard input: one JSON line that says what to insert, later the line "go". Standard output, JSON lines: {"ready"},
-{"documents", "bytes"} now and then (increments), at the end {"finished", "cpu_seconds"}, or {"error"} and exit code 3.
-It dies with the process that started it.
+Its messages (workers.py has the protocol): {"ready"}, {"documents", "bytes"} now and then (increments), at the end
+{"finished", "cpu_seconds"}.
 """
 
 from __future__ import annotations
@@ -20,10 +19,11 @@ from bson.raw_bson import RawBSONDocument
 
 from microshard.hostlib.lifetime import leave
 from microshard.workloads import datasets
-from microshard.workloads.base import PhaseError, connect
-from microshard.workloads.child import REPORT_SECONDS, say, serve, told_to_go
+from microshard.workloads.base import PhaseError
+from microshard.workloads.connections import connect
 from microshard.workloads.datasets import Dataset
 from microshard.workloads.streams import Stream
+from microshard.workloads.workers import REPORT_SECONDS, run_worker, send, wait_for_go
 
 BLOCK_DOCUMENTS = 4096  # generated at a time: large enough for numpy, 1 MB of inspections …
 BLOCK_BYTES = 4 << 20  # … and no more than this of large documents, unless a batch is more
@@ -43,7 +43,7 @@ class Target:
 
 
 def batches(dataset: Dataset[Any], stream: Stream, seed: int, size: int, block: int) -> Iterator[list[RawBSONDocument]]:
-    """The documents of a stream in batches of `size`, generated `block` at a time (a multiple of `size`)."""
+    """Batches of `size` documents of a stream, generated `block` at a time (a multiple of `size`)."""
     for offset in range(0, stream.count, block):
         count = min(block, stream.count - offset)
         ids = np.arange(stream.first_id + offset, stream.first_id + offset + count, dtype=np.int64)
@@ -54,8 +54,8 @@ def batches(dataset: Dataset[Any], stream: Stream, seed: int, size: int, block: 
             yield [RawBSONDocument(encoded[a:b]) for a, b in pairwise(ends)]
 
 
-def in_turn(dataset: Dataset[Any], streams: list[Stream], seed: int, size: int) -> Iterator[list[RawBSONDocument]]:
-    """A batch of each stream in turn until all are empty."""
+def interleaved(dataset: Dataset[Any], streams: list[Stream], seed: int, size: int) -> Iterator[list[RawBSONDocument]]:
+    """One batch of each stream after the other until all are empty."""
     buffered = min(BLOCK_BYTES, BUFFERED_BYTES // max(len(streams), 1))
     share = min(BLOCK_DOCUMENTS, int(buffered / dataset.average_bytes))
     block = size * max(1, share // size)
@@ -69,7 +69,7 @@ def in_turn(dataset: Dataset[Any], streams: list[Stream], seed: int, size: int) 
 
 
 def check(reply: dict[str, Any], sent: int) -> None:
-    """Raises PhaseError unless the reply to an insert says that all documents are in and acknowledged as asked."""
+    """Raise PhaseError unless the reply to an insert acknowledges every document with the requested write concern."""
     errors = reply.get("writeErrors")
     if errors:
         first = errors[0]
@@ -83,7 +83,7 @@ def check(reply: dict[str, Any], sent: int) -> None:
 
 
 def insert(target: Target, dataset: Dataset[Any], streams: list[Stream], seed: int, size: int) -> None:
-    """Insert everything, reporting to the parent. Raises PhaseError and PyMongoError at the first error.
+    """Insert everything, reporting to the engine. Raises PhaseError and PyMongoError at the first error.
 
     The documents go out as one `insert` command a batch, encoded already (RawBSONDocument): half a microsecond of
     the client's time a document instead of six with insert_many, which looks at each of them. Database.command
@@ -93,13 +93,13 @@ def insert(target: Target, dataset: Dataset[Any], streams: list[Stream], seed: i
     with connect(target.uri, maxPoolSize=1) as client, ThreadPoolExecutor(1, "command") as sender:
         client.admin.command("ping")
         database = client[target.database]
-        say(ready=True)
-        if not told_to_go():
+        send(ready=True)
+        if not wait_for_go():
             return
         began, reported = time.process_time(), time.monotonic()
         documents = size_bytes = 0
         spare = 0.0  # s, of the last reply
-        waiting = in_turn(dataset, streams, seed, size)
+        waiting = interleaved(dataset, streams, seed, size)
         batch = next(waiting, None)
         while batch is not None:
             sent = len(batch)
@@ -112,8 +112,8 @@ def insert(target: Target, dataset: Dataset[Any], streams: list[Stream], seed: i
                     "writeConcern": target.write_concern,
                 },
             )
-            # Sending comes first: to generate beside it takes interpreter and core from it, and lets the server wait.
-            # No longer than the last reply had to be waited for anyway, or the server would wait for the next batch.
+            # Sending comes first: generating documents meanwhile takes interpreter and core from it. Wait no longer
+            # than for the last reply, or the server would wait for the next batch.
             wait([reply], timeout=min(spare, SENDING_SECONDS))
             sent_bytes = sum(len(document.raw) for document in batch)
             batch = next(waiting, None)
@@ -124,11 +124,11 @@ def insert(target: Target, dataset: Dataset[Any], streams: list[Stream], seed: i
             now = time.monotonic()
             spare = now - generated
             if now - reported >= REPORT_SECONDS:
-                say(documents=documents, bytes=size_bytes)
+                send(documents=documents, bytes=size_bytes)
                 documents = size_bytes = 0
                 reported = now
-        say(documents=documents, bytes=size_bytes)
-        say(finished=True, cpu_seconds=time.process_time() - began)
+        send(documents=documents, bytes=size_bytes)
+        send(finished=True, cpu_seconds=time.process_time() - began)
 
 
 def work_on(work: dict[str, Any]) -> None:
@@ -139,4 +139,4 @@ def work_on(work: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    leave(serve(work_on))
+    leave(run_worker(work_on))

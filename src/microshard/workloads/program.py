@@ -1,8 +1,8 @@
 """`python -m microshard.workloads --job JOB --out RESULT [--progress FILE]`: run the phases of a job.
 
-Exit codes: 0 all phases done, 3 a phase failed (the result says why) or the result cannot be written (the words say
-why), 2 the job is wrong (no result is written),
-143 ended by SIGTERM (130 by SIGINT); the result then holds the error and what was finished before.
+Exit codes: 0 all phases done; 3 a phase failed (the result says why) or the result cannot be written (standard error
+says why); 2 the job is wrong (no result is written); 143 ended by SIGTERM (130 by SIGINT), the result then holds the
+error and what was finished before.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from typing import Any
 from pymongo.errors import PyMongoError
 
 from microshard.hostlib.lifetime import Terminated
-from microshard.model.job import Job, JobError, read_job
-from microshard.workloads import registry
-from microshard.workloads.base import Context, Engine, PhaseError, PhaseResult, cpu_seconds
-from microshard.workloads.progress import Progress
+from microshard.model.job import Job, JobError
+from microshard.workloads.base import Context, Engine, PhaseError, PhaseResult, Progress, cpu_seconds, find_engine
+from microshard.workloads.job_reader import read_job
 
 FAILED = 3
 BAD_JOB = 2
@@ -46,8 +45,8 @@ def write_atomically(path: Path, data: Any) -> None:
         os.close(folder)
 
 
-def run_phase(engine: Engine) -> tuple[PhaseResult, BaseException | None]:
-    """Run one engine to its end. Errors are in the result; what ends the whole program is handed back too."""
+def run_phase(engine: Engine[Any]) -> tuple[PhaseResult, BaseException | None]:
+    """Run one engine to its end; errors are in its result, and returned."""
     began, clock, cpu = time.time(), time.monotonic(), cpu_seconds()
     failure: BaseException | None = None
     try:
@@ -60,7 +59,7 @@ def run_phase(engine: Engine) -> tuple[PhaseResult, BaseException | None]:
         failure = error
     except Terminated as signal:
         failure = signal
-        engine.close()  # it may be close itself that was interrupted; signals are ignored from now on
+        engine.close()  # the signal may have interrupted close itself; further signals are ignored
     result = engine.result()
     result.started = result.started or began
     result.ended = result.ended or time.time()
@@ -78,7 +77,7 @@ def run_job(job: Job, progress: Progress, folder: Path | None = None) -> tuple[d
     """Run the phases until one fails; the result as JSON and the exit code. Raises JobError before any is run."""
     context = Context(job, progress, folder)
     # All parameters are read before the first phase begins: a mistake in the last one must not cost a load.
-    engines = [registry.find(phase.engine)(phase, context) for phase in job.phases]
+    engines = [find_engine(phase.engine)(phase, context) for phase in job.phases]
     results: list[PhaseResult] = []
     code = 0
     for engine in engines:
@@ -101,25 +100,20 @@ def run_job(job: Job, progress: Progress, folder: Path | None = None) -> tuple[d
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command; returns the exit code."""
+    """Read the job, run it, write the result; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m microshard.workloads", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--job", type=Path, required=True, help="what to run: JSON, see docs/contracts.md")
     parser.add_argument("--out", type=Path, required=True, help="where the result is written")
     parser.add_argument("--progress", type=Path, help="JSON lines are appended here while it runs")
-    given = parser.parse_args(arguments)
-    return execute(given.job, given.out, given.progress)
-
-
-def execute(path: Path, out: Path, progress_path: Path | None) -> int:
-    """Read the job, run it, write the result; returns the exit code."""
+    options = parser.parse_args(arguments)
     progress: Progress | None = None
     try:
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
+            data = json.loads(options.job.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise JobError(f"cannot read the job {path}: {error}") from None
-        progress = Progress(progress_path)
-        result, code = run_job(read_job(data), progress, out.with_suffix("").absolute())
+            raise JobError(f"cannot read the job {options.job}: {error}") from None
+        progress = Progress(options.progress)
+        result, code = run_job(read_job(data), progress, options.out.with_suffix("").absolute())
     except JobError as error:
         print(f"microshard.workloads: {error}", file=sys.stderr)
         return BAD_JOB
@@ -127,20 +121,20 @@ def execute(path: Path, out: Path, progress_path: Path | None) -> int:
         code = signal.exit_code
         result = {"microshard": 1, "valid": False, "problems": [f"ended by {signal}"], "phases": []}
     except OSError as error:
-        return _not_written(error, progress_path)
+        return _disk_error(error, options.progress)
     finally:
         if progress is not None:
             progress.close()
     try:
-        write_atomically(out, result)
+        write_atomically(options.out, result)
     except OSError as error:
-        return _not_written(error, out)
+        return _disk_error(error, options.out)
     for problem in result["problems"]:
         print(f"microshard.workloads: {problem}", file=sys.stderr)
     return code
 
 
-def _not_written(error: OSError, path: Path | None) -> int:
-    """A full or failing disk: there is no result then, and the words say why."""
+def _disk_error(error: OSError, path: Path | None) -> int:
+    """Report a full or failing disk; there is no result then."""
     print(f"microshard.workloads: {error.filename or path}: {error.strerror or error}", file=sys.stderr)
     return FAILED

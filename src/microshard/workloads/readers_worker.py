@@ -1,8 +1,8 @@
 """A worker of the engine `readers`: `python -m microshard.workloads.readers_worker`, one for readers, one for writers.
 
-It forks one process a thread of the definition: Python's threads would wait for each other and measure that. Standard
-input: one JSON line, later "go". Standard output, JSON lines: {"ready"}, {"operations"} four times a second
-(increments), at the end {"finished", "histogram", "documents", "missing", "cpu_seconds"}, or {"error"} and exit code 3.
+It forks one process per thread of the experiment: Python's threads would wait for each other and measure that. Its
+messages (workers.py has the protocol): {"ready"}, {"operations"} four times a second (increments), at the end
+{"finished", "histogram", "documents", "missing", "cpu_seconds"}.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import random
 import struct
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from bson.raw_bson import RawBSONDocument
@@ -22,9 +22,10 @@ from pymongo import MongoClient, ReadPreference, UpdateOne
 from pymongo.errors import PyMongoError
 
 from microshard.hostlib.lifetime import die_with_parent, leave
-from microshard.workloads.base import connect, cpu_seconds
-from microshard.workloads.child import REPORT_SECONDS, fail, say, serve, told_to_go
-from microshard.workloads.histograms import histogram, merged
+from microshard.workloads import recording
+from microshard.workloads.base import cpu_seconds
+from microshard.workloads.connections import connect
+from microshard.workloads.workers import REPORT_SECONDS, run_worker, send, send_error, wait_for_go
 
 PREFERENCES = {
     "primary": ReadPreference.PRIMARY,
@@ -33,12 +34,14 @@ PREFERENCES = {
     "secondaryPreferred": ReadPreference.SECONDARY_PREFERRED,
     "nearest": ReadPreference.NEAREST,
 }
-# Of each process in the shared memory: operations so far, and whether it is connected (1) or has failed (2).
+# Of each process in the shared memory: operations so far, and its state.
 CELL = struct.Struct("<QQ")
+CONNECTED, FAILED = 1, 2
+Operation = Callable[[], tuple[int, int]]  # returns documents found or changed, and missing
 
 
 @dataclass(slots=True)
-class Tally:
+class ProcessResult:
     """What one process did in the measured time."""
 
     histogram: str = ""
@@ -49,159 +52,157 @@ class Tally:
     cpu_seconds: float = 0.0
 
 
-def reader(work: dict[str, Any], client: MongoClient[Any], dice: random.Random) -> Callable[[], tuple[int, int]]:
-    """One operation: a document by its `_id`; returns documents found and missing."""
-    collection = client.get_database(work["database"], read_preference=PREFERENCES[work["read_preference"]])[
-        work["collection"]
-    ]
-    pick = picker(work["ids"], dice)
-
-    def read() -> tuple[int, int]:
-        found = collection.find_one({"_id": pick()})
-        return (1, 0) if found is not None else (0, 1)
-
-    return read
+def reader(work: dict[str, Any], client: MongoClient[Any], random_: random.Random) -> Operation:
+    """Reading one document by its `_id`."""
+    preference = PREFERENCES[work["read_preference"]]
+    collection = client.get_database(work["database"], read_preference=preference)[work["collection"]]
+    pick = id_picker(work["ids"], random_)
+    return lambda: (1, 0) if collection.find_one({"_id": pick()}) is not None else (0, 1)
 
 
-def writer(work: dict[str, Any], client: MongoClient[Any], dice: random.Random) -> Callable[[], tuple[int, int]]:
-    """One operation: a batch of updates of random documents; returns documents changed and missing."""
+def writer(work: dict[str, Any], client: MongoClient[Any], random_: random.Random) -> Operation:
+    """Updating a batch of random documents."""
     collection = client[work["database"]][work["collection"]]
-    pick = picker(work["ids"], dice)
-    size = work["batch"]
+    pick, size = id_picker(work["ids"], random_), work["batch"]
 
     def write() -> tuple[int, int]:
-        changes = [UpdateOne({"_id": pick()}, {"$set": {"w": dice.getrandbits(62)}}) for _ in range(size)]
+        changes = [UpdateOne({"_id": pick()}, {"$set": {"w": random_.getrandbits(62)}}) for _ in range(size)]
         done = collection.bulk_write(changes, ordered=False)
         return done.matched_count, size - done.matched_count
 
     return write
 
 
-def picker(ids: dict[str, Any], dice: random.Random) -> Callable[[], int]:
+def id_picker(ids: dict[str, Any], random_: random.Random) -> Callable[[], int]:
     """A random `_id`: of a whole range, or of a list."""
     if "list" in ids:
         known = ids["list"]
-        return lambda: int(known[int(dice.random() * len(known))])
+        return lambda: int(known[int(random_.random() * len(known))])
     first, count = ids["first"], ids["count"]
-    return lambda: int(first + int(dice.random() * count))
+    return lambda: int(first + int(random_.random() * count))
 
 
-def operate(work: dict[str, Any], number: int, cell: memoryview, gate: int) -> Tally:
-    """Connect, wait for the start, operate until the end; latencies are counted from `measure_from` on."""
-    dice = random.Random(f"{work['seed']}-{work['role']}-{number}")  # noqa: S311 - which documents, not a secret
-    tally, found = Tally(), histogram()
+def operate(work: dict[str, Any], number: int, cell: memoryview, gate: int) -> ProcessResult:
+    """Connect, wait for the start, operate until the end; latencies are counted after the warm-up."""
+    random_ = random.Random(f"{work['seed']}-{work['role']}-{number}")  # noqa: S311 - which documents, not a secret
+    result, latencies = ProcessResult(), recording.new_histogram()
     # Monitors of each process only need to see a lost primary.
     with connect(work["uri"], maxPoolSize=1, heartbeatFrequencyMS=10_000, document_class=RawBSONDocument) as client:
         client.admin.command("ping")
-        operation = (reader if work["role"] == "read" else writer)(work, client, dice)
-        operation()  # connects to the member that will be asked
-        CELL.pack_into(cell, 0, 0, 1)
+        operation = (reader if work["role"] == "read" else writer)(work, client, random_)
+        operation()  # connects to the member that will be used
+        CELL.pack_into(cell, 0, 0, CONNECTED)
         os.read(gate, 1)  # end of file: all begin together
         began = time.monotonic()
         measure_from, until = began + work["warm_up_seconds"], began + work["warm_up_seconds"] + work["seconds"]
         pause = work["batch"] * work["count"] / work["rate"] if work.get("rate") else 0.0
         due, cpu = began, cpu_seconds()
-        while True:
-            start = time.monotonic()
-            if start >= until:
-                break
+        while (start := time.monotonic()) < until:
             documents, missing = operation()
             end = time.monotonic()
             if start >= measure_from and end <= until:
-                found.record_value(max(1, int((end - start) * 1e6)))
-                tally.operations += 1
-                tally.documents += documents
-                tally.missing += missing
-                CELL.pack_into(cell, 0, tally.operations, 1)
+                recording.record(latencies, (end - start) * 1e6)
+                result.operations += 1
+                result.documents += documents
+                result.missing += missing
+                CELL.pack_into(cell, 0, result.operations, CONNECTED)
             if pause:
                 due += pause
                 time.sleep(max(0.0, due - time.monotonic()))
-        tally.cpu_seconds = cpu_seconds() - cpu
-    tally.histogram = found.encode().decode("ascii")
-    return tally
+        result.cpu_seconds = cpu_seconds() - cpu
+    result.histogram = recording.encode(latencies)
+    return result
 
 
-def child(work: dict[str, Any], number: int, cell: memoryview, gate: int, out: int) -> None:
-    """The whole life of a forked process; its tally goes into a pipe."""
+def run_process(work: dict[str, Any], number: int, cell: memoryview, gate: int, out: int) -> None:
+    """The whole life of a forked process; its result goes into a pipe."""
     try:
         die_with_parent(work["worker"])
-        tally = operate(work, number, cell, gate)
+        result = operate(work, number, cell, gate)
     except PyMongoError as error:
-        tally = Tally(error=f"{type(error).__name__}: {error}")
-        CELL.pack_into(cell, 0, 0, 2)
+        result = ProcessResult(error=f"{type(error).__name__}: {error}")
+        CELL.pack_into(cell, 0, 0, FAILED)
     with os.fdopen(out, "w", encoding="utf-8") as pipe:
-        json.dump({name: getattr(tally, name) for name in Tally.__slots__}, pipe)
+        json.dump(asdict(result), pipe)
     os._exit(0)
 
 
-def run(work: dict[str, Any]) -> int:
-    """Fork, tell when all are connected, start them, tell how far they are and what they did."""
-    count = work["count"]
+def fork_all(work: dict[str, Any], cells: memoryview) -> tuple[list[int], int]:
+    """Fork the processes; the pipes of their results, and the gate whose closing starts them all together."""
     work["worker"] = os.getpid()
-    shared = mmap.mmap(-1, CELL.size * count)
     gate_in, gate_out = os.pipe()
     pipes: list[int] = []
-    for number in range(count):
+    for number in range(work["count"]):
         source, sink = os.pipe()
         if os.fork() == 0:
             os.close(gate_out)
             os.close(source)
             for other in pipes:
                 os.close(other)
-            cell = memoryview(shared)[number * CELL.size : (number + 1) * CELL.size]
-            child(work, number, cell, gate_in, sink)
+            run_process(work, number, cells[number * CELL.size : (number + 1) * CELL.size], gate_in, sink)
         os.close(sink)
         pipes.append(source)
     os.close(gate_in)
+    return pipes, gate_out
 
-    def state() -> list[tuple[int, int]]:
+
+def run(work: dict[str, Any]) -> int:
+    """Fork, report when all are connected, start them, report their progress and results. Returns the exit code."""
+    count, role = work["count"], work["role"]
+    shared = mmap.mmap(-1, CELL.size * count)
+    pipes, gate = fork_all(work, memoryview(shared))
+
+    def cells() -> list[tuple[int, int]]:
         return [CELL.unpack_from(shared, n * CELL.size) for n in range(count)]
 
-    while not all(flag for _, flag in state()):
+    def failed() -> bool:
+        return any(state == FAILED for _, state in cells())
+
+    while not all(state for _, state in cells()):
         time.sleep(0.02)
-    if not any(flag == 2 for _, flag in state()):
-        say(role=work["role"], ready=True)
-        if not told_to_go():
-            os.close(gate_out)
+    if not failed():
+        send(role=role, ready=True)
+        if not wait_for_go():
+            os.close(gate)
             return 0
-    os.close(gate_out)
-    ends, told = time.monotonic() + work["warm_up_seconds"] + work["seconds"], 0
-    while time.monotonic() < ends and not any(flag == 2 for _, flag in state()):
+    os.close(gate)
+    ends, reported = time.monotonic() + work["warm_up_seconds"] + work["seconds"], 0
+    while time.monotonic() < ends and not failed():
         time.sleep(min(REPORT_SECONDS, max(0.0, ends - time.monotonic())))
-        done = sum(operations for operations, _ in state())
-        say(role=work["role"], operations=done - told)
-        told = done
-    tallies = [read_tally(pipe) for pipe in pipes]
+        done = sum(operations for operations, _ in cells())
+        send(role=role, operations=done - reported)
+        reported = done
+    results = [read_result(pipe) for pipe in pipes]
     for _ in range(count):
         os.wait()
-    return tell(work["role"], tallies, told)
+    return send_results(role, results, reported)
 
 
-def read_tally(pipe: int) -> Tally:
-    """What a process wrote before it ended; an error when it ended without."""
+def read_result(pipe: int) -> ProcessResult:
+    """What a process wrote before it ended; an error when it wrote nothing."""
     with os.fdopen(pipe, encoding="utf-8") as source:
         text = source.read()
-    return Tally(**json.loads(text)) if text else Tally(error="WorkerDied: a process ended before its time")
+    return ProcessResult(**json.loads(text)) if text else ProcessResult(error="WorkerDied: a process ended early")
 
 
-def tell(role: str, tallies: list[Tally], told: int) -> int:
-    """The sums of all processes, or their first error; the exit code."""
-    wrong = [tally.error for tally in tallies if tally.error]
-    if wrong:
-        kind, _, message = wrong[0].partition(": ")
-        more = f" (and {len(wrong) - 1} more of {len(tallies)})" if len(wrong) > 1 else ""
-        return fail(kind, message + more)
-    say(role=role, operations=sum(tally.operations for tally in tallies) - told)
-    say(
+def send_results(role: str, results: list[ProcessResult], reported: int) -> int:
+    """Send the sums of all processes, or their first error; returns the exit code."""
+    errors = [result.error for result in results if result.error]
+    if errors:
+        kind, _, message = errors[0].partition(": ")
+        more = f" (and {len(errors) - 1} more of {len(results)})" if len(errors) > 1 else ""
+        return send_error(kind, message + more)
+    send(role=role, operations=sum(result.operations for result in results) - reported)
+    send(
         role=role,
         finished=True,
-        histogram=merged([tally.histogram for tally in tallies]).encode().decode("ascii"),
-        documents=sum(tally.documents for tally in tallies),
-        missing=sum(tally.missing for tally in tallies),
-        cpu_seconds=sum(tally.cpu_seconds for tally in tallies),
+        histogram=recording.encode(recording.merge(recording.decode(result.histogram) for result in results)),
+        documents=sum(result.documents for result in results),
+        missing=sum(result.missing for result in results),
+        cpu_seconds=sum(result.cpu_seconds for result in results),
     )
     return 0
 
 
 if __name__ == "__main__":
-    leave(serve(run))
+    leave(run_worker(run))

@@ -28,7 +28,7 @@ from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
 from microshard.hostlib.lifetime import leave
-from microshard.workloads.access import SYSTEM, with_access
+from microshard.workloads.connections import SYSTEM, with_login
 
 TIMEOUT_MS = 1500  # for connecting, selecting and answering alike
 ROUND_TRIP_EVERY = 10  # samples
@@ -219,7 +219,7 @@ def _uri(endpoint: str, job: Mapping[str, Any]) -> str:
     authorization, tls = bool(security.get("authorization")), bool(security.get("tls"))
     # The servers' user: arbiters and members that are not part of their set yet know no other.
     folder = Path(secrets) if secrets else None
-    return with_access(f"mongodb://{endpoint}/", folder, authorization=authorization, tls=tls, user=SYSTEM)
+    return with_login(f"mongodb://{endpoint}/", folder, authorization=authorization, tls=tls, user=SYSTEM)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,21 +1,92 @@
-"""What the data-bearing servers say of themselves, summed over all of a point: memory and storage traffic."""
+"""Requests to the servers of a point: their memory and storage traffic, the size of a collection, replication lag."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pymongo.errors import PyMongoError
 
 from microshard.model.job import ProcessInfo
-from microshard.workloads.base import Metric
-from microshard.workloads.storage import direct, on_all
+from microshard.workloads.base import Metric, PhaseError
+from microshard.workloads.connections import Client, connect
 
+Value = TypeVar("Value")
 MIB = 1 << 20
+CHECKPOINT_MS = 600_000  # a checkpoint writes the whole cache: minutes on a slow disk
+LAG_INTERVAL_SECONDS = 1.0
+STATUS_MS = 2_000
+PRIMARY, SECONDARY = 1, 2  # myState and members[].state of replSetGetStatus
+
+
+# --- several servers at the same time
+
+
+def run_in_threads(calls: Sequence[Callable[[], Value]]) -> list[Value]:
+    """The values of all calls, made at the same time; the first error is raised as soon as it happens.
+
+    Not an executor: that one waits for its threads when the program ends, so that SIGTERM would have to wait for
+    the slowest query or checkpoint. A single call stays on this thread.
+    """
+    if len(calls) == 1:
+        return [calls[0]()]
+    done: queue.SimpleQueue[tuple[int, Any, BaseException | None]] = queue.SimpleQueue()
+
+    def work(number: int, call: Callable[[], Value]) -> None:
+        try:
+            done.put((number, call(), None))
+        except BaseException as error:  # noqa: BLE001 - raised in the caller's thread
+            done.put((number, None, error))
+
+    for number, call in enumerate(calls):
+        threading.Thread(target=work, args=(number, call), daemon=True).start()
+    found: dict[int, Value] = {}
+    for _ in calls:
+        number, value, error = done.get()
+        if error is not None:
+            raise error
+        found[number] = value
+    return [found[number] for number in range(len(calls))]
+
+
+def direct(process: ProcessInfo, **options: Any) -> Client:
+    """A client of this process alone; options as in connect."""
+    return connect(process.uri or f"mongodb://{process.endpoint}/", directConnection=True, **options)
+
+
+def on_all(processes: Sequence[ProcessInfo], request: Callable[[Client], Value]) -> dict[str, Value]:
+    """What `request` returns for each process, by name; all at the same time. Raises PhaseError naming the process."""
+
+    def one(process: ProcessInfo) -> Value:
+        try:
+            with direct(process) as client:
+                return request(client)
+        except PyMongoError as error:
+            raise PhaseError(type(error).__name__, f"{process.name} ({process.endpoint}): {error}") from error
+
+    values = run_in_threads([partial(one, process) for process in processes])
+    return {process.name: value for process, value in zip(processes, values, strict=True)}
+
+
+def with_data(processes: Sequence[ProcessInfo]) -> list[ProcessInfo]:
+    """The processes that can hold documents of the experiment."""
+    return [process for process in processes if process.bears_data]
+
+
+# --- memory and storage traffic
 
 
 @dataclass(frozen=True, slots=True)
-class Counters:
-    """serverStatus: resident memory now, and since their start what WiredTiger read and wrote.
+class ServerCounters:
+    """serverStatus summed over servers: resident memory now, and what WiredTiger read and wrote since their start.
 
     `reads` and `read_bytes` are the block manager's (blocks of collection and index files, after WiredTiger's cache:
     the operating system's page cache may still serve them). `written_bytes` are the block manager's and the journal's
@@ -28,26 +99,20 @@ class Counters:
     written_bytes: int | None
 
 
-def counters(processes: Sequence[ProcessInfo]) -> Counters:
+def server_counters(processes: Sequence[ProcessInfo]) -> ServerCounters:
     """The sum over the data-bearing processes. Raises PhaseError naming one that does not answer."""
-    found: dict[str, Mapping[str, Any]] = {}
-
-    def ask(process: ProcessInfo) -> None:
-        with direct(process) as client:
-            found[process.name] = client.admin.command("serverStatus")  # without `metrics` there is no `mem`
-
-    on_all([p for p in processes if p.bears_data], ask)
-    return add([found[name] for name in sorted(found)])
+    # The whole serverStatus: without `metrics` there is no `mem`.
+    return add_statuses(list(on_all(with_data(processes), lambda c: c.admin.command("serverStatus")).values()))
 
 
-def add(statuses: Sequence[Mapping[str, Any]]) -> Counters:
-    """Several answers of serverStatus as one."""
+def add_statuses(statuses: Sequence[Mapping[str, Any]]) -> ServerCounters:
+    """The sum of several answers of serverStatus."""
     resident = sum(int(s.get("mem", {}).get("resident", 0)) * MIB for s in statuses)
     blocks = [s.get("wiredTiger", {}).get("block-manager") for s in statuses]
     if not statuses or not all(blocks):
-        return Counters(resident, None, None, None)
+        return ServerCounters(resident, None, None, None)
     journals = [s["wiredTiger"].get("log", {}) for s in statuses]
-    return Counters(
+    return ServerCounters(
         resident,
         sum(int(b["blocks read"]) for b in blocks),
         sum(int(b["bytes read"]) for b in blocks),
@@ -55,15 +120,134 @@ def add(statuses: Sequence[Mapping[str, Any]]) -> Counters:
     )
 
 
-def per_operation(before: Counters, after: Counters, operations: int) -> list[Metric]:
-    """Figures (docs/contracts.md) of the storage traffic between two readings; none where it is not counted."""
+def storage_traffic(before: ServerCounters, after: ServerCounters, inserts: int) -> list[Metric]:
+    """Figures of the storage traffic per insert between two readings; none where it is not counted."""
     pairs = (
         ("storage reads per insert", "reads", before.reads, after.reads),
         ("storage read per insert", "bytes", before.read_bytes, after.read_bytes),
         ("storage written per insert", "bytes", before.written_bytes, after.written_bytes),
     )
     return [
-        Metric(name, unit, (new - old) / operations, "lower")
+        Metric(name, unit, (new - old) / inserts, "lower")
         for name, unit, old, new in pairs
-        if old is not None and new is not None and operations
+        if old is not None and new is not None and inserts
     ]
+
+
+# --- size of a collection
+
+
+def checkpoint(processes: Sequence[ProcessInfo]) -> None:
+    """Have every data-bearing mongod write a checkpoint, so that sizes on disk no longer move. Raises PhaseError."""
+    on_all(with_data(processes), lambda client: client.admin.command({"fsync": 1, "maxTimeMS": CHECKPOINT_MS}))
+
+
+def bytes_on_disk(folder: Path) -> int:
+    """Allocated bytes below a folder (st_blocks, so holes do not count); files that vanish meanwhile are skipped."""
+    total = 0
+    for parent, _, files in os.walk(folder):
+        for name in files:
+            try:
+                total += os.lstat(Path(parent, name)).st_blocks * 512
+            except FileNotFoundError:
+                continue
+    return total
+
+
+def db_path_bytes(processes: Sequence[ProcessInfo]) -> int | None:
+    """Bytes of all dbPaths; None when one is not on this machine."""
+    paths = [Path(p.db_path) for p in processes if p.db_path is not None]
+    return sum(map(bytes_on_disk, paths)) if all(path.is_dir() for path in paths) else None
+
+
+def storage_size(client: Client, namespace: str, processes: Sequence[ProcessInfo]) -> dict[str, Any]:
+    """The `storage` of a result, after a checkpoint."""
+    checkpoint(processes)
+    database, _, collection = namespace.partition(".")
+    by_shard: dict[str, dict[str, int]] = {}
+    index_bytes = 0
+    for stats in client[database][collection].aggregate([{"$collStats": {"storageStats": {}}}]):
+        storage = stats["storageStats"]
+        by_shard[_shard_name(stats, processes)] = {
+            "documents": int(storage.get("count", 0)),
+            "data_bytes": int(storage["storageSize"]),
+        }
+        index_bytes += int(storage["totalIndexSize"])
+    return {
+        "data_bytes": sum(shard["data_bytes"] for shard in by_shard.values()),
+        "index_bytes": index_bytes,
+        "db_path_bytes": db_path_bytes(processes),
+        "by_shard": dict(sorted(by_shard.items())),
+    }
+
+
+def _shard_name(stats: Mapping[str, Any], processes: Sequence[ProcessInfo]) -> str:
+    """The shard an answer of $collStats comes from; without shards, the process that listens on its port."""
+    if "shard" in stats:
+        return str(stats["shard"])
+    port = str(stats["host"]).rpartition(":")[2]
+    return next((p.name for p in processes if p.endpoint.rpartition(":")[2] == port), str(stats["host"]))
+
+
+# --- replica set members
+
+
+def queries_answered(processes: Sequence[ProcessInfo]) -> dict[str, int]:
+    """Queries each data-bearing process has answered since its start (opcounters.query). Raises PhaseError."""
+    return on_all(with_data(processes), lambda c: int(c.admin.command("serverStatus")["opcounters"]["query"]))
+
+
+def replication_lag(status: Mapping[str, Any]) -> dict[str, float]:
+    """Seconds each secondary is behind, by endpoint, in a primary's replSetGetStatus; empty in any other's.
+
+    By the wall clock of the last applied operation (MongoDB 4.4 on, milliseconds), else by its optime (seconds).
+    """
+    if status.get("myState") != PRIMARY:
+        return {}
+    members = status["members"]
+    clock = "lastAppliedWallTime" if all("lastAppliedWallTime" in m for m in members) else "optimeDate"
+    ahead: datetime = next(m[clock] for m in members if m["state"] == PRIMARY)
+    return {m["name"]: max(0.0, (ahead - m[clock]).total_seconds()) for m in members if m["state"] == SECONDARY}
+
+
+class LagMonitor:
+    """Reads the replication lag of every member once a second, in a thread."""
+
+    def __init__(self, processes: Sequence[ProcessInfo]) -> None:
+        self._names = {p.endpoint: p.name for p in processes}
+        self._members = [p for p in processes if p.role in {"member", "shard"}]
+        self._rows: list[tuple[float, dict[str, float]]] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        """Start reading."""
+        if self._members:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Stop reading; safe to call again or without start."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=2 * STATUS_MS / 1000)
+
+    def _run(self) -> None:
+        options = {"serverSelectionTimeoutMS": STATUS_MS, "socketTimeoutMS": STATUS_MS}
+        clients: list[Client] = [direct(process, **options) for process in self._members]
+        try:
+            while not self._stop.wait(LAG_INTERVAL_SECONDS):
+                row: dict[str, float] = {}
+                for client in clients:
+                    try:
+                        row |= replication_lag(client.admin.command("replSetGetStatus"))
+                    except PyMongoError:
+                        continue  # a member that does not answer has no point in the curve
+                self._rows.append((time.time(), row))
+        finally:
+            for client in clients:
+                client.close()
+
+    def between(self, started: float, ended: float) -> list[tuple[float, dict[str, float]]]:
+        """(epoch seconds, lag by process) of an interval."""
+        rows = [(t, row) for t, row in list(self._rows) if started <= t <= ended]
+        return [(t, {self._names.get(name, name): lag for name, lag in row.items()}) for t, row in rows]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from microshard.model.job import Chunk
+from microshard.model.plan import PlannedChunk
 
 RANGE_BITS = 32
 
@@ -31,7 +31,7 @@ def cut(total: int, parts: int) -> list[tuple[int, int]]:
     return [(start, end - start) for start, end in pairwise(edges)]
 
 
-def shard_of(key_range: int, chunks: Sequence[Chunk]) -> str:
+def shard_of(key_range: int, chunks: Sequence[PlannedChunk]) -> str:
     """The shard whose chunk holds the lower end of a range; "" if the chunks do not say."""
     key = key_range << RANGE_BITS
     for chunk in chunks:
@@ -40,7 +40,7 @@ def shard_of(key_range: int, chunks: Sequence[Chunk]) -> str:
     return ""
 
 
-def in_turns(key_ranges: int, chunks: Sequence[Chunk]) -> list[int]:
+def in_turns(key_ranges: int, chunks: Sequence[PlannedChunk]) -> list[int]:
     """The ranges ordered so that neighbours are on different shards as long as there are such."""
     seen: dict[str, int] = {}
     turns = []
@@ -51,7 +51,7 @@ def in_turns(key_ranges: int, chunks: Sequence[Chunk]) -> list[int]:
     return [key_range for _, key_range in sorted(turns)]
 
 
-def assign(documents: int, key_ranges: int, processes: int, chunks: Sequence[Chunk]) -> list[list[Stream]]:
+def assign(documents: int, key_ranges: int, processes: int, chunks: Sequence[PlannedChunk]) -> list[list[Stream]]:
     """The streams of each worker process; empty streams are left out.
 
     With key_ranges 0, `_id` is the running number and the documents are cut into one stream a process. With

@@ -20,9 +20,9 @@ from bson import Timestamp, json_util
 from pymongo.errors import PyMongoError
 
 from microshard.model.job import ProcessInfo
-from microshard.workloads import cold
-from microshard.workloads import restart_request as asking
-from microshard.workloads.base import Client, Context, PhaseError
+from microshard.workloads import restarts
+from microshard.workloads.base import Context, PhaseError
+from microshard.workloads.connections import Client
 
 SYSTEM_DATABASES = frozenset({"admin", "config", "local"})  # cloned or skipped, but no data of the experiment
 CATCH_UP_SECONDS = 120.0
@@ -165,10 +165,10 @@ def kill_and_start(context: Context, info: ProcessInfo, member: Client, poll: Ca
     On its host it is killed a second or two after the request. Until then `poll` follows its progress; None from it
     means that the member no longer answers. Raises PhaseError with what kept it from starting.
     """
-    if not context.job.asks:
-        running = cold.find(info)
-        cold.stop([running], signal.SIGKILL)
-        cold.launch(running)
+    if not context.job.requests_restarts:
+        running = restarts.find(info)
+        restarts.stop([running], signal.SIGKILL)
+        restarts.launch(running)
         return time.time()
     answers = True
 
@@ -176,9 +176,9 @@ def kill_and_start(context: Context, info: ProcessInfo, member: Client, poll: Ca
         nonlocal answers
         answers = answers and poll() is not None
 
-    asking.restarted(context, [info], kill=True, meanwhile=meanwhile)
+    restarts.request_restart(context, [info], kill=True, meanwhile=meanwhile)
     # The answer to the request arrives later than the start: the member knows how long it has been up.
-    deadline = time.time() + cold.START_SECONDS
+    deadline = time.time() + restarts.START_SECONDS
     while True:
         sent = time.time()
         try:

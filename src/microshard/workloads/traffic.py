@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from pymongo import ASCENDING
 
 from microshard.model.job import Phase
 from microshard.model.phases.traffic import TrafficPhase
-from microshard.workloads import storage
+from microshard.workloads import servers
 from microshard.workloads.background_load import BackgroundLoad
-from microshard.workloads.base import Context, Engine, Metric, PhaseError, cpu_seconds, read_keys
+from microshard.workloads.base import Context, Engine, PhaseError
+from microshard.workloads.connections import Client
 
 
 def targets_of(namespace: str, databases: int, collections: int) -> list[tuple[str, str]]:
@@ -24,60 +24,57 @@ def targets_of(namespace: str, databases: int, collections: int) -> list[tuple[s
     ]
 
 
-class TrafficEngine(Engine):
-    """See TrafficPhase."""
+class TrafficEngine(Engine[TrafficPhase]):
+    """Runs the load until it has inserted its documents, or for its time."""
+
+    keys_model = TrafficPhase
 
     def __init__(self, phase: Phase, context: Context) -> None:
         super().__init__(phase, context)
-        self.keys = read_keys(phase, TrafficPhase)
         self.targets = targets_of(self.keys.namespace, self.keys.databases, self.keys.collections)
         self.load = BackgroundLoad(self.keys.load)
-        self.before = 0
 
     def prepare(self) -> None:
-        """Collections with their indexes; how many documents are there already; workers that are ready."""
+        """Create the collections' indexes, count the documents that exist, start the workers."""
         with self.context.connect() as client:
             for database, collection in self.targets:
                 for n in range(1, self.keys.indexes + 1):
                     client[database][collection].create_index([(f"f{n}", ASCENDING)])
             self.before = self._count(client)
+        self.on_close(self.load.close)
         self.load.prepare(self.context.job.connection_string, self.targets, known=self.before,
                           key_ranges=self.context.job.point.key_ranges(self.keys.namespace))  # fmt: skip
 
-    def _count(self, client: Any) -> int:
-        return sum(client[d][c].count_documents({}) for d, c in self.targets)
+    def _count(self, client: Client) -> int:
+        return sum(client[database][collection].count_documents({}) for database, collection in self.targets)
 
     def run(self) -> None:
-        """Let it run to its end, then count."""
-        keys, result = self.keys, self.outcome
-        cpu = cpu_seconds()
-        result.started = self.load.begin("load")
-        try:
-            while self.load.running:
-                seconds = time.time() - result.started
-                done = self.load.inserted
-                note = f"{done / seconds:,.0f} documents/s" if seconds > 0 else ""
-                if keys.seconds_long is None:
-                    self.context.progress.report(self.phase.name, done, keys.load.documents or 0, "documents", note)
-                else:
-                    self.context.progress.report(self.phase.name, int(seconds), int(keys.seconds_long), "s", note)
-                    if seconds >= keys.seconds_long:
-                        self.load.end()
-                time.sleep(0.05)
-            self.load.join()
-        finally:
-            result.ended = self.load.ended or time.time()
-            result.counters = {"documents": self.load.inserted, "errors": int(self.load.failed)}
-            result.client_cpu_seconds = cpu_seconds() - cpu + self.load.cpu_seconds
-            result.latency = self.load.latency()
-            result.windows = self.load.windows()
-        rate = self.load.inserted / (result.ended - result.started)
-        result.metric = Metric("load rate", "documents/s", rate, "higher")
-        result.samples = [rate]
+        """Run the load to its end, then count. Raises PhaseError."""
+        keys, result, load = self.keys, self.outcome, self.load
+        with self.measured(lambda: load.cpu_seconds):
+            try:
+                began = load.begin("load")
+                while load.running:
+                    seconds = time.time() - began
+                    note = f"{load.inserted / seconds:,.0f} documents/s" if seconds > 0 else ""
+                    if keys.seconds_long is None:
+                        self.report_progress(load.inserted, keys.load.documents or 0, "documents", note)
+                    else:
+                        self.report_progress(seconds, keys.seconds_long, "s", note)
+                        if seconds >= keys.seconds_long:
+                            load.end()
+                    time.sleep(0.05)
+                load.join()
+            finally:
+                result.counters = {"documents": load.inserted, "errors": int(load.failed)}
+                result.latency, result.windows = load.latency(), load.windows()
+        result.started, result.ended = load.began, load.ended or result.ended
+        self.set_metric("load rate", "documents/s", load.inserted / (result.ended - result.started), "higher")
         self._verify()
 
     def _verify(self) -> None:
-        """Raises PhaseError unless every acknowledged document is there once."""
+        """Raise PhaseError unless every acknowledged document is there once; measure the collection's size."""
+        processes = self.context.job.point.processes
         with self.context.connect() as client:
             found = self._count(client)
             if found != self.before + self.load.inserted:
@@ -85,14 +82,10 @@ class TrafficEngine(Engine):
                     "WrongCount",
                     f"{self.before} documents and {self.load.inserted} acknowledged inserts, but {found} are there",
                 )
-            storage.checkpoint(self.context.job.point.processes)
             if len(self.targets) == 1:
-                ((database, collection),) = self.targets
-                self.outcome.storage = storage.measure(client, database, collection, self.context.job.point.processes)
-
-    def close(self) -> None:
-        """End the workers."""
-        self.load.close()
+                self.outcome.storage = servers.storage_size(client, self.keys.namespace, processes)
+            else:
+                servers.checkpoint(processes)
 
 
 ENGINE = TrafficEngine

@@ -13,7 +13,7 @@ from pymongo import MongoClient
 from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
 
 from microshard.run import secrets
-from microshard.workloads.access import SYSTEM, with_access
+from microshard.workloads.connections import SYSTEM, with_login
 from tests.cluster.ansible.lab import Lab, MakeLab
 from tests.cluster.ansible.points import Layout
 from tests.cluster.ansible.test_measure import COUNT
@@ -29,7 +29,7 @@ def secured(lab: MakeLab, topology: dict[str, Any], **security: bool) -> Lab:
 
 def client(made: Lab, user: str = "workload", *, endpoint: str = "", **options: Any) -> MongoClient[dict[str, Any]]:
     uri = f"mongodb://{endpoint}/?directConnection=true" if endpoint else made.point.connection_string
-    reached = with_access(uri, made.folder / "secrets", user=user, **made.point.security)
+    reached = with_login(uri, made.folder / "secrets", user=user, **made.point.security)
     return MongoClient(reached, serverSelectionTimeoutMS=5000, **options)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from microshard.model.job import ProcessInfo
-from microshard.workloads import cold
+from microshard.workloads import restarts
 from microshard.workloads.base import PhaseError
 from tests.cluster.engines.mongods import Mongod, RunJob, load, query
 
@@ -44,7 +44,7 @@ def test_a_pid_file_that_names_another_process_stops_the_restart(tmp_path: Path)
             time.sleep(0.01)
         (tmp_path / "pid").write_text(str(other.pid))
         with pytest.raises(PhaseError, match="is not restarted") as caught:
-            cold.empty_caches([info(tmp_path)])
+            restarts.empty_local_caches([info(tmp_path)])
         assert caught.value.kind == "NotOurs"
         assert other.poll() is None, "it was left alone"
     finally:
@@ -64,9 +64,9 @@ def test_a_folder_whose_name_merely_begins_alike_is_not_ours(tmp_path: Path) -> 
             time.sleep(0.01)  # Popen returns a moment before the kernel shows the new command line
         (ours / "pid").write_text(str(other.pid))
         with pytest.raises(PhaseError, match="is not restarted"):
-            cold.find(info(ours))
+            restarts.find(info(ours))
         (theirs / "pid").write_text(str(other.pid))
-        assert cold.find(info(theirs)).pid == other.pid
+        assert restarts.find(info(theirs)).process.pid == other.pid
     finally:
         for child in Path(f"/proc/{other.pid}/task/{other.pid}/children").read_text().split():
             os.kill(int(child), 9)
@@ -79,14 +79,14 @@ def test_a_stale_pid_file_is_said(tmp_path: Path) -> None:
     child.wait()
     (tmp_path / "pid").write_text(str(child.pid))
     with pytest.raises(PhaseError, match="no process behind") as caught:
-        cold.empty_caches([info(tmp_path)])
+        restarts.empty_local_caches([info(tmp_path)])
     assert caught.value.kind == "NotRunning"
 
 
 def test_a_mongod_that_does_not_come_back_is_named(mongod: Mongod) -> None:
-    running = cold.find(info(mongod.folder, f"127.0.0.1:{mongod.port}"))
-    cold.stop([running])
+    running = restarts.find(info(mongod.folder, f"127.0.0.1:{mongod.port}"))
+    restarts.stop([running])
     (mongod.folder / "data" / "WiredTiger.wt").write_bytes(b"broken")
     with pytest.raises(PhaseError, match=r"mongod1 ended with exit code \d+ when restarted"):
-        cold.start([running])
+        restarts.start([running])
     assert mongod.process.wait() == 0

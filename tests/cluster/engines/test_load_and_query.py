@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from microshard.workloads.answer import canonical
+from microshard.workloads.answers import canonical
 from microshard.workloads.datasets import mot
 from microshard.workloads.datasets.mot import field_values
 from microshard.workloads.streams import cut

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pymongo import MongoClient
 
-from microshard.workloads import histograms
-from microshard.workloads.members import lags
+from microshard.workloads import recording
+from microshard.workloads.servers import replication_lag
 from tests.cluster.engines.mongods import Mongod, RunJob, load, start_job, start_replica_set, stop_mongod
 
 pytestmark = pytest.mark.cluster
@@ -48,7 +48,7 @@ def test_histogram_counter_and_windows_count_the_same_reads(phase: dict[str, Any
     latency = phase["latency"]["READ"]
     assert reads > 50
     assert reads == latency["count"] == sum(phase["windows"]["values"])
-    assert histograms.merged([latency["histogram"]]).get_total_count() == reads
+    assert recording.decode(latency["histogram"]).get_total_count() == reads
     assert len(phase["windows"]["values"]) == 3
     figures = {f["name"]: f["value"] for f in phase["figures"]}
     assert figures["reads"] * 3.0 == pytest.approx(reads)
@@ -97,8 +97,8 @@ def test_a_member_that_is_behind_is_told_by_the_primary_alone() -> None:
         return {"name": name, "state": state, "optimeDate": datetime(2020, 1, 1, 0, 0, second, tzinfo=UTC)}
 
     members = [member("a:1", 1, 9), member("b:1", 2, 4), member("c:1", 5, 0)]
-    assert lags({"myState": 1, "members": members}) == {"b:1": 5.0}
-    assert lags({"myState": 2, "members": members}) == {}
+    assert replication_lag({"myState": 1, "members": members}) == {"b:1": 5.0}
+    assert replication_lag({"myState": 2, "members": members}) == {}
 
 
 @pytest.mark.parametrize(

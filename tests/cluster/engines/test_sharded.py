@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from microshard.workloads.answer import canonical
+from microshard.workloads.answers import canonical
 from microshard.workloads.datasets import mot
 from tests.cluster.embedded.lab import SmallCluster, small_cluster
 from tests.cluster.engines.mongods import load, query

@@ -15,7 +15,7 @@ import pytest
 
 from microshard.hostlib import emulated_volumes as emulated
 from microshard.workloads import datasets
-from microshard.workloads.answer import canonical
+from microshard.workloads.answers import canonical
 from microshard.workloads.datasets import mot
 from microshard.workloads.ycsb.clients import BUILT_JAR
 from tests.cluster.experiments.conftest import EXPERIMENTS, Published

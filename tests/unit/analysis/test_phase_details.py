@@ -16,7 +16,7 @@ from microshard.analysis.report_model import Measurement, ReportModel
 from microshard.report import build, checks, tables
 from microshard.report.figures import contents
 from microshard.report.output import summary, tidy_csv
-from microshard.workloads import histograms
+from microshard.workloads import recording
 from tests.report.make_parts import KNEE, LADDER, STAGES, latency
 from tests.report.make_run import Shape, make_run
 
@@ -29,14 +29,14 @@ def measurement(value: float, **parts: Any) -> Measurement:
 
 def test_percentiles_of_repetitions_are_those_of_the_merged_histograms_not_their_median() -> None:
     every = [latency(median, seed=7) for median in (300, 900, 9_000)]
-    merged = histograms.merged([one["histogram"] for one in every])
+    merged = recording.merge(recording.decode(one["histogram"]) for one in every)
     found = further([measurement(n, latency={"READ": one}) for n, one in enumerate(every)])
     assert found is not None
     read = found.latency["READ"]
     assert read.merged
     assert read.n == 3
     assert read.count == sum(one["count"] for one in every)
-    assert read.percentiles == {f"{p:g}": merged.get_value_at_percentile(p) for p in histograms.PERCENTILES}
+    assert read.percentiles == {p: merged.get_value_at_percentile(float(p)) for p in recording.PERCENTILES}
     assert read.percentiles["99"] != sorted(one["percentiles"]["99"] for one in every)[1]
 
 
@@ -54,7 +54,7 @@ def test_histograms_of_other_ranges_and_empty_ones_are_merged_by_their_values() 
         found = further([measurement(n, latency={"READ": one}) for n, one in enumerate(entries)])
         assert found is not None
         assert found.latency["READ"].percentiles == {
-            f"{p:g}": expected.get_value_at_percentile(p) for p in histograms.PERCENTILES
+            p: expected.get_value_at_percentile(float(p)) for p in recording.PERCENTILES
         }
 
 

@@ -8,14 +8,13 @@ from typing import Any, get_args
 
 import pytest
 
-from microshard.model.job import JobError, Phase, read_job
+from microshard.model.job import JobError, Phase
 from microshard.model.phase import PhaseKeys
 from microshard.model.phases import all_keys
-from microshard.workloads.access import on_loopback
-from microshard.workloads.base import Context, Engine
+from microshard.workloads.base import Context, Engine, Progress, find_engine
+from microshard.workloads.connections import on_loopback
+from microshard.workloads.job_reader import read_job
 from microshard.workloads.program import main, write_atomically
-from microshard.workloads.progress import Progress
-from microshard.workloads.registry import find
 
 INSERT: dict[str, Any] = {
     "dataset": "mot",
@@ -54,24 +53,24 @@ def phase(engine: str, **changes: Any) -> dict[str, Any]:
 
 
 def make(engine: str, parameters: dict[str, Any]) -> None:
-    find(engine)(Phase("it", "load", engine, parameters), Context(read_job(job()), Progress(None)))
+    find_engine(engine)(Phase("it", "load", engine, parameters), Context(read_job(job()), Progress(None)))
 
 
 @pytest.mark.parametrize("keys", all_keys())
 def test_every_engine_of_the_experiment_file_can_be_executed(keys: type[PhaseKeys]) -> None:
     (name,) = get_args(keys.model_fields["engine"].annotation)
-    assert issubclass(find(name), Engine)
+    assert issubclass(find_engine(name), Engine)
 
 
 def test_a_name_that_is_nearly_right_is_corrected() -> None:
     with pytest.raises(JobError, match=r"no engine 'agregate'; did you mean aggregate\?"):
-        find("agregate")
+        find_engine("agregate")
 
 
 @pytest.mark.parametrize("name", ["base", "os", "../insert", "mot.columns", ""])
 def test_a_module_that_is_no_engine_is_none(name: str) -> None:
     with pytest.raises(JobError, match="there is no engine"):
-        find(name)
+        find_engine(name)
 
 
 @pytest.mark.parametrize("engine", ["insert", "aggregate"])
@@ -122,7 +121,7 @@ def run(tmp_path: Path, data: Any) -> tuple[int, Path]:
     ("data", "message"),
     [
         ("{", "cannot read the job"),
-        ([], "has not the form"),
+        ([], "not have the form"),
         ({"point": {}}, "the job has no 'connection_string'"),
         (job({"name": "x", "kind": "load", "engine": "insert"}), "the job has no 'parameters'"),
         (job(phase("insert"), phase("aggregate", cache="tepid")), "cache: Input should be"),

@@ -10,7 +10,7 @@ from bson import Decimal128, Int64
 from hypothesis import given
 from hypothesis import strategies as st
 
-from microshard.workloads.answer import canonical, sha256
+from microshard.workloads.answers import canonical, sha256
 
 
 @pytest.mark.parametrize("three", [3, 3.0, Int64(3), Decimal128("3"), Decimal128("3.0")])

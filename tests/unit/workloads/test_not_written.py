@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from microshard.workloads.base import Progress
 from microshard.workloads.program import main
-from microshard.workloads.progress import Progress
 
 JOB = {"connection_string": "mongodb://127.0.0.1:1/", "point": {"id": "p01", "shards": 0, "topology": "standalone",
        "cores": 1, "processes": [], "collections": []}, "phases": []}  # fmt: skip

@@ -14,10 +14,8 @@ from typing import Any
 import pytest
 
 from microshard.model.job import Job, JobPoint, ProcessInfo
-from microshard.workloads import cold
-from microshard.workloads import restart_request as asking
-from microshard.workloads.base import Context, PhaseError
-from microshard.workloads.progress import Progress
+from microshard.workloads import restarts
+from microshard.workloads.base import Context, PhaseError, Progress
 from microshard.workloads.sync_progress import SyncAttempt
 
 
@@ -30,7 +28,7 @@ PROCESSES = (process("shard01", "host1"), process("shard02", "host2"), process("
 
 def context(folder: Path | None) -> Context:
     point = JobPoint("p01", 2, "sharded", 2, PROCESSES, (), {})
-    return Context(Job("mongodb://host1/", point, (), "r1", "measure", asks=True), Progress(None), folder)
+    return Context(Job("mongodb://host1/", point, (), "r1", "measure", requests_restarts=True), Progress(None), folder)
 
 
 @contextmanager
@@ -62,8 +60,10 @@ def test_asks_are_numbered_and_each_has_its_own_answer(tmp_path: Path) -> None:
     with play(
         tmp_path, lambda ask: {"page_cache": {"host1": f"{ask['restart']}", "host2": None}, "error": ""}
     ) as asked:
-        first = asking.restarted(context(tmp_path), PROCESSES[:1], drop_page_cache=True)
-        second = asking.restarted(context(tmp_path), PROCESSES[1:2], kill=True, meanwhile=lambda: looks.append(1))
+        first = restarts.request_restart(context(tmp_path), PROCESSES[:1], drop_page_cache=True)
+        second = restarts.request_restart(
+            context(tmp_path), PROCESSES[1:2], kill=True, meanwhile=lambda: looks.append(1)
+        )
     assert [first, second] == [{"host1": "['shard01']"}, {"host1": "['shard02']"}]
     assert asked == [
         {"restart": ["shard01"], "kill": False, "drop_page_cache": True},
@@ -77,17 +77,17 @@ def test_what_could_not_be_done_fails_the_phase_in_the_words_of_the_play(tmp_pat
         play(tmp_path, lambda _: {"error": "shard02 (mongod, host2:27018) ended with exit code 1"}),
         pytest.raises(PhaseError, match=r"^shard02 \(mongod, host2:27018\) ended with exit code 1$") as caught,
     ):
-        asking.restarted(context(tmp_path), PROCESSES[:2])
+        restarts.request_restart(context(tmp_path), PROCESSES[:2])
     assert caught.value.kind == "DoesNotStart"
 
 
 def test_an_engine_that_nobody_answers_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "ANSWER_SECONDS", 0.05)
-    with pytest.raises(PhaseError, match="nobody has restarted shard01, shard02") as caught:
-        asking.restarted(context(tmp_path), PROCESSES[:2])
+    monkeypatch.setattr(restarts, "REQUEST_SECONDS", 0.05)
+    with pytest.raises(PhaseError, match="shard01, shard02 were not restarted") as caught:
+        restarts.request_restart(context(tmp_path), PROCESSES[:2])
     assert caught.value.kind == "NotAnswered"
-    with pytest.raises(PhaseError, match="cannot ask"):
-        asking.restarted(context(None), PROCESSES[:2])
+    with pytest.raises(PhaseError, match="cannot request"):
+        restarts.request_restart(context(None), PROCESSES[:2])
 
 
 @pytest.mark.parametrize(
@@ -101,24 +101,24 @@ def test_an_engine_that_nobody_answers_does_not_wait_for_ever(tmp_path: Path, mo
         ),
         (
             {"host2": "dropped"},
-            "page cache not dropped (nothing was told) on host1, page cache dropped on host2",
+            "page cache not dropped (no answer) on host1, page cache dropped on host2",
         ),
     ],
 )
 def test_a_cold_cache_is_said_to_be_so_only_where_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page_cache: dict[str, str], words: str
 ) -> None:
-    monkeypatch.setattr(cold, "_takes_part", lambda _: True)
+    monkeypatch.setattr(restarts, "is_ready", lambda _: True)
     with play(tmp_path, lambda _: {"page_cache": page_cache, "error": ""}) as asked:
-        assert cold.make_cold(context(tmp_path)) == f"mongods restarted, {words}"
+        assert restarts.empty_caches(context(tmp_path)) == f"mongods restarted, {words}"
     assert [ask["restart"] for ask in asked] == [["shard01", "shard02"]], "no mongos"
 
 
 def test_a_mongod_that_takes_no_part_again_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cold, "_takes_part", lambda info: info.name == "shard01")
-    monkeypatch.setattr(cold, "START_SECONDS", 0.05)
+    monkeypatch.setattr(restarts, "is_ready", lambda info: info.name == "shard01")
+    monkeypatch.setattr(restarts, "START_SECONDS", 0.05)
     with play(tmp_path, lambda _: {}), pytest.raises(PhaseError, match="shard02 was not ready"):
-        cold.make_cold(context(tmp_path))
+        restarts.empty_caches(context(tmp_path))
 
 
 def test_a_sync_that_is_begun_anew_is_told_from_the_one_before() -> None:

@@ -7,17 +7,17 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from microshard.model.job import Chunk
+from microshard.model.plan import PlannedChunk
 from microshard.workloads.streams import RANGE_BITS, assign, cut, in_turns, shard_of
 
 CASES = (st.integers(1, 5000), st.integers(0, 40), st.integers(1, 12))
 
 
-def layout(key_ranges: int, shards: int) -> list[Chunk]:
+def layout(key_ranges: int, shards: int) -> list[PlannedChunk]:
     """Neighbouring ranges on one shard, as the planner places them."""
     each = key_ranges // shards
     return [
-        Chunk(
+        PlannedChunk(
             f"shard{k // each + 1:02d}",
             None if k == 0 else k << RANGE_BITS,
             None if k == key_ranges - 1 else (k + 1) << RANGE_BITS,

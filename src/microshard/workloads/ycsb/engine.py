@@ -9,8 +9,8 @@ from typing import Any
 
 from microshard.model.job import JobError, Phase
 from microshard.model.phases.ycsb import YcsbPhase
-from microshard.workloads import storage
-from microshard.workloads.base import Context, Engine, Metric, PhaseError, PhaseResult, read_keys
+from microshard.workloads import servers
+from microshard.workloads.base import Context, Engine, Metric, PhaseError, PhaseResult
 from microshard.workloads.ycsb.clients import ClientProcesses, find_tools
 from microshard.workloads.ycsb.cpu import CpuSampler
 from microshard.workloads.ycsb.logs import OperationSummary, failures, logged_until, read_log, read_report, summarize
@@ -32,16 +32,17 @@ START_SECONDS = 0.3  # from the last "ready" to the common start: every thread h
 LATE_SECONDS = 0.5  # a client that begins later than that is not measured
 
 
-class YcsbEngine(Engine):
+class YcsbEngine(Engine[Any]):
     """Parameters: all keys of YcsbPhase, `clients` as a number. A phase of kind load fills the collection.
 
     One invocation runs the clients of one client host: job.part says which of how many it is, job.start_at when the
     clients of all hosts begin. A ladder on one of several hosts measures every rung; results.py judges them together.
     """
 
+    keys_model = YcsbPhase
+
     def __init__(self, phase: Phase, context: Context) -> None:
         super().__init__(phase, context)
-        read_keys(phase, YcsbPhase)
         self.keys = dict(phase.parameters)
         missing = set(YcsbPhase.model_fields) - {"engine"} - set(self.keys)
         if missing:
@@ -396,8 +397,7 @@ class YcsbEngine(Engine):
             found = client[database][collection].count_documents({})
             if found != self.keys["records"]:
                 raise PhaseError("WrongCount", f"{self.keys['records']:,} records were loaded, {found:,} are there")
-            storage.checkpoint(processes)
-            self.outcome.storage = storage.measure(client, database, collection, processes)
+            self.outcome.storage = servers.storage_size(client, self.keys["namespace"], processes)
 
     def close(self) -> None:
         """End the clients."""
