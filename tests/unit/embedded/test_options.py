@@ -128,13 +128,13 @@ def test_options_without_effect_are_remembered_with_the_reason(extra: list[str])
 
 def test_every_option_takes_effect_is_refused_or_is_reported() -> None:
     """Nothing is accepted and ignored: each option of the table changes what is chosen, or is named."""
-    values: dict[options.Kind, Any] = {options.Kind.FLAG: [], options.Kind.INTEGER: ["7"], options.Kind.TEXT: ["x"]}
+    values: dict[type, Any] = {bool: [], int: ["7"], str: ["x"], Path: ["x"]}
     plain = options.parse(CONFIG)
     for option in options.OPTIONS:
         if not option.flag or option.flag in ("configdb", "config", "nounixsocket"):
             continue
         try:
-            chosen = options.parse([*CONFIG, f"--{option.flag}", *values[option.kind]])
+            chosen = options.parse([*CONFIG, f"--{option.flag}", *values[option.type]])
         except UsageError:
             continue
         chosen.argv, chosen.given = plain.argv, plain.given
