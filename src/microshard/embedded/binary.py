@@ -149,7 +149,7 @@ def find_mongos(directory: Path | None = None) -> FoundMongos:
     embedded = Path(sys.executable).with_name("mongos")
     if embedded.exists():
         return FoundMongos(embedded, embedded=True)
-    message = f"No mongos on PATH and none beside {sys.executable}: install this project with pip first."
+    message = f"No mongos on PATH and none next to {sys.executable}: install this project with pip first."
     raise BinaryNotFoundError(message)
 
 

@@ -7,9 +7,8 @@ from typing import Any
 
 from bson import Int64
 
-from microshard.embedded import wire
 from microshard.embedded.cluster import MAJORITY
-from microshard.embedded.errors import CommandError, ErrorCode, checked, without_clocks
+from microshard.embedded.errors import CommandError, ErrorCode, require_ok
 from microshard.embedded.mongod_connections import Document
 from microshard.embedded.server import CONFIG_DATABASES, Command, Handler, Reply, Request
 
@@ -32,13 +31,13 @@ async def _raw_by_host(request: Request, replies: dict[str, Document]) -> Docume
 
 
 async def _create(request: Request) -> Reply:
-    return checked(await request.cluster.on_primary(request.database, request.durable_command, create=True))
+    return await request.cluster.on_primary(request.database, request.durable_command, create=True)
 
 
 async def _drop(request: Request) -> Reply:
     command = {"_shardsvrDropCollection": request.collection, **request.fields("comment", "collectionUUID"), **MAJORITY}
     try:
-        reply = checked(await request.cluster.on_primary(request.database, command))
+        reply = await request.cluster.on_primary(request.database, command)
     except CommandError as error:
         if error.code == ErrorCode.NamespaceNotFound:
             raise CommandError(ErrorCode.NamespaceNotFound, "ns not found") from error
@@ -53,7 +52,7 @@ async def _drop_database(request: Request) -> Reply:
     if await request.cluster.database(request.database) is None:
         return {"info": "database does not exist"}
     command = {"_shardsvrDropDatabase": 1, **request.fields("comment"), **MAJORITY}
-    reply = checked(await request.cluster.on_primary(request.database, command))
+    reply = await request.cluster.on_primary(request.database, command)
     await request.cluster.forget_routing(request.database)
     return {"dropped": request.database, **reply}
 
@@ -65,7 +64,7 @@ async def _rename_collection(request: Request) -> Reply:
         raise CommandError(ErrorCode.BadValue, f"Invalid target namespace: {target}")
     options = request.fields("dropTarget", "stayTemp", "comment")
     rename = {"_shardsvrRenameCollection": name, "to": target, **options, **MAJORITY}
-    reply = checked(await request.cluster.on_primary(database, rename))
+    reply = await request.cluster.on_primary(database, rename)
     for namespace in (source, target):
         await request.cluster.forget_routing(namespace)
     return {"ok": reply["ok"]}
@@ -74,13 +73,13 @@ async def _rename_collection(request: Request) -> Reply:
 async def _coll_mod(request: Request) -> Reply:
     options = {key: value for key, value in request.command.items() if key not in ("collMod", "writeConcern")}
     command = {"_shardsvrCollMod": request.collection, **options, **MAJORITY}
-    return checked(await request.cluster.on_primary(request.database, command))
+    return await request.cluster.on_primary(request.database, command)
 
 
 async def _convert_to_capped(request: Request) -> Reply:
     if await request.cluster.collection(request.namespace) is not None:
         raise CommandError(ErrorCode.IllegalOperation, "can't convertToCapped a sharded collection")
-    return checked(await request.cluster.on_primary(request.database, request.durable_command))
+    return await request.cluster.on_primary(request.database, request.durable_command)
 
 
 async def _list_collections(request: Request) -> Reply:
@@ -88,7 +87,7 @@ async def _list_collections(request: Request) -> Reply:
     database = await request.cluster.database(request.database)
     if database is None:
         return {"cursor": {"id": Int64(0), "ns": f"{request.database}.$cmd.listCollections", "firstBatch": []}}
-    reply = checked(await request.cluster.on_primary(request.database, request.command))
+    reply = await request.cluster.on_primary(request.database, request.command)
     return request.remember_cursor(reply, await request.cluster.shard(database.primary))
 
 
@@ -98,11 +97,7 @@ async def _list_collections(request: Request) -> Reply:
 async def _on_owners(request: Request, *, create: bool = False) -> Reply:
     """Run a command on every shard that owns part of its collection, and answer as mongos does for several shards."""
     command = request.durable_command if create else request.command
-    bodies = await request.cluster.on_owners(request.database, request.collection, command, create=create)
-    replies = {
-        shard: {key: value for key, value in wire.decode(body).items() if not key.startswith("$")}
-        for shard, body in bodies.items()
-    }
+    replies = await request.cluster.on_owners(request.database, request.collection, command, create=create)
     return {"raw": await _raw_by_host(request, replies)}
 
 
@@ -113,14 +108,15 @@ async def _create_indexes(request: Request) -> Reply:
 async def _drop_indexes(request: Request) -> Reply:
     index = request.document.get("index")
     command = {"_shardsvrDropIndexes": request.collection, "index": index, **request.fields("comment"), **MAJORITY}
-    return checked(await request.cluster.on_primary(request.database, command))
+    return await request.cluster.on_primary(request.database, command)
 
 
 async def _list_indexes(request: Request) -> Reply:
     """The indexes of a collection, from one of its shards."""
     found = await request.cluster.on_owners(request.database, request.collection, request.command, one=True)
-    ((shard, body),) = found.items()
-    return request.remember_cursor(checked(body), await request.cluster.shard(shard))
+    require_ok(found)
+    ((shard, reply),) = found.items()
+    return request.remember_cursor(reply, await request.cluster.shard(shard))
 
 
 # --- sizes and checks
@@ -185,7 +181,7 @@ async def _coll_stats(request: Request) -> Reply:
         shards = [database.primary]
     else:
         shards = sorted(collection.versions)
-    replies = {name: await (await cluster.shard(name)).call(request.database, request.command) for name in shards}
+    replies = {name: await cluster.on_shard(name, request.database, request.command) for name in shards}
     sums = {
         name: _total(replies, name)
         for name in ("size", "count", "numOrphanDocs", "storageSize", "totalIndexSize", "totalSize", "freeStorageSize")
@@ -218,14 +214,14 @@ async def _coll_stats(request: Request) -> Reply:
 
 async def _data_size(request: Request) -> Reply:
     database, _, name = request.full_namespace.partition(".")
-    bodies = await request.cluster.on_owners(database, name, request.command)
-    replies = {shard: checked(body) for shard, body in bodies.items()}
+    replies = await request.cluster.on_owners(database, name, request.command)
+    require_ok(replies)
     return {name: _total(replies, name) for name in ("size", "numObjects", "millis")}
 
 
 async def _validate(request: Request) -> Reply:
-    bodies = await request.cluster.on_owners(request.database, request.collection, request.command)
-    raw = await _raw_by_host(request, {shard: without_clocks(wire.decode(body)) for shard, body in bodies.items()})
+    replies = await request.cluster.on_owners(request.database, request.collection, request.command)
+    raw = await _raw_by_host(request, replies)
     return {"valid": all(reply.get("valid") for reply in raw.values()), "raw": raw}
 
 

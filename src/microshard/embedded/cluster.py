@@ -14,7 +14,14 @@ from typing import Any, TypeVar
 from bson import ObjectId, Regex, Timestamp
 
 from microshard.embedded import wire
-from microshard.embedded.errors import STALE_ROUTING, CommandError, ErrorCode, checked, failed_with
+from microshard.embedded.errors import (
+    STALE_ROUTING,
+    CommandError,
+    ErrorCode,
+    checked,
+    failed_with,
+    without_clocks,
+)
 from microshard.embedded.mongod_connections import (
     Document,
     MongodConnection,
@@ -182,11 +189,12 @@ class Cluster:
 
     # --- commands on shards
 
-    async def on_primary(self, name: str, command: Mapping[str, Any], *, create: bool = False) -> bytes:
-        """Run a command on a database's primary shard, return the BSON of its reply whatever it says.
+    async def on_shard(self, shard: str, database: str, command: Mapping[str, Any]) -> Document:
+        """Run a command on one shard. CommandError."""
+        return await (await self.shard(shard)).call(database, command)
 
-        CommandError NamespaceNotFound when the database does not exist and is not to be created.
-        """
+    async def on_primary(self, name: str, command: Mapping[str, Any], *, create: bool = False) -> Document:
+        """Run a command on a database's primary shard. CommandError, NamespaceNotFound when there is no database."""
 
         async def attempt() -> bytes:
             database = await self.create_database(name) if create else await self.database(name)
@@ -195,27 +203,27 @@ class Cluster:
             shard = await self.shard(database.primary)
             return await shard.call_raw(name, {**command, "databaseVersion": database.version})
 
-        return await self.retrying(attempt)
+        return checked(await self.retrying(attempt))
 
     async def on_owners(self, database: str, name: str, command: Mapping[str, Any], *, create: bool = False,
-                        one: bool = False) -> dict[str, bytes]:  # fmt: skip
+                        one: bool = False) -> dict[str, Document]:  # fmt: skip
         """Run a command on every shard that owns part of a collection, return the replies by shard id.
 
         For an unsharded collection that is the database's primary shard. `one` uses a single owner. All run it again
-        when the routing changed, so the command must be one that may run twice. CommandError.
+        when the routing changed, so the command must be one that may run twice. Replies may be errors. CommandError.
         """
 
-        async def attempt() -> dict[str, bytes]:
+        async def attempt() -> dict[str, Document]:
             targets = await self._owners(database, name, create=create)
             chosen = dict([min(targets.items())]) if one else targets
             shards = [await self.shard(shard) for shard in chosen]
             commands = ({**command, **versions} for versions in chosen.values())
             calls = (shard.call_raw(database, sent) for shard, sent in zip(shards, commands, strict=True))
-            replies = dict(zip(chosen, await asyncio.gather(*calls), strict=True))
-            for body in replies.values():
-                if failed_with(body, STALE_ROUTING):
-                    raise CommandError.from_reply(wire.decode(body))
-            return replies
+            replies = [without_clocks(wire.decode(body)) for body in await asyncio.gather(*calls)]
+            for reply in replies:
+                if not reply.get("ok") and reply.get("code") in STALE_ROUTING:
+                    raise CommandError.from_reply(reply)
+            return dict(zip(chosen, replies, strict=True))
 
         return await self.retrying(attempt)
 
@@ -264,8 +272,8 @@ class Cluster:
                 return
             await asyncio.sleep(0.01)
 
-    async def through_router(self, database: str, command: Mapping[str, Any]) -> bytes:
-        """Run a command on the router mongod, again when its routing was old; the BSON of the reply. CommandError."""
+    async def through_router(self, database: str, command: Mapping[str, Any]) -> Document:
+        """Run a command on the router mongod, again when its routing was old. CommandError."""
 
         async def attempt() -> bytes:
             while True:
@@ -275,16 +283,16 @@ class Cluster:
                 except NotSentError:
                     await self.router_settled()
 
-        return await self.retrying(attempt)
+        return checked(await self.retrying(attempt))
 
     async def aggregate(self, database: str, name: str, pipeline: list[Any], options: Mapping[str, Any]) -> list[Any]:
         """All results of an aggregation with few results, through the router mongod. CommandError."""
         command = {"clusterAggregate": name, "pipeline": pipeline, "cursor": {}, **options}
-        cursor = checked(await self.through_router(database, command))["cursor"]
+        cursor = (await self.through_router(database, command))["cursor"]
         results: list[Any] = cursor["firstBatch"]
         while cursor["id"]:
             more = {"clusterGetMore": cursor["id"], "collection": cursor["ns"].split(".", 1)[1]}
-            cursor = checked(await self.through_router(database, more))["cursor"]
+            cursor = (await self.through_router(database, more))["cursor"]
             results += cursor["nextBatch"]
         return results
 

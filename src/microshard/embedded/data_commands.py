@@ -9,7 +9,7 @@ from bson import Int64
 
 from microshard.embedded import wire
 from microshard.embedded.cluster import UNSHARDED, shard_key_of
-from microshard.embedded.errors import CommandError, ErrorCode, checked, failed
+from microshard.embedded.errors import CommandError, ErrorCode, failed, require_ok
 from microshard.embedded.mongod_connections import Document
 from microshard.embedded.server import Command, Reply, Request
 
@@ -151,7 +151,7 @@ async def _current_op(request: Request) -> Reply:
     match = {key: value for key, value in request.command.items() if key not in options}
     pipeline = [{"$currentOp": {"idleConnections": bool(request.document.get("$all"))}}, {"$match": match}]
     command = {"clusterAggregate": 1, "pipeline": pipeline, "cursor": {"batchSize": 100_000}}
-    reply = checked(await request.cluster.through_router("admin", command))
+    reply = await request.cluster.through_router("admin", command)
     return {"inprog": reply["cursor"]["firstBatch"]}
 
 
@@ -163,11 +163,11 @@ async def _kill_op(request: Request) -> Reply:
         if not number.isdigit():
             message = f"The op argument to killOp must be of the format shardid:opid, not {operation}"
             raise CommandError(ErrorCode.BadValue, message)
-        return await (await request.cluster.shard(shard)).call("admin", {"killOp": 1, "op": int(number)})
+        return await request.cluster.on_shard(shard, "admin", {"killOp": 1, "op": int(number)})
     if not isinstance(operation, (int, float)):
         message = "killOp needs op: a number, or shard:number for an operation on a shard"
         raise CommandError(ErrorCode.BadValue, message)
-    return checked(await request.cluster.through_router("admin", {"killOp": 1, "op": int(operation)}))
+    return await request.cluster.through_router("admin", {"killOp": 1, "op": int(operation)})
 
 
 # --- explain
@@ -213,12 +213,13 @@ async def _explain_on_shards(request: Request, name: str, inner: Document, optio
         if collection is None or key is None:
             if collection is not None and name.lower() == "findandmodify":
                 raise CommandError(ErrorCode.ShardKeyNotFound, _NEEDS_SHARD_KEY)
-            bodies = await cluster.on_owners(request.database, target, {"explain": inner, **options})
-            return {shard: checked(body) for shard, body in bodies.items()}
+            replies = await cluster.on_owners(request.database, target, {"explain": inner, **options})
+            require_ok(replies)
+            return replies
         shard, versions = await cluster.owner_of(collection, key)
         # The version belongs to the explained command, whose collection the shard checks.
         command = {"explain": {**inner, **versions}, **options}
-        return {shard: await (await cluster.shard(shard)).call(request.database, command)}
+        return {shard: await cluster.on_shard(shard, request.database, command)}
 
     return await cluster.retrying(attempt)
 

@@ -19,7 +19,6 @@ class ErrorCode(IntEnum):
     IllegalOperation = 20
     NamespaceNotFound = 26
     CursorNotFound = 43
-    MaxTimeMSExpired = 50
     CommandNotFound = 59
     ShardKeyNotFound = 61
     ShardNotFound = 70
@@ -109,6 +108,13 @@ class CommandError(Exception):
 def without_clocks(reply: Mapping[str, Any]) -> dict[str, Any]:
     """A reply without the fields that only describe the node that sent it."""
     return {key: value for key, value in reply.items() if key not in CLOCK_FIELDS}
+
+
+def require_ok(replies: Mapping[str, Mapping[str, Any]]) -> None:
+    """CommandError of the first reply that is not ok."""
+    for reply in replies.values():
+        if not reply.get("ok"):
+            raise CommandError.from_reply(reply)
 
 
 def failed(body: bytes) -> bool:

@@ -8,7 +8,7 @@ import os
 import ssl
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -26,13 +26,10 @@ Document = dict[str, Any]
 class Credentials:
     """Cluster key and TLS settings of one mongos."""
 
-    key: str = ""  # content of the key file, the password of the mongods' user __system; "": no authentication
+    # Content of the key file, the password of the mongods' user __system; "": no authentication.
+    key: str = field(default="", repr=False)
     mongod_tls: ssl.SSLContext | None = None
     client_tls: ssl.SSLContext | None = None
-
-    def __repr__(self) -> str:
-        """Without the key: a message or a trace must not carry it."""
-        return f"Credentials(key={bool(self.key)}, tls={self.mongod_tls is not None})"
 
 
 NO_CREDENTIALS = Credentials()
@@ -109,28 +106,42 @@ class ReplyReceiver(Protocol):
         """Handle that the connection broke before the reply came."""
 
 
-class ReplyFuture:
+class ReplyFuture(asyncio.Future[bytes]):
     """A receiver that a coroutine can await."""
-
-    def __init__(self) -> None:
-        self.future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     def reply_received(self, message: bytes) -> None:
         """Resume the waiting coroutine."""
-        if not self.future.done():
-            self.future.set_result(message)
+        if not self.done():
+            self.set_result(message)
 
     def connection_broken(self) -> None:
         """Resume the waiting coroutine with an error."""
-        if not self.future.done():
-            self.future.set_exception(ConnectionError("connection closed by peer"))
+        if not self.done():
+            self.set_exception(ConnectionError("connection closed by peer"))
+
+
+class MessageExchange:
+    """Runs commands by exchanging messages with one mongod."""
+
+    async def exchange(self, message: bytes) -> bytes:
+        """Send one message and wait for its reply."""
+        raise NotImplementedError
+
+    async def call_raw(self, database: str, command: Mapping[str, Any]) -> bytes:
+        """Run a command, return the BSON of its reply, which may be an error."""
+        reply = await self.exchange(wire.build(bson.encode({**command, "$db": database})))
+        return wire.parse(reply).body
+
+    async def call(self, database: str, command: Mapping[str, Any]) -> Document:
+        """Run a command, return its reply. CommandError for a reply that is not ok."""
+        return checked(await self.call_raw(database, command))
 
 
 class NotSentError(CommandError):
     """The mongod did not accept a connection, so the command has certainly not run."""
 
 
-class MongodConnection(wire.MessageProtocol):
+class MongodConnection(wire.MessageProtocol, MessageExchange):
     """One connection to a mongod: one request at a time, whose reply goes to `receiver`."""
 
     def __init__(self, pool: "MongodPool") -> None:
@@ -165,15 +176,11 @@ class MongodConnection(wire.MessageProtocol):
         if receiver is not None:
             receiver.connection_broken()
 
-    async def call_raw(self, database: str, command: Mapping[str, Any]) -> bytes:
-        """Run a command, return the BSON of its reply whatever it says. ConnectionError."""
+    async def exchange(self, message: bytes) -> bytes:
+        """Send one message and wait for its reply. ConnectionError."""
         self.receiver = reply = ReplyFuture()
-        self.transport.write(wire.build(bson.encode({**command, "$db": database})))
-        return wire.parse(await reply.future).body
-
-    async def call(self, database: str, command: Mapping[str, Any]) -> Document:
-        """Run a command, return its reply. CommandError for a reply that is not ok, ConnectionError."""
-        return checked(await self.call_raw(database, command))
+        self.transport.write(message)
+        return await reply
 
     async def log_in(self, key: str) -> None:
         """Log in as the mongods' internal user, whose password is the cluster key. CommandError, ConnectionError."""
@@ -190,7 +197,7 @@ class MongodConnection(wire.MessageProtocol):
             raise CommandError(ErrorCode.Unauthorized, f"a mongod cannot be authenticated: {error}") from error
 
 
-class MongodPool:
+class MongodPool(MessageExchange):
     """All connections to one mongod: as many as there are concurrent requests; the last used is taken first."""
 
     def __init__(self, address: tuple[str, int], credentials: Credentials = NO_CREDENTIALS) -> None:
@@ -265,24 +272,13 @@ class MongodPool:
             connection = await self.acquire()
         except OSError as error:
             raise NotSentError(ErrorCode.HostUnreachable, f"{host}:{port} cannot be reached: {error}") from error
-        connection.receiver = reply = ReplyFuture()
-        connection.transport.write(message)
         try:
-            return await reply.future
+            return await connection.exchange(message)
         except ConnectionError as error:
             raise CommandError(ErrorCode.HostUnreachable, f"{host}:{port} cannot be reached: {error}") from error
         except asyncio.CancelledError:
             connection.transport.abort()  # the mongod interrupts the operation of a client that left
             raise
-
-    async def call_raw(self, database: str, command: Mapping[str, Any]) -> bytes:
-        """Run a command, return the BSON of its reply whatever it says. CommandError HostUnreachable."""
-        reply = await self.exchange(wire.build(bson.encode({**command, "$db": database})))
-        return wire.parse(reply).body
-
-    async def call(self, database: str, command: Mapping[str, Any]) -> Document:
-        """Run a command, return its reply. CommandError for a reply that is not ok."""
-        return checked(await self.call_raw(database, command))
 
 
 def parse_address(text: str) -> tuple[str, int]:

@@ -74,7 +74,7 @@ OPTIONS: tuple[Option, ...] = (
            field="certificate"),
     Option("tlsCAFile", "net.tls.CAFile", Path, "Whom the mongods' certificates must be from", field="ca_file"),
     Option("tlsAllowConnectionsWithoutCertificates", "net.tls.allowConnectionsWithoutCertificates", bool,
-           "Clients need no certificate of their own; they never do here"),
+           "Clients need no certificate; they never do here"),
     Option("transitionToAuth", "security.transitionToAuth", bool, "Refused", refused=_ONE_MACHINE),
     Option("noscripting", "", bool, "Handed to the router mongod"),
     Option("", "security.javascriptEnabled", bool),

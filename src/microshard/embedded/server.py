@@ -18,7 +18,7 @@ from bson import ObjectId
 
 from microshard.embedded import wire
 from microshard.embedded.cluster import Cluster
-from microshard.embedded.errors import CommandError, ErrorCode, checked
+from microshard.embedded.errors import CommandError, ErrorCode
 from microshard.embedded.mongod_connections import Document, MongodConnection, MongodPool, ReplicaSetClient
 from microshard.embedded.options import Options
 from microshard.embedded.router_mongod import RouterMongod
@@ -147,7 +147,7 @@ class Command(NamedTuple):
         counts[request.name] = counts.get(request.name, 0) + 1
         if self.config_forward and request.database in CONFIG_DATABASES:
             config = request.cluster.config
-            return request.remember_cursor(checked(await config.call_raw(request.database, request.command)), config)
+            return request.remember_cursor(await config.call(request.database, request.command), config)
         return await self.handler(request)
 
 
@@ -156,7 +156,7 @@ def through_router(internal: str = "") -> Handler:
 
     async def handler(request: Request) -> Reply:
         command = {internal: 1} if internal else request.command
-        return checked(await request.cluster.through_router("admin", command))
+        return await request.cluster.through_router("admin", command)
 
     return handler
 

@@ -138,7 +138,7 @@ async def _connection_status(request: Request) -> Reply:
 async def _manage_users(request: Request) -> Reply:
     """Create, change and drop users and roles: the config servers have them."""
     _require_key(request)
-    return checked(await request.cluster.config.call_raw(request.database, request.durable_command))
+    return await request.cluster.config.call(request.database, request.durable_command)
 
 
 # --- the process

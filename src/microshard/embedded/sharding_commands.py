@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from microshard.embedded.cluster import MAJORITY, ShardedCollection, shard_key_of
-from microshard.embedded.errors import CommandError, ErrorCode, checked
+from microshard.embedded.errors import CommandError, ErrorCode
 from microshard.embedded.mongod_connections import Document
 from microshard.embedded.server import Command, Handler, Reply, Request, through_router
 
@@ -93,9 +93,8 @@ async def _move_primary(request: Request) -> Reply:
     if database is None:
         raise CommandError(ErrorCode.NamespaceNotFound, f"database {name} not found")
     if database.primary != to:
-        shard = await request.cluster.shard(database.primary)
         move = {"_shardsvrMovePrimary": name, "to": to, "databaseVersion": database.version, **MAJORITY}
-        await shard.call("admin", move)
+        await request.cluster.on_shard(database.primary, "admin", move)
         await request.cluster.forget_routing(name)
     return {}
 
@@ -110,7 +109,7 @@ async def _shard_collection(request: Request) -> Reply:
     options = request.fields("unique", "numInitialChunks", "presplitHashedZones", "collation", "timeseries",
                              "collectionUUID", "implicitlyCreateIndex", "enforceUniquenessCheck")  # fmt: skip
     command = {"_shardsvrCreateCollection": name, "shardKey": key, **options, **MAJORITY}
-    checked(await request.cluster.on_primary(database, command, create=True))
+    await request.cluster.on_primary(database, command, create=True)
     await request.cluster.forget_routing(namespace)
     return {"collectionsharded": namespace}
 
@@ -118,7 +117,7 @@ async def _shard_collection(request: Request) -> Reply:
 async def _refine_shard_key(request: Request) -> Reply:
     database, _, name = request.full_namespace.partition(".")
     refine = {"_shardsvrRefineCollectionShardKey": name, "newShardKey": request.mapping("key"), **MAJORITY}
-    reply = checked(await request.cluster.on_primary(database, refine))
+    reply = await request.cluster.on_primary(database, refine)
     await request.cluster.forget_routing(request.full_namespace)
     return reply
 
@@ -236,7 +235,7 @@ async def _split(request: Request) -> Reply:
         "splitChunk": namespace, "from": chunk["shard"], "keyPattern": collection.key, "epoch": collection.epoch,
         "timestamp": collection.timestamp, "min": chunk["min"], "max": chunk["max"], "splitKeys": [key],
     }  # fmt: skip
-    await (await request.cluster.shard(chunk["shard"])).call("admin", command)
+    await request.cluster.on_shard(chunk["shard"], "admin", command)
     await request.cluster.forget_routing(namespace)
     return {}
 
@@ -246,7 +245,7 @@ async def _median(request: Request, collection: ShardedCollection, chunk: Docume
         "splitVector": collection.namespace, "keyPattern": collection.key, "min": chunk["min"], "max": chunk["max"],
         "force": True,
     }  # fmt: skip
-    found = (await (await request.cluster.shard(chunk["shard"])).call("admin", vector))["splitKeys"]
+    found = (await request.cluster.on_shard(chunk["shard"], "admin", vector))["splitKeys"]
     if not found:
         raise CommandError(ErrorCode.InvalidOptions, "unable to find median in chunk because chunk is indivisible")
     median: Document = found[0]
@@ -258,7 +257,7 @@ async def _split_vector(request: Request) -> Reply:
     if await request.cluster.collection(namespace) is not None:
         message = "splitVector is not possible on a sharded collection through mongos"
         raise CommandError(ErrorCode.IllegalOperation, message)
-    return checked(await request.cluster.on_primary(request.database, request.command))
+    return await request.cluster.on_primary(request.database, request.command)
 
 
 async def _merge_chunks(request: Request) -> Reply:
@@ -272,7 +271,7 @@ async def _merge_chunks(request: Request) -> Reply:
         "mergeChunks": namespace, "bounds": [low, high], "shardName": shard, "epoch": collection.epoch,
         "timestamp": collection.timestamp, "config": request.cluster.config.connection_string,
     }  # fmt: skip
-    await (await request.cluster.shard(shard)).call("admin", command)
+    await request.cluster.on_shard(shard, "admin", command)
     await request.cluster.forget_routing(namespace)
     return {}
 

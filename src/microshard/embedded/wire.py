@@ -22,7 +22,7 @@ EXHAUST_ALLOWED = 1 << 16
 
 HEADER_SIZE = 16
 MAX_MESSAGE = 48_000_000  # bytes, MaxMessageSizeBytes of the server
-# What clients are told: the router adds some bytes (a longer name, a write concern) before the mongod counts.
+# The limit announced to clients: the router adds some bytes (a longer name, a write concern) before the mongod counts.
 MAX_CLIENT_MESSAGE = MAX_MESSAGE - 16 * 1024
 MAX_CHECKED = 1 << 20  # bytes: a CRC-32C in Python takes 0.1 s per MiB, and loopback does not corrupt
 
@@ -216,7 +216,7 @@ _REGEX = 0x0B
 
 
 def top_level_names(body: bytes) -> list[str]:
-    """Names of a BSON document's own fields, nothing inside them looked at. ProtocolError when it is no BSON."""
+    """Names of a BSON document's top-level fields. ProtocolError when it is no BSON."""
     names = []
     at = 4
     try:

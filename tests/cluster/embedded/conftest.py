@@ -1,4 +1,4 @@
-"""One small cluster for all tests of the embedded mongos, and a database of its own for each."""
+"""One small cluster for all tests of the embedded mongos, and a separate database for each."""
 
 import itertools
 from collections.abc import Iterator

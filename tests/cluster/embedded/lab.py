@@ -24,8 +24,7 @@ MONGOS = Path(sys.executable).with_name("mongos")
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        return int(probe.getsockname()[1])
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 60.0, what: str = "the condition") -> Any:
@@ -59,24 +58,11 @@ class Mongos:
         self.folder = folder
         self.log = folder / f"mongos-{self.port}.log"
         self.process = subprocess.Popen(
-            [
-                MONGOS,
-                "--configdb",
-                config,
-                "--port",
-                str(self.port),
-                "--logpath",
-                str(self.log),
-                "--logappend",
-                *arguments,
-            ],
+            [MONGOS, "--configdb", config, "--port", str(self.port), "--logpath", self.log, "--logappend", *arguments],
             stdout=subprocess.DEVNULL,
             preexec_fn=die_with_parent,  # noqa: PLW1509 - nothing but an exec follows
         )
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
+        self.pid = self.process.pid
 
     def wait_ready(self) -> None:
         def ready() -> bool:
@@ -91,8 +77,7 @@ class Mongos:
 
     def router_pid(self) -> int:
         with self.client() as client:
-            pid: int = client.admin.command("serverStatus")["microshard"]["routerMongod"]["pid"]
-            return pid
+            return int(client.admin.command("serverStatus")["microshard"]["routerMongod"]["pid"])
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         if self.process.poll() is None:
@@ -138,15 +123,10 @@ class SmallCluster:
     def _initiate(name: str, port: int, role: str) -> None:
         with direct(port) as client:
             wait_until(lambda: client.admin.command("ping"), what=name)
-            members = {"_id": name, "members": [{"_id": 0, "host": f"127.0.0.1:{port}"}]}
-            client.admin.command(
-                "replSetInitiate", {**members, **({"configsvr": True} if role == "--configsvr" else {})}
-            )
+            members = [{"_id": 0, "host": f"127.0.0.1:{port}"}]
+            configsvr = {"configsvr": True} if role == "--configsvr" else {}
+            client.admin.command("replSetInitiate", {"_id": name, "members": members, **configsvr})
             wait_until(lambda: client.admin.command("hello")["isWritablePrimary"], what=f"primary of {name}")
-
-    @staticmethod
-    def client_of(port: int, **options: Any) -> Client:
-        return Client("127.0.0.1", port, **options)
 
     def shard(self, name: str) -> Client:
         return direct(self.shards[name])

@@ -1,5 +1,6 @@
-"""mongos's administrative commands, given to the embedded mongos under their public names."""
+"""Administrative commands through the embedded mongos."""
 
+import threading
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from pymongo import UpdateOne
 from pymongo.errors import OperationFailure
 from pymongo.read_concern import ReadConcern
 
-from tests.cluster.embedded.lab import SmallCluster, direct, wait_until
+from tests.cluster.embedded.lab import SmallCluster, direct, small_cluster, wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -27,17 +28,15 @@ def test_hello_is_a_mongos_without_sessions(cluster: SmallCluster) -> None:
     assert hello["maxWireVersion"] == 17
 
 
-def test_it_says_what_it_is(cluster: SmallCluster) -> None:
+def test_it_reports_that_it_is_the_embedded_one(cluster: SmallCluster) -> None:
     admin = cluster.client.admin
-    assert admin.command("buildInfo")["version"] == "6.0.5"
-    assert admin.command("buildInfo")["microshard"]["embeddedMongos"] is True
+    build = admin.command("buildInfo")
+    assert (build["version"], build["microshard"]["embeddedMongos"]) == ("6.0.5", True)
     assert "embedded mongos" in admin.command("getLog", "startupWarnings")["log"][0]
     status = admin.command("serverStatus")
-    assert status["process"] == "mongos"
-    assert status["pid"] == cluster.mongos.pid
-    options = admin.command("getCmdLineOpts")
-    assert options["parsed"]["net"]["port"] == cluster.mongos.port
-    assert options["parsed"]["sharding"]["configDB"] == cluster.config
+    assert (status["process"], status["pid"]) == ("mongos", cluster.mongos.pid)
+    options = admin.command("getCmdLineOpts")["parsed"]
+    assert (options["net"]["port"], options["sharding"]["configDB"]) == (cluster.mongos.port, cluster.config)
 
 
 @pytest.mark.parametrize("name", ["ping", "isdbgrid", "connectionStatus", "whatsmyuri", "hostInfo", "listCommands",
@@ -101,16 +100,8 @@ def test_chunks_are_split_moved_and_merged(cluster: SmallCluster, sharded: Any) 
         ({"moveRange": "", "min": {"k": 900}, "max": {"k": 600}, "toShard": "shard1"}, 2),
         ({"moveRange": "", "min": {"k": 100}, "max": {"k": 900}, "toShard": "shard1"}, 2),
         ({"moveRange": "", "toShard": "shard1"}, 72),
-        (
-            {
-                "moveRange": "",
-                "min": {"k": 1},
-                "toShard": "shard1",
-                "secondaryThrottle": True,
-                "writeConcern": {"w": 5},
-            },
-            100,
-        ),
+        ({"moveRange": "", "min": {"k": 1}, "toShard": "shard1", "secondaryThrottle": True, "writeConcern": {"w": 5}},
+         100),
         ({"moveRange": "", "min": {"k": 1}, "toShard": "nowhere"}, 70),
         ({"moveChunk": "", "bounds": [{"k": 1}, {"k": 2}], "to": "shard1"}, 2),
         ({"moveChunk": "", "find": {"even": True}, "to": "shard1"}, 61),
@@ -119,7 +110,7 @@ def test_chunks_are_split_moved_and_merged(cluster: SmallCluster, sharded: Any) 
         ({"split": "", "middle": {"k": 1}, "find": {"k": 1}}, 72),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else str(value),
-)
+)  # fmt: skip
 def test_impossible_chunk_commands_fail_at_once(
     cluster: SmallCluster, sharded: Any, command: dict[str, Any], code: int
 ) -> None:
@@ -207,8 +198,6 @@ def test_sizes_are_summed_over_shards(cluster: SmallCluster, sharded: Any) -> No
 
 
 def test_an_operation_is_found_and_killed(cluster: SmallCluster, sharded: Any) -> None:
-    import threading
-
     sleep = {"$function": {"body": "function() { sleep(100); return 1; }", "args": [], "lang": "js"}}
     ended: list[Exception] = []
 
@@ -220,31 +209,21 @@ def test_an_operation_is_found_and_killed(cluster: SmallCluster, sharded: Any) -
 
     thread = threading.Thread(target=work)
     thread.start()
-    admin = cluster.client.admin
-
-    def victims() -> list[Any]:
-        found = admin.command("currentOp", ns=sharded.full_name, microsecs_running={"$gt": 50_000})
-        return [operation["opid"] for operation in found["inprog"]]
-
-    for operation in wait_until(victims, 10, "the operation in currentOp"):
-        admin.command("killOp", op=operation)
+    admin, running = cluster.client.admin, {"ns": sharded.full_name, "microsecs_running": {"$gt": 50_000}}
+    for operation in wait_until(lambda: admin.command("currentOp", **running)["inprog"], 10, "the operation"):
+        admin.command("killOp", op=operation["opid"])
     thread.join(20)
     assert [error.code for error in ended] == [11601]  # type: ignore[attr-defined]
 
 
-def test_an_empty_shard_is_removed_and_added(cluster: SmallCluster, tmp_path_factory: pytest.TempPathFactory) -> None:
-    from tests.cluster.embedded.lab import SmallCluster as Other
-
-    # A cluster of its own: removing a shard drains it, which needs the balancer and time.
-    other = Other(tmp_path_factory.mktemp("removal"), shards=2)
-    try:
+def test_an_empty_shard_is_removed(tmp_path_factory: pytest.TempPathFactory) -> None:
+    # Another cluster: removing a shard drains it, which needs the balancer and time.
+    with small_cluster(tmp_path_factory.mktemp("removal")) as other:
         admin = other.client.admin
         wait_until(lambda: admin.command("removeShard", "shard1")["state"] == "completed", 30, "the removal")
         assert [shard["_id"] for shard in admin.command("listShards")["shards"]] == ["shard0"]
         with direct(other.shards["shard1"]) as left:
             assert left.admin.command("ping")["ok"] == 1
-    finally:
-        other.stop()
 
 
 def test_the_default_write_concern_is_the_clusters(cluster: SmallCluster, db: Any) -> None:

@@ -16,7 +16,7 @@ MOVES = 10
 
 
 class Workload:
-    """Threads that read and write what they know the answer to, until told to stop."""
+    """Threads that read and write what they know the answer to, until stopped."""
 
     def __init__(self, cluster: SmallCluster, name: str) -> None:
         self.cluster = cluster
@@ -112,7 +112,7 @@ def _verify(db: Any, load: Workload) -> None:
 WORKS = (point_reads, scans, aggregations, counts, updates, modifications, replacements)
 
 
-def test_moved_chunks_disturb_nobody(cluster: SmallCluster, db: Any) -> None:
+def test_moved_chunks_do_not_disturb_clients(cluster: SmallCluster, db: Any) -> None:
     _prepare(cluster, db)
     admin, namespace = cluster.client.admin, db.moving.full_name
     for key in (1000, 2000):
@@ -129,7 +129,7 @@ def test_moved_chunks_disturb_nobody(cluster: SmallCluster, db: Any) -> None:
     _verify(db, load)
 
 
-def test_the_balancer_disturbs_nobody(cluster: SmallCluster, db: Any) -> None:
+def test_the_balancer_does_not_disturb_clients(cluster: SmallCluster, db: Any) -> None:
     _prepare(cluster, db)
     admin = cluster.client.admin
     # 1 MiB, the least: the balancer moves when two shards differ by three times as much

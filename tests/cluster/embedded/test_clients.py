@@ -1,4 +1,4 @@
-"""Other people's programs against the embedded mongos: mlaunch and mongosh."""
+"""mlaunch and mongosh with the embedded mongos."""
 
 import contextlib
 import json
@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from tests.cluster import mongosh as mongosh_from_npm
-from tests.cluster.embedded.lab import SmallCluster, wait_until
+from tests.cluster.embedded.lab import Client, SmallCluster, wait_until
 
 pytestmark = pytest.mark.cluster
 BINARIES = Path(sys.executable).parent
@@ -31,7 +31,7 @@ def test_mlaunch_builds_a_cluster(tmp_path: Path) -> None:
             capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
-        with SmallCluster.client_of(port) as client:
+        with Client("127.0.0.1", port) as client:
             assert len(client.admin.command("listShards")["shards"]) == 2
             client.admin.command("shardCollection", "made.by_mlaunch", key={"_id": "hashed"})
             client.made.by_mlaunch.insert_many([{"_id": number} for number in range(100)])
@@ -54,16 +54,14 @@ def _free_ports(count: int) -> int:
 
 
 def _end_processes_in(folder: Path) -> None:
-    """End what was started with this test's own folder on its command line, by process id."""
-    ours = [
-        process for process in psutil.process_iter(["cmdline"])
-        if any(str(folder) in argument for argument in process.info["cmdline"] or ()) and process.pid != os.getpid()
-    ]  # fmt: skip
-    for process in ours:
-        # mongos first would be kinder; SIGTERM to it and SIGKILL to the data nobody wants
-        with contextlib.suppress(psutil.NoSuchProcess):  # the mongos gone, its router ends by itself
+    """End the processes with this test's folder on their command line."""
+    started = [process for process in psutil.process_iter(["cmdline"])
+               if any(str(folder) in argument for argument in process.info["cmdline"] or ())
+               and process.pid != os.getpid()]  # fmt: skip
+    for process in started:
+        with contextlib.suppress(psutil.NoSuchProcess):  # a router mongod ends with its mongos
             process.send_signal(signal.SIGTERM if "mongos" in process.name() else signal.SIGKILL)
-    wait_until(lambda: not [process for process in ours if process.is_running()], 20, "the end of mlaunch's processes")
+    wait_until(lambda: not any(process.is_running() for process in started), 20, "the end of mlaunch's processes")
 
 
 @pytest.fixture(scope="module")
@@ -99,10 +97,8 @@ def test_mongosh_administers_and_works(cluster: SmallCluster, mongosh: Path, tmp
           balancer: sh.getBalancerState(), databases: db.adminCommand({listDatabases: 1}).databases.length > 2,
         }));
     """
-    try:
-        answer: dict[str, Any] = json.loads(_run(mongosh, cluster, script, tmp_path).strip().splitlines()[-1])
-    finally:
-        cluster.client.drop_database("shell")
+    answer: dict[str, Any] = json.loads(_run(mongosh, cluster, script, tmp_path).strip().splitlines()[-1])
+    cluster.client.drop_database("shell")
     assert answer == {
         "n": 51, "a": 1, "all": 51, "modified": 2, "indexes": 3, "distinct": 51, "sharded": True,
         "collections": ["things"], "plan": "SINGLE_SHARD", "balancer": False, "databases": True,

@@ -1,4 +1,4 @@
-"""Start, end and accidents of the embedded mongos and its router mongod."""
+"""Start, end and failures of the embedded mongos and its router mongod."""
 
 import contextlib
 import json
@@ -14,20 +14,28 @@ from typing import Any
 import pytest
 from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError
 
-from tests.cluster.embedded.lab import MONGOS, Mongos, SmallCluster, free_port, running, wait_until
+from tests.cluster.embedded.lab import MONGOS, Client, Mongos, SmallCluster, free_port, running, wait_until
 
 pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture
 def mongos(cluster: SmallCluster, tmp_path: Path) -> Iterator[Mongos]:
-    """A mongos of the test's own, beside the cluster's."""
+    """A second mongos of the cluster, for this test only."""
     started = Mongos(cluster.config, tmp_path)
     try:
         started.wait_ready()
         yield started
     finally:
         started.stop(signal.SIGKILL)
+
+
+@pytest.fixture
+def things(cluster: SmallCluster) -> Iterator[Any]:
+    """A collection with one document."""
+    cluster.client.survives.things.insert_one({"_id": 1})
+    yield cluster.client.survives.things
+    cluster.client.drop_database("survives")
 
 
 def _router_folders(folder: Path) -> list[Path]:
@@ -52,24 +60,27 @@ def test_the_command_shutdown_ends_it_too(mongos: Mongos, tmp_path: Path) -> Non
     assert _router_folders(tmp_path) == []
 
 
-def test_a_killed_front_takes_its_router_mongod_along(cluster: SmallCluster, mongos: Mongos, tmp_path: Path) -> None:
+def test_a_killed_mongos_takes_its_router_mongod_along(cluster: SmallCluster, mongos: Mongos, tmp_path: Path) -> None:
     router = mongos.router_pid()
     mongos.stop(signal.SIGKILL)
     wait_until(lambda: not running(router), 10, "the end of the router mongod")
     (left,) = _router_folders(tmp_path)
     foreign = tmp_path / "mongos-1-router"
     foreign.mkdir()
+    live = Mongos(cluster.config, tmp_path)
+    live.wait_ready()
     again = Mongos(cluster.config, tmp_path)
     try:
         again.wait_ready()
         assert not left.exists()
-        assert foreign.exists(), "a folder without a dead owner's mark is nobody's to remove"
+        assert foreign.exists(), "a folder without an owner is not removed"
+        assert running(live.router_pid()), "nor is that of a living mongos"
     finally:
         again.stop()
+        live.stop()
 
 
-def test_a_killed_router_mongod_is_restarted_and_the_error_is_retryable(cluster: SmallCluster, mongos: Mongos) -> None:
-    cluster.client.survives.things.insert_one({"_id": 1})
+def test_a_killed_router_mongod_is_restarted_and_the_error_is_retryable(mongos: Mongos, things: Any) -> None:
     with mongos.client(retryReads=False) as client:
         things = client.survives.things
         assert things.find_one() == {"_id": 1}
@@ -95,26 +106,23 @@ def test_a_killed_router_mongod_is_restarted_and_the_error_is_retryable(cluster:
         wait_until(things.find_one, 20, "an answer after the restart")
         assert mongos.router_pid() not in (0, before)
         assert client.admin.command("serverStatus")["microshard"]["routerMongod"]["restarts"] == 1
-    cluster.client.drop_database("survives")
 
 
-def test_reads_with_default_options_survive_a_killed_router_mongod(cluster: SmallCluster, mongos: Mongos) -> None:
-    cluster.client.survives.things.insert_one({"_id": 1})
+def test_reads_with_default_options_survive_a_killed_router_mongod(mongos: Mongos, things: Any) -> None:
     with mongos.client() as client:
         client.survives.things.find_one()
         os.kill(mongos.router_pid(), signal.SIGKILL)
         for _ in range(20):
             assert client.survives.things.find_one() == {"_id": 1}
-    cluster.client.drop_database("survives")
 
 
-def test_it_waits_for_its_config_server(cluster: SmallCluster, tmp_path: Path) -> None:
-    nobody = Mongos(f"cfg/127.0.0.1:{free_port()}", tmp_path)
+def test_it_waits_for_its_config_server(tmp_path: Path) -> None:
+    waiting = Mongos(f"cfg/127.0.0.1:{free_port()}", tmp_path)
     try:
         wait_until(lambda: list(tmp_path.glob("*/data/WiredTiger")), 20, "the router mongod")
-        assert nobody.process.poll() is None
+        assert waiting.process.poll() is None
     finally:
-        assert nobody.stop() == 0
+        assert waiting.stop() == 0
     assert _router_folders(tmp_path) == []
 
 
@@ -127,18 +135,19 @@ def test_a_signal_during_the_start_leaves_nothing(cluster: SmallCluster, tmp_pat
         assert _router_folders(tmp_path) == []
 
 
+def _fork(config: str, log: Path, *arguments: Any) -> subprocess.CompletedProcess[str]:
+    command = [MONGOS, "--configdb", config, "--fork", "--logpath", log, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
 def test_fork_returns_when_it_serves(cluster: SmallCluster, tmp_path: Path) -> None:
     port, pid_file = free_port(), tmp_path / "mongos.pid"
-    done = subprocess.run(
-        [MONGOS, "--configdb", cluster.config, "--port", str(port), "--fork", "--logpath", tmp_path / "log",
-         "--pidfilepath", pid_file],
-        capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
+    done = _fork(cluster.config, tmp_path / "log", "--port", str(port), "--pidfilepath", pid_file)
     pid = int(pid_file.read_text(encoding="ascii"))
     try:
+        assert done.returncode == 0
         assert f"forked process: {pid}" in done.stdout
-        assert "child process started successfully, parent exiting" in done.stdout
-        with SmallCluster.client_of(port) as client:
+        with Client("127.0.0.1", port) as client:
             assert client.admin.command("hello")["msg"] == "isdbgrid"
             router = client.admin.command("serverStatus")["microshard"]["routerMongod"]["pid"]
     finally:
@@ -149,23 +158,19 @@ def test_fork_returns_when_it_serves(cluster: SmallCluster, tmp_path: Path) -> N
 
 
 def test_a_fork_that_fails_says_so(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [MONGOS, "--configdb", "cfg/127.0.0.1:1", "--fork", "--logpath", tmp_path / "log",
-         "--setParameter", "noSuch=1"],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    done = _fork("cfg/127.0.0.1:1", tmp_path / "log", "--setParameter", "noSuch=1")
     assert done.returncode != 0
     assert "ERROR: child process failed" in done.stdout
     assert "noSuch" in (tmp_path / "log").read_text(encoding="utf-8")
 
 
-def test_a_yaml_file_says_what_the_options_say(cluster: SmallCluster, tmp_path: Path) -> None:
-    port, routers = free_port(), tmp_path / "routers"
-    config: dict[str, Any] = {
+def test_options_of_a_yaml_file_take_effect(cluster: SmallCluster, tmp_path: Path) -> None:
+    port, routers, log = free_port(), tmp_path / "routers", tmp_path / "log"
+    config = {
         "net": {"port": port, "bindIp": "127.0.0.1", "unixDomainSocket": {"enabled": False},
                 "compression": {"compressors": "snappy,zlib"}, "maxIncomingConnections": 100},
         "sharding": {"configDB": cluster.config},
-        "systemLog": {"destination": "file", "path": str(tmp_path / "log"), "logAppend": True, "logRotate": "reopen"},
+        "systemLog": {"destination": "file", "path": str(log), "logAppend": True, "logRotate": "reopen"},
         "processManagement": {"pidFilePath": str(tmp_path / "pid")},
         "operationProfiling": {"slowOpThresholdMs": 50},
         "setParameter": {"microshardRouterPath": str(routers), "ShardingTaskExecutorPoolMinSize": 2},
@@ -174,19 +179,18 @@ def test_a_yaml_file_says_what_the_options_say(cluster: SmallCluster, tmp_path: 
     process = subprocess.Popen([MONGOS, "--config", tmp_path / "mongos.conf"])
     try:
         wait_until((tmp_path / "pid").exists, 30, "the pid file")
-        with SmallCluster.client_of(port, compressors="zlib") as client:
-            options = client.admin.command("getCmdLineOpts")["parsed"]
-            assert options["net"]["port"] == port
+        with Client("127.0.0.1", port, compressors="zlib") as client:
+            assert client.admin.command("getCmdLineOpts")["parsed"]["net"]["port"] == port
             pool = client.admin.command("getParameter", ShardingTaskExecutorPoolMinSize=1)
             assert pool["ShardingTaskExecutorPoolMinSize"] == 2
             assert client.admin.command("serverStatus")["connections"]["available"] < 100
         assert len(_router_folders(routers)) == 1
-        log = (tmp_path / "log").read_text(encoding="utf-8")
-        assert '"option": "slowms"' in log, "an option without effect is named in the log"
-        assert '"compressors": ["snappy"]' in log
-        (tmp_path / "log").rename(tmp_path / "log.old")
+        logged = log.read_text(encoding="utf-8")
+        assert '"option": "slowms"' in logged, "an option without effect is named in the log"
+        assert '"compressors": ["snappy"]' in logged
+        log.rename(tmp_path / "log.old")
         process.send_signal(signal.SIGUSR1)
-        wait_until((tmp_path / "log").exists, 10, "the reopened log")
+        wait_until(log.exists, 10, "the reopened log")
     finally:
         process.terminate()
         assert process.wait(20) == 0
@@ -201,9 +205,6 @@ def test_a_taken_port_is_named(cluster: SmallCluster, tmp_path: Path) -> None:
     assert _router_folders(tmp_path) == []
 
 
-def test_the_log_is_in_the_servers_form(mongos: Mongos) -> None:
-    with mongos.client() as client:
-        client.admin.command("ping")
+def test_the_log_has_the_servers_format(mongos: Mongos) -> None:
     for line in mongos.log.read_text(encoding="utf-8").splitlines():
-        entry: dict[str, Any] = json.loads(line)
-        assert {"t", "s", "c", "id", "ctx", "msg"} <= entry.keys()
+        assert {"t", "s", "c", "id", "ctx", "msg"} <= json.loads(line).keys()

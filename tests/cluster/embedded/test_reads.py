@@ -6,12 +6,13 @@ from typing import Any
 import pymongo
 import pytest
 from bson import Int64
+from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import CursorNotFound, OperationFailure
 from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import SecondaryPreferred
 
-from tests.cluster.embedded.lab import Client, SmallCluster
+from tests.cluster.embedded.lab import Client, SmallCluster, wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -191,29 +192,18 @@ def test_a_client_that_compresses_is_understood(cluster: SmallCluster, sharded: 
 
 
 def test_types_come_back_as_they_went(db: Any) -> None:
-    odd = pymongo.collection.Collection(db, "types").with_options(
-        codec_options=pymongo.collection.Collection(db, "types").codec_options.with_options(
-            document_class=RawBSONDocument
-        )
-    )
-    odd.insert_one({"_id": 1, "n": Int64(5)})
-    before = odd.find_one_and_update({"_id": 1}, {"$set": {"m": Int64(6)}})
-    after = odd.find_one({"_id": 1})
-    assert before is not None
-    assert after is not None
-    assert isinstance(before["n"], Int64)
-    assert isinstance(after["m"], Int64)
+    raw = db.types.with_options(codec_options=CodecOptions(document_class=RawBSONDocument))
+    raw.insert_one({"_id": 1, "n": Int64(5)})
+    assert isinstance(raw.find_one_and_update({"_id": 1}, {"$set": {"m": Int64(6)}})["n"], Int64)
+    assert isinstance(raw.find_one({"_id": 1})["m"], Int64)
 
 
 def test_a_client_that_leaves_interrupts_its_operation(cluster: SmallCluster, sharded: Any) -> None:
     def sleeping() -> list[Any]:
-        operations = cluster.client.admin.aggregate([{"$currentOp": {}}, {"$match": {"command.comment": "sleeper"}}])
-        return list(operations)
+        return list(cluster.client.admin.aggregate([{"$currentOp": {}}, {"$match": {"command.comment": "sleeper"}}]))
 
     impatient: Client = cluster.mongos.client(socketTimeoutMS=500, retryReads=False)
     sleep = {"$function": {"body": "function() { sleep(50); return 1; }", "args": [], "lang": "js"}}
     with impatient, pytest.raises(pymongo.errors.NetworkTimeout):
         list(impatient[sharded.database.name].sharded.aggregate([{"$set": {"x": sleep}}], comment="sleeper"))
-    from tests.cluster.embedded.lab import wait_until
-
     wait_until(lambda: not sleeping(), 15, "the end of the interrupted operation")

@@ -41,9 +41,8 @@ def test_sessions_and_transactions_are_refused(db: Any, fields: dict[str, Any], 
 
 
 def test_a_document_may_contain_the_refused_names(db: Any) -> None:
-    document = {"_id": 1, "lsid": LSID, "txnNumber": Int64(7), "writeConcern": {"w": 5}, "$changeStream": 1}
-    document["nested"] = {"lsid": 1, "txnNumber": 2, "autocommit": 3}
-    del document["$changeStream"]
+    document = {"_id": 1, "lsid": LSID, "txnNumber": Int64(7), "writeConcern": {"w": 5},
+                "nested": {"lsid": 1, "txnNumber": 2, "autocommit": 3}}  # fmt: skip
     # in the body, where drivers without document sequences put it
     db.command({"insert": "named", "documents": [document]})
     db.named.update_one({"nested.txnNumber": 2, "_id": 1}, {"$set": {"lsid": 2}})
