@@ -15,6 +15,7 @@ from microshard.model.topology import Topology, data_members
 
 Operation = Literal["read", "update", "insert", "scan", "read_modify_write"]
 Property = str | int | float | bool
+GROWING = frozenset({"zipfian", "latest", "exponential"})  # distributions whose key space grows with inserts
 
 KEY_BYTES = 24  # `user` and a hash of up to 19 digits
 FIELD_OVERHEAD_BYTES = 14  # BSON: type, name, length and subtype of a binary value
@@ -94,6 +95,11 @@ class Ladder(Model):
         if self.last < self.first:
             raise ValueError(f"last: {self.last} is below the first rung's {self.first} threads")
         return self
+
+    @property
+    def step_seconds(self) -> int:
+        """Time of a rung with its settling."""
+        return self.rung_seconds + self.settle_seconds
 
     def rungs(self) -> list[int]:
         """Threads of every rung, rising; the last one is `last`."""
@@ -209,9 +215,9 @@ class YcsbPhase(PhaseKeys):
             share = self.properties.get("hotspotdatafraction", 0.2)
             if isinstance(share, int | float) and self.records * share < 1:
                 yield f"records: too few for a hot spot of {share:g} of them (hotspotdatafraction)"
-        if self.distribution in {"zipfian", "latest", "exponential"} and self.records < 2:
+        if self.distribution in GROWING and self.records < 2:
             yield f"records: too few for the distribution {self.distribution}; it needs at least 2"
-        if inserts and self.distribution in {"zipfian", "latest", "exponential"} and self.clients != 1:
+        if inserts and self.distribution in GROWING and self.clients != 1:
             yield (
                 f"clients: with inserts, the distribution {self.distribution} counts on keys of one client alone; "
                 "use one client, or uniform"
@@ -291,8 +297,7 @@ class YcsbPhase(PhaseKeys):
     def seconds(self, expected: EstimateBasis) -> float:  # noqa: ARG002 - the keys say how long it takes
         """Time of a measurement, all rungs of a ladder included."""
         if self.threads == "ladder":
-            each = self.ladder.rung_seconds + self.ladder.settle_seconds
-            return JVM_SECONDS + len(self.ladder.rungs()) * each
+            return JVM_SECONDS + len(self.ladder.rungs()) * self.ladder.step_seconds
         return JVM_SECONDS + self.warm_up_seconds + self.duration_seconds
 
 
@@ -319,6 +324,13 @@ class YcsbLoad(YcsbPhase):
     def data(self) -> Any:
         """What is there afterwards."""
         return {k: getattr(self, k) for k in ("namespace", "records", "fields", "field_bytes", "insert_order")}
+
+
+class YcsbParameters(YcsbPhase):
+    """The keys as a plan hands them over: with `clients` as a number."""
+
+    clients: Annotated[int, Field(ge=1, le=256)] = 1
+    """YCSB processes of all client hosts."""
 
 
 KEYS = YcsbPhase

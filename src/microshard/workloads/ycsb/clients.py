@@ -131,9 +131,8 @@ class ClientProcess:
 class ClientProcesses:
     """All clients of this host in one phase."""
 
-    def __init__(self, tools: YcsbTools, java_options: Sequence[str], folder: Path) -> None:
-        self._tools = tools
-        self._java_options = java_options
+    def __init__(self, folder: Path) -> None:
+        self.tools = YcsbTools("", "")
         self._folder = folder
         self._secrets: list[Path] = []
         self.running: list[ClientProcess] = []
@@ -142,7 +141,9 @@ class ClientProcesses:
         """What the names of a client's files begin with."""
         return self._folder / f"client{client.number}"
 
-    def start(self, client: ClientSpec, properties: dict[str, str], *, load: bool) -> ClientProcess:
+    def start(
+        self, client: ClientSpec, properties: Mapping[str, str], java_options: Sequence[str], *, load: bool
+    ) -> ClientProcess:
         """Start a client. Its properties are in a file that only this user can read: a URL may hold a password."""
         prefix = self.prefix(client)
         for old in self._folder.glob(f"{prefix.name}[-.]*"):
@@ -151,7 +152,7 @@ class ClientProcesses:
         path.touch(mode=0o600, exist_ok=False)
         path.write_text(properties_file(properties), encoding="ascii")
         self._secrets.append(path)
-        command = [self._tools.java, *self._java_options, "-cp", self._tools.jar, "site.ycsb.Client"]
+        command = [self.tools.java, *java_options, "-cp", self.tools.jar, "site.ycsb.Client"]
         command += ["-load" if load else "-t", "-s", "-P", str(path)]
         with (
             prefix.with_name(f"{prefix.name}.out").open("wb") as out,

@@ -76,12 +76,15 @@ class CounterSamples:
 class CpuSampler:
     """Samples CPU seconds of the clients, and of the routers and servers that run on this host."""
 
-    def __init__(self, processes: Sequence[ProcessInfo]) -> None:
+    def __init__(self) -> None:
         self._pids: dict[str, int] = {}
         self._roles: dict[str, str] = {}
         self._ticks: dict[str, CounterSamples] = {}
         self._busy, self._all = CounterSamples(), CounterSamples()
         self.cores = 1
+
+    def add_servers(self, processes: Sequence[ProcessInfo]) -> None:
+        """Sample those of these processes that run on this host."""
         for process in processes:
             pid = read_pid(process.pid_path)
             # The pid file may be another host's, or of an earlier process: arguments of the right one name its folder.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
+from microshard.model.phases.ycsb import GROWING, YcsbParameters
 from microshard.workloads.streams import cut
 
 # Nothing is retried, as in every engine: one latency must not cover two tries. Servers that have ended become errors.
@@ -39,9 +41,9 @@ class ClientSpec:
     ca_file: str | None = None  # PEM file of the authority that signed the servers' certificates
 
 
-def share(total: int, parts: int, index: int) -> int:
+def _share(total: int | None, parts: int, index: int) -> int | None:
     """The share of one of `parts` of a total; the shares differ by one at most."""
-    return total // parts + (index < total % parts)
+    return None if total is None else total // parts + (index < total % parts)
 
 
 def client_url(connection_string: str, endpoints: Sequence[str]) -> str:
@@ -64,121 +66,114 @@ def _options(query: str | None) -> list[tuple[str, str]]:
     return [(name, value) for name, _, value in (part.partition("=") for part in (query or "").split("&") if part)]
 
 
-def _ca_file(connection_string: str) -> str | None:
-    options = _options(connection_string.partition("?")[2])
-    return next((unquote(value) for name, value in options if name.lower() == "tlscafile"), None)
-
-
 def divide(
-    keys: dict[str, Any], rungs: Sequence[int], connection_string: str, mongos: Sequence[str], *, index: int, of: int
+    keys: YcsbParameters, connection_string: str, mongos: Sequence[str], *, index: int, of: int
 ) -> list[ClientSpec]:
-    """The clients of host `index` of `of`: threads, key ranges, rates and routers divided among all clients.
-
-    `rungs` are those of all clients together; empty without a ladder.
-    """
-    total = keys["clients"]
-    ranges = cut(keys["records"], total)
+    """The clients of host `index` of `of`: threads, key ranges, rates and routers divided among all clients."""
+    total = keys.clients
+    ranges = cut(keys.records, total)
+    options = _options(connection_string.partition("?")[2])
+    ca_file = next((unquote(value) for name, value in options if name.lower() == "tlscafile"), None)
     found = []
     for client in range(index, total, of):
-        mine = tuple(share(rung, total, client) for rung in rungs)
-        endpoints = [mongos[client % len(mongos)]] if mongos and keys["mongos"] == "own" else []
+        rungs = tuple(_share(n, total, client) or 0 for n in keys.ladder.rungs()) if keys.threads == "ladder" else ()
+        endpoints = [mongos[client % len(mongos)]] if mongos and keys.mongos == "own" else []
         found.append(
             ClientSpec(
                 number=client + 1,
-                threads=mine[-1] if mine else share(keys["threads"], total, client),
-                rungs=mine,
+                threads=rungs[-1] if keys.threads == "ladder" else _share(keys.threads, total, client) or 0,
+                rungs=rungs,
                 url=client_url(connection_string, endpoints),
                 first=ranges[client][0],
                 count=ranges[client][1],
-                operations=None if keys["operations"] is None else share(keys["operations"], total, client),
-                target=None if keys["target_rate"] is None else share(keys["target_rate"], total, client),
-                ca_file=_ca_file(connection_string),
+                operations=_share(keys.operations, total, client),
+                target=_share(keys.target_rate, total, client),
+                ca_file=ca_file,
             )
         )
     return found
 
 
 def properties(
-    keys: dict[str, Any], client: ClientSpec, *, load: bool, now: float, start: str, seconds: float, prefix: str
+    keys: YcsbParameters, client: ClientSpec, *, load: bool, start: str, seconds: float, prefix: str
 ) -> dict[str, str]:
-    """YCSB's properties of one client. `start`: for the binding's property `mongodb.startat`; `seconds`: planned time
-    from now (epoch seconds) on; `prefix`: of the files it writes."""
-    database, _, table = keys["namespace"].partition(".")
+    """YCSB's properties of one client.
+
+    `start` is the binding's property `mongodb.startat`, `seconds` the planned time from now on, `prefix` that of the
+    files it writes.
+    """
+    database, _, table = keys.namespace.partition(".")
     found: dict[str, Any] = {
         "workload": "site.ycsb.workloads.CoreWorkload",
         "db": "site.ycsb.db.MongoDbClient",
         "table": table,
         "threadcount": client.threads,
-        "fieldcount": keys["fields"],
-        "fieldlength": keys["field_bytes"],
-        "insertorder": keys["insert_order"],
+        "fieldcount": keys.fields,
+        "fieldlength": keys.field_bytes,
+        "insertorder": keys.insert_order,
         "measurementtype": "hdrhistogram",
-        "measurement.interval": "op" if keys["target_rate"] is None else "both",
+        "measurement.interval": "op" if keys.target_rate is None else "both",
         "hdrhistogram.fileoutput": "true",
         "hdrhistogram.output.path": f"{prefix}-",
         "status.interval": 1,
         "mongodb.url": client.url,
         "mongodb.database": database,
-        "mongodb.writeConcern": keys["write_concern"],
-        "mongodb.readPreference": keys["read_preference"],
+        "mongodb.writeConcern": keys.write_concern,
+        "mongodb.readPreference": keys.read_preference,
         "mongodb.report": f"{prefix}-report.json",
         "mongodb.startat": start,
     }
     if load:
         found |= {
-            "recordcount": keys["records"],
+            "recordcount": keys.records,
             "insertstart": client.first,
             "insertcount": client.count,
-            "mongodb.batchsize": keys["batch_size"],
+            "mongodb.batchsize": keys.batch_size,
         }
     else:
-        found |= _run(keys, client, now, seconds)
+        found |= _run(keys, client, seconds)
     if client.ca_file is not None:
         found["mongodb.tlsCAFile"] = client.ca_file
     if client.target is not None:
         found["target"] = client.target
-    return {name: _text(value) for name, value in (found | keys["properties"]).items()}
+    found |= keys.properties
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in found.items()}
 
 
-def _run(keys: dict[str, Any], client: ClientSpec, now: float, seconds: float) -> dict[str, Any]:
-    mix = keys["proportions"]
+def _run(keys: YcsbParameters, client: ClientSpec, seconds: float) -> dict[str, Any]:
+    mix = keys.proportions
     found: dict[str, Any] = {
-        "recordcount": keys["records"],
+        "recordcount": keys.records,
         # Readers stay within the records of the load, whatever is inserted meanwhile.
         "insertstart": 0,
-        "insertcount": keys["records"],
-        "requestdistribution": keys["distribution"],
+        "insertcount": keys.records,
+        "requestdistribution": keys.distribution,
         "readproportion": mix.get("read", 0),
         "updateproportion": mix.get("update", 0),
         "insertproportion": mix.get("insert", 0),
         "scanproportion": mix.get("scan", 0),
         "readmodifywriteproportion": mix.get("read_modify_write", 0),
-        "readallfields": keys["read_all_fields"],
-        "writeallfields": keys["write_all_fields"],
-        "maxscanlength": keys["max_scan"],
+        "readallfields": keys.read_all_fields,
+        "writeallfields": keys.write_all_fields,
+        "maxscanlength": keys.max_scan,
         "operationcount": client.operations or UNBOUNDED,
     }
-    if mix.get("insert", 0) and keys["distribution"] not in {"zipfian", "latest", "exponential"}:
+    if mix.get("insert", 0) and keys.distribution not in GROWING:
         # YCSB gives new records the numbers from recordcount on, every client the same ones.
-        apart = (client.number - 1) * KEYS_A_CLIENT + max(0, int(now) - EPOCH) * KEYS_A_SECOND
-        found["recordcount"] = keys["records"] + apart
+        apart = (client.number - 1) * KEYS_A_CLIENT + max(0, int(time.time()) - EPOCH) * KEYS_A_SECOND
+        found["recordcount"] = keys.records + apart
     if client.operations is None:
         found["maxexecutiontime"] = round(seconds) + GRACE_SECONDS
     if client.rungs:
-        each = keys["ladder"]["rung_seconds"] + keys["ladder"]["settle_seconds"]
-        found |= {"mongodb.rungs": ",".join(map(str, client.rungs)), "mongodb.rungseconds": each}
+        found["mongodb.rungs"] = ",".join(map(str, client.rungs))
+        found["mongodb.rungseconds"] = keys.ladder.step_seconds
     return found
 
 
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def properties_file(found: dict[str, str]) -> str:
-    """The text of a Java properties file."""
+def properties_file(found: Mapping[str, str]) -> str:
+    """The text of a Java properties file: backslashes and what is not ASCII are escaped."""
     return "".join(f"{name}={_escaped(value)}\n" for name, value in found.items())
 
 
 def _escaped(value: str) -> str:
-    """Backslashes and what is not Latin-1 have to be escaped in a Java properties file."""
     return "".join("\\\\" if c == "\\" else c if " " <= c <= "~" else f"\\u{ord(c):04x}" for c in value)

@@ -6,26 +6,23 @@ from typing import Any
 
 import pytest
 
-from microshard.model.phases.ycsb import YcsbPhase
+from microshard.model.phases.ycsb import YcsbParameters
 from microshard.workloads.ycsb.properties import ClientSpec, client_url, divide, properties, properties_file
 
 URI = "mongodb://127.0.0.1:1,127.0.0.1:2/"
 MONGOS = ("127.0.0.1:1", "127.0.0.1:2")
 
 
-def keys(**given: Any) -> dict[str, Any]:
-    found = YcsbPhase.model_validate({"engine": "ycsb", "records": 1000, **given})
-    return found.model_dump(mode="json", exclude={"engine"})
+def keys(**given: Any) -> YcsbParameters:
+    return YcsbParameters.model_validate({"engine": "ycsb", "records": 1000, **given})
 
 
-def clients(given: dict[str, Any], rungs: tuple[int, ...] = (), *, index: int = 0, of: int = 1) -> list[ClientSpec]:
-    return divide(given, rungs, URI, MONGOS, index=index, of=of)
+def clients(given: YcsbParameters, *, index: int = 0, of: int = 1) -> list[ClientSpec]:
+    return divide(given, URI, MONGOS, index=index, of=of)
 
 
-def made(given: dict[str, Any], client: ClientSpec, *, load: bool = False) -> dict[str, str]:
-    return properties(
-        given, client, load=load, now=1_800_000_000.5, start="1800000000500", seconds=65, prefix="/x/client1"
-    )
+def made(given: YcsbParameters, client: ClientSpec, *, load: bool = False) -> dict[str, str]:
+    return properties(given, client, load=load, start="1800000000500", seconds=65, prefix="/x/client1")
 
 
 def test_key_ranges_of_a_load_are_divided_without_a_gap() -> None:
@@ -60,7 +57,7 @@ def test_options_of_the_connection_string_are_kept_and_retries_are_off() -> None
 
 def test_the_authority_of_the_servers_is_a_property_and_no_option_of_the_url() -> None:
     string = "mongodb://u:p@h:1/?tls=true&tlsCAFile=%2Fa%20b%2Fca.pem"
-    (client,) = divide(keys(), [], string, [], index=0, of=1)
+    (client,) = divide(keys(), string, [], index=0, of=1)
     assert "tls=true" in client.url
     assert "tlsCAFile" not in client.url
     assert made(keys(), client)["mongodb.tlsCAFile"] == "/a b/ca.pem"
@@ -68,9 +65,9 @@ def test_the_authority_of_the_servers_is_a_property_and_no_option_of_the_url() -
 
 
 def test_rungs_and_the_target_are_dealt_out_over_the_clients() -> None:
-    given = keys(clients=3, threads="ladder")
-    assert [c.rungs for c in clients(given, (1, 2, 4, 8))] == [(1, 1, 2, 3), (0, 1, 1, 3), (0, 0, 1, 2)]
-    assert [c.threads for c in clients(given, (1, 2, 4, 8))] == [3, 3, 2]
+    given = keys(clients=3, threads="ladder", ladder={"last": 8})
+    assert [c.rungs for c in clients(given)] == [(1, 1, 2, 3), (0, 1, 1, 3), (0, 0, 1, 2)]
+    assert [c.threads for c in clients(given)] == [3, 3, 2]
     assert [c.target for c in clients(keys(clients=3, target_rate=100))] == [34, 33, 33]
 
 
