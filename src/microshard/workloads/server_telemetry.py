@@ -50,37 +50,30 @@ Status = Mapping[str, Any]
 
 def counters(status: Status) -> dict[str, float]:
     """The counters of a serverStatus."""
-    found = {f"opcounters.{name}": float(count) for name, count in status["opcounters"].items() if _is_number(count)}
-    found["page_faults"] = float(status.get("extra_info", {}).get("page_faults", 0))
-    engine = status.get("wiredTiger", {})
-    cache, yields = engine.get("cache", {}), engine.get("thread-yield", {})
-    found["read_into_bytes"] = float(cache.get("bytes read into cache", 0))
-    found["evicted_by_operations"] = float(cache.get("pages evicted by application threads", 0))
-    # µs that operations spent on the cache instead of their work: fetching pages, writing them, waiting for room
-    found["stall_us"] = sum(
-        float(section.get(name, 0))
-        for section, name in (
-            (cache, "application threads page read from disk to cache time (usecs)"),
-            (cache, "application threads page write from cache to disk time (usecs)"),
-            (yields, "application thread time waiting for cache (usecs)"),
-        )
+    engine, sharding = status.get("wiredTiger", {}), status.get("shardingStatistics", {})
+    cache = engine.get("cache", {})
+    stalls = (  # µs that operations spent on the cache instead of their work: reading and writing pages, waiting
+        cache.get("application threads page read from disk to cache time (usecs)", 0),
+        cache.get("application threads page write from cache to disk time (usecs)", 0),
+        engine.get("thread-yield", {}).get("application thread time waiting for cache (usecs)", 0),
     )
-    found["checkpoint_ms"] = float(engine.get("transaction", {}).get("transaction checkpoint total time (msecs)", 0))
-    found["operation_us"] = sum(
-        float(kind["latency"]) for kind in status.get("opLatencies", {}).values() if "latency" in kind
-    )
-    sharding = status.get("shardingStatistics", {})
-    started = (sharding.get(f"count{role}MoveChunkStarted", 0) for role in ("Donor", "Recipient"))
-    found["migrations"] = float(sum(started))
-    return found
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    operations = status["opcounters"].items()
+    found = {f"opcounters.{name}": count for name, count in operations if not isinstance(count, Mapping)}
+    found |= {
+        "page_faults": status.get("extra_info", {}).get("page_faults", 0),
+        "read_into_bytes": cache.get("bytes read into cache", 0),
+        "evicted_by_operations": cache.get("pages evicted by application threads", 0),
+        "stall_us": sum(stalls),
+        "checkpoint_ms": engine.get("transaction", {}).get("transaction checkpoint total time (msecs)", 0),
+        "operation_us": sum(kind.get("latency", 0) for kind in status.get("opLatencies", {}).values()),
+        "migrations": sum(sharding.get(f"count{role}MoveChunkStarted", 0) for role in ("Donor", "Recipient")),
+    }
+    return {name: float(value) for name, value in found.items()}
 
 
 def record(process: str, when: float, status: Status, rates: Mapping[str, float]) -> dict[str, Any]:
     """The record of docs/contracts.md; rates are per second, sizes bytes."""
+    queue = status.get("globalLock", {}).get("currentQueue", {})
     line: dict[str, Any] = {
         "t": when,
         "process": process,
@@ -92,9 +85,8 @@ def record(process: str, when: float, status: Status, rates: Mapping[str, float]
         "operation_time": round(rates["operation_us"] / 1e6, 4),
         "migrations": round(rates["migrations"], 4),
         "version": str(status.get("version", "")),
+        "queue": {kind: int(queue.get(kind, 0)) for kind in ("readers", "writers")},
     }
-    queue = status.get("globalLock", {}).get("currentQueue", {})
-    line["queue"] = {kind: int(queue.get(kind, 0)) for kind in ("readers", "writers")}
     if "repl" in status:
         repl = status["repl"]
         primary = repl.get("isWritablePrimary", repl.get("ismaster"))
@@ -102,17 +94,14 @@ def record(process: str, when: float, status: Status, rates: Mapping[str, float]
         line["state"] = "primary" if primary else "secondary" if secondary else "other"
     engine = status.get("wiredTiger")
     if engine is not None:
-        cache = engine["cache"]
-        tickets = engine.get("concurrentTransactions", {})
+        cache, tickets = engine["cache"], engine.get("concurrentTransactions", {})
         line["wt"] = {
             "cache_bytes": int(cache["bytes currently in the cache"]),
             "cache_max": int(cache["maximum bytes configured"]),
             "dirty_bytes": int(cache["tracked dirty bytes in the cache"]),
             "read_into_bytes": round(rates["read_into_bytes"], 1),
-            "tickets_read_out": int(tickets.get("read", {}).get("out", 0)),
-            "tickets_write_out": int(tickets.get("write", {}).get("out", 0)),
-            "tickets_read_left": int(tickets.get("read", {}).get("available", -1)),
-            "tickets_write_left": int(tickets.get("write", {}).get("available", -1)),
+            **{f"tickets_{kind}_out": int(tickets.get(kind, {}).get("out", 0)) for kind in ("read", "write")},
+            **{f"tickets_{kind}_left": int(tickets.get(kind, {}).get("available", -1)) for kind in ("read", "write")},
             "evicted_by_operations": round(rates["evicted_by_operations"], 1),
             "stall": round(rates["stall_us"] / 1e6, 4),
             "checkpoint": round(rates["checkpoint_ms"] / 1e3, 4),
