@@ -13,7 +13,7 @@ from microshard.model.plan import Host, Plan, Point
 from microshard.plan import Inputs, build_plan
 from microshard.run.result_recorder import MissingResultError, merge_client_results
 from tests.unit.plan.conftest import experiment, points
-from tests.unit.workloads.ycsb.test_merge import ladder, part
+from tests.unit.workloads.ycsb.test_results import ladder, part
 
 KEYS = {"engine": "ycsb", "records": 1000, "clients": 2}
 HOSTS = (Host("db", "10.0.0.1", ("shard_hosts",), 4, 8192.0), *(

@@ -1,4 +1,4 @@
-"""A phase of several client hosts as one."""
+"""Results of YCSB phases: when a ladder ends and where its knee is; several client hosts as one."""
 
 from __future__ import annotations
 
@@ -10,17 +10,61 @@ import pytest
 from microshard.model.phases.ycsb import Ladder
 from microshard.workloads import recording
 from microshard.workloads.base import PhaseError, PhaseResult
-from microshard.workloads.ycsb import logs
-from microshard.workloads.ycsb.results import fill_result, merge_phases, merge_windows, rung_result
+from microshard.workloads.ycsb.logs import summarize
+from microshard.workloads.ycsb.results import fill_result, judge_ladder, merge_phases, merge_windows, rung_result
 from tests.unit.workloads.ycsb.test_logs import BASE, log
 
+RULE = Ladder().model_dump()
 CPU = {"client": 1.0, "routers": {}, "servers": 0.0, "by_server": {}, "cores": 4, "busy": 0.4}
+
+
+@pytest.mark.parametrize(
+    ("rule", "figures", "limited", "knee", "stop"),
+    [
+        pytest.param({}, [(100, 1), (190, 2), (300, 4)], {}, 2, False, id="throughput rises as latency does"),
+        pytest.param({}, [(100, 1), (190, 2), (300, 4), (305, 8)], {}, 2, True, id="only latency rises: best is knee"),
+        pytest.param({}, [(100, 1), (101, 1), (102, 1)], {}, 0, False, id="flat throughput alone does not end it"),
+        pytest.param({"patience": 2}, [(100, 1), (100, 2)], {}, 0, False, id="one miss of two"),
+        pytest.param({"patience": 2}, [(100, 1), (100, 2), (99, 3)], {}, 0, True, id="two misses in a row"),
+        pytest.param(
+            {"patience": 2}, [(100, 1), (100, 2), (200, 3), (200, 5)], {}, 2, False, id="a gain between misses"
+        ),
+        pytest.param({}, [(100, 1), (104, 2)], {}, 0, True, id="too small a gain"),
+        pytest.param({"min_gain": 0.03}, [(100, 1), (104, 2)], {}, 1, False, id="smaller min_gain"),
+        pytest.param({"latency_rise": 1.5}, [(100, 1), (104, 2)], {}, 0, False, id="larger latency_rise"),
+        pytest.param({}, [(100, 1), (190, 1), (300, 1)], {2: "client"}, 1, False, id="a limited rung is not the best"),
+        pytest.param({}, [(100, 1), (90, 1)], {0: "router"}, 1, False, id="a free rung replaces a limited one"),
+        pytest.param({}, [(100, 1), (190, 1)], {0: "client", 1: "client"}, 1, False, id="all limited"),
+    ],
+)
+def test_a_ladder_is_judged(
+    rule: dict[str, Any], figures: list[tuple[float, float]], limited: dict[int, str], knee: int, stop: bool
+) -> None:
+    rungs = [
+        {
+            "threads": 2**n,
+            "value": value,
+            "latency": {"ALL": {"percentiles": {"95": p99 / 2, "99": p99}}},
+            "limited": limited.get(n),
+        }
+        for n, (value, p99) in enumerate(figures)
+    ]
+    found = judge_ladder(rungs, RULE | rule)
+    assert (found.knee, found.stop) == (knee, stop)
+    assert not stop or f"{rungs[-1]['threads']} threads" in found.why
+
+
+def test_p95_alone_counts_as_risen() -> None:
+    first, second = (
+        {"threads": 1, "value": 100, "latency": {"ALL": {"percentiles": {"95": p95, "99": 1}}}} for p95 in (1, 9)
+    )
+    assert judge_ladder([first, second], RULE).stop
 
 
 def part(*seconds: list[int], kind: str = "measure", cpu: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
     """A result as the engine of one host writes it."""
     outcome = PhaseResult("measure", kind, "ycsb")
-    found = logs.summarize([{"READ": log(*seconds)}], BASE, BASE + len(seconds))
+    found = summarize([{"READ": log(*seconds)}], BASE, BASE + len(seconds))
     fill_result(outcome, found, cpu or CPU, {"clients": 1, "threads": 4, "target": None})
     outcome.counters["errors"] = 0
     phase = outcome.as_json() | more
@@ -47,25 +91,19 @@ def test_rates_windows_clients_and_cpu_add_up() -> None:
     merged = merged_of(part([1] * 100, [1] * 100), part([1] * 50, [1] * 50))
     assert merged["metric"]["value"] == pytest.approx(150)
     assert merged["windows"]["values"] == pytest.approx([150, 150])
-    assert merged["details"]["clients"] == 2
-    assert merged["details"]["cpu"]["client"] == 2.0
+    assert (merged["details"]["clients"], merged["details"]["cpu"]["client"]) == (2, 2.0)
     assert "limited" not in merged["notes"]
-
-
-def test_windows_that_begin_elsewhere_are_shared_out_by_time() -> None:
+    # Windows that begin at different fractions of a second are divided by time.
     windows = merge_windows(
         [{"start": 0.0, "seconds": 1.0, "values": [10, 10, 10]}, {"start": 0.5, "seconds": 1.0, "values": [0, 100, 0]}]
     )
     assert (windows["start"], windows["values"]) == (0.5, [10, 110])
 
 
-def test_one_host_that_is_limited_marks_the_whole() -> None:
+def test_one_host_that_is_limited_or_failed_marks_the_whole() -> None:
     merged = merged_of(part([1]), part([1], cpu=CPU | {"client": 3.9}))
     assert merged["details"]["limited"] == "client"
     assert "limited of c2" in merged["notes"]
-
-
-def test_one_host_that_failed_makes_the_whole_fail_by_its_name() -> None:
     merged = merged_of(part([1]), part([1], error={"type": "ClientDied", "message": "client2 …"}, metric=None))
     assert merged["error"] == {"type": "ClientDied", "message": "c2: client2 …"}
 
@@ -79,15 +117,12 @@ def test_a_load_ends_with_the_last_host() -> None:
 
 def ladder(values: list[int], percentile: list[int]) -> dict[str, Any]:
     """A host's ladder: operations a second and latency of every rung."""
-    slices = [logs.summarize([{"READ": log([p] * v)}], BASE, BASE + 1) for v, p in zip(values, percentile, strict=True)]
+    rungs = [summarize([{"READ": log([p] * v)}], BASE, BASE + 1) for v, p in zip(values, percentile, strict=True)]
     result = part([1])
     phase = result["phases"][0]
-    phase["rungs"] = [rung_result(2**n, found, CPU) for n, found in enumerate(slices)]
+    phase["rungs"] = [rung_result(2**n, found, CPU) for n, found in enumerate(rungs)]
     phase["figures"] = [{"name": "threads at the knee", "unit": "threads", "value": 1, "better": "lower"}]
-    phase["details"]["rule"] = Ladder().model_dump()
-    phase["details"]["rungs"] = [
-        {name: entry["histogram"] for name, entry in recording.latencies(found.histograms).items()} for found in slices
-    ]
+    phase["details"] |= {"rule": RULE, "rungs": [{"READ": recording.encode(r.histograms["READ"])} for r in rungs]}
     return result
 
 
@@ -100,9 +135,7 @@ def test_rungs_are_judged_on_what_all_hosts_did_together() -> None:
     assert merged["metric"]["value"] == pytest.approx(290)
     assert merged["latency"]["READ"]["count"] == 290
     assert merged["rungs"][1]["latency"]["READ"]["percentiles"]["99"] == 20
-
-
-def test_rungs_after_the_end_are_left_out() -> None:
+    # Rungs after the end are left out.
     merged = merged_of(*[ladder([100, 100, 500], [10, 20, 30])] * 2)
     assert [rung["threads"] for rung in merged["rungs"]] == [1, 2]
     assert merged["figures"][0]["value"] == 1
@@ -111,5 +144,5 @@ def test_rungs_after_the_end_are_left_out() -> None:
 def test_ladders_of_different_threads_are_refused() -> None:
     other = ladder([100, 200], [10, 20])
     other["phases"][0]["rungs"][1]["threads"] = 3
-    with pytest.raises(PhaseError, match=r"rung 2 has different threads: \[2, 3\]"):
+    with pytest.raises(PhaseError, match=r"\[2, 3\]"):
         merged_of(ladder([100, 200], [10, 20]), other)
