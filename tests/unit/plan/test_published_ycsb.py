@@ -13,7 +13,7 @@ from microshard.experiment.matrix import expand
 from microshard.model.plan import Plan
 from microshard.plan import Inputs, build_plan
 
-EXPERIMENTS = Path(__file__).parents[4] / "experiments"
+EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 
 
 def planned(name: str) -> Plan:
