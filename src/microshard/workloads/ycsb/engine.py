@@ -10,7 +10,7 @@ from typing import Any
 from microshard.model.job import JobError, Phase
 from microshard.model.phases.ycsb import GROWING, Ladder, YcsbParameters
 from microshard.workloads import servers
-from microshard.workloads.base import Context, Engine, Metric, PhaseError, PhaseResult
+from microshard.workloads.base import Context, Engine, PhaseError, PhaseResult, collection_of
 from microshard.workloads.ycsb.clients import ClientProcess, ClientProcesses, find_tools
 from microshard.workloads.ycsb.cpu import CpuSampler
 from microshard.workloads.ycsb.logs import OperationSummary, failures, logged_until, read_log, read_report, summarize
@@ -44,6 +44,7 @@ class YcsbEngine(Engine[YcsbParameters]):
         self.rungs = self.ladder.rungs() if self.ladder else []
         self.clients = ClientProcesses(self.folder)
         self.cpu = CpuSampler()
+        self.on_close(self.clients.close)
         self._failures: list[dict[str, Any]] = []
 
     @classmethod
@@ -65,12 +66,11 @@ class YcsbEngine(Engine[YcsbParameters]):
         if self.context.job.after:
             return
         keys, namespace = self.keys, self.keys.namespace
-        database, _, collection = namespace.partition(".")
         self.clients.tools = find_tools(self.context.job.tools)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.cpu.add_servers(self.context.job.point.processes)
         with self.context.connect() as client:
-            found = client[database][collection].estimated_document_count()
+            found = collection_of(client, namespace).estimated_document_count()
         if self.load and found:
             raise PhaseError("NotEmpty", f"{namespace} holds documents already; a load needs an empty collection")
         if not self.load and found < keys.records:
@@ -176,7 +176,7 @@ class YcsbEngine(Engine[YcsbParameters]):
             if self.clients.finished():
                 break
             passed = max(0.0, time.time() - self.outcome.started)
-            self.context.progress.report(self.phase.name, round(passed), max(round(of), round(passed) + 1), "s")
+            self.report_progress(passed, max(of, passed + 1), "s")
             time.sleep(POLL_SECONDS if until is None else max(0.0, min(POLL_SECONDS, until - time.time())))
         self.clients.check()
 
@@ -261,8 +261,7 @@ class YcsbEngine(Engine[YcsbParameters]):
         counters = self.outcome.counters
         counters["commands"] = counters.pop("insert", 0)
         del counters["operations"]
-        self.outcome.metric = Metric("load rate", "documents/s", documents / seconds, "higher")
-        self.outcome.samples = [documents / seconds]
+        self.set_metric("load rate", "documents/s", documents / seconds, "higher")
         counters["documents"] = documents
         counters["bytes"] = documents * self.keys.fields * self.keys.field_bytes
 
@@ -299,7 +298,7 @@ class YcsbEngine(Engine[YcsbParameters]):
         self._stop()
         rung = result.rungs[verdict.knee]
         fill_result(result, rungs[verdict.knee], rung["cpu"], self._facts() | {"threads": rung["threads"]})
-        result.figures.append(Metric("threads at the knee", "threads", rung["threads"], "lower"))
+        self.add_figure("threads at the knee", "threads", rung["threads"], "lower")
         result.notes["ladder"] = f"best of {len(rungs)} rungs: {rung['threads']} threads; end: {verdict.why}"
         result.details = {**(result.details or {}), "rungs": histograms, "rule": rule}
 
@@ -338,13 +337,8 @@ class YcsbEngine(Engine[YcsbParameters]):
         processes = self.context.job.point.processes
         if self.context.job.part.of > 1 and not self.context.job.after:
             return  # the others may still be loading
-        database, _, collection = self.keys.namespace.partition(".")
         with self.context.connect() as client:
-            found = client[database][collection].count_documents({})
+            found = collection_of(client, self.keys.namespace).count_documents({})
             if found != self.keys.records:
-                raise PhaseError("WrongCount", f"{self.keys.records:,} records were loaded, {found:,} are there")
+                raise PhaseError("WrongCount", f"{self.keys.records:,} records were loaded, {found:,} exist")
             self.outcome.storage = servers.storage_size(client, self.keys.namespace, processes)
-
-    def close(self) -> None:
-        """End the clients."""
-        self.clients.close()
