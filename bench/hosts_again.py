@@ -27,7 +27,7 @@ def main() -> int:
             changed.append(str(event.get("task")))
 
     (run.path / "tmp").mkdir(exist_ok=True)
-    playbooks = backend.playbooks(run, listen, backend.limit_of(run))
+    playbooks = backend.playbooks(run, listen)
     began = time.perf_counter()
     with playbooks.kept():
         for name in ("prepare", "deploy"):

@@ -87,7 +87,7 @@ class Redeploys:
                 before = pids(run)
                 with self.planned(port, change) as other:
                     variables = self.write(run, other)
-                playbooks = self.backend.playbooks(run, lambda _event: None, ())
+                playbooks = self.backend.playbooks(run, lambda _event: None)
                 began = time.time()
                 seconds = timed(lambda: playbooks.run("deploy", variables))
                 opening, primaries = restarts(run, began)

@@ -18,7 +18,7 @@ from microshard.hostlib import emulated_volumes
 from microshard.hostlib.ports import is_free
 from microshard.model.plan import FIRST_PORT, Plan, Point
 from microshard.records.run_folder import RunFolder
-from microshard.run.ansible import Playbooks
+from microshard.run.ansible import EventHandler, ignore
 from microshard.run.backend import LAST_PORT, PORT_BLOCK, Backend, Binaries
 from microshard.workloads.base import find_engine
 
@@ -91,11 +91,11 @@ class LocalBackend(Backend):
         """The interpreter of this process."""
         return sys.executable
 
-    def missing(self, folder: RunFolder, point: Point, playbooks: Playbooks) -> list[str]:  # noqa: ARG002
+    def missing(self, folder: RunFolder, point: Point) -> list[str]:
         """Processes that do not run any more, with the end of their logs."""
         return local_processes.missing(folder, point)
 
-    def clean(self, folder: RunFolder, playbooks: Playbooks) -> list[str]:  # noqa: ARG002 - by /proc alone
+    def clean(self, folder: RunFolder, handler: EventHandler = ignore) -> list[str]:  # noqa: ARG002 - no playbook
         """Processes and data of the run, found by its folder's name."""
         return local_processes.clean(folder)
 

@@ -22,8 +22,8 @@ from microshard.model.plan import FIRST_PORT, Host, Plan, Point
 from microshard.plan import Inputs
 from microshard.plan.placement import GROUPS
 from microshard.records.run_folder import DiskError, RunFolder, write_json
-from microshard.run.ansible import Event, EventHandler, PlaybookError, Playbooks
-from microshard.run.backend import LAST_PORT, RECORD, Backend, Binaries
+from microshard.run.ansible import Event, EventHandler, PlaybookError, Playbooks, ignore
+from microshard.run.backend import LAST_PORT, Backend, Binaries
 from microshard.this_machine import project_root
 
 DEFAULT_FOLDER = "/var/lib/microshard"
@@ -209,17 +209,17 @@ class SshBackend(Backend):
         """The interpreter of the client hosts' virtual environment."""
         return f"{self.client_folder()}/bin/python"
 
-    def playbooks(self, folder: RunFolder, listener: EventHandler, limit: Sequence[str] = ()) -> Playbooks:
+    def playbooks(self, folder: RunFolder, handler: EventHandler, limit: Sequence[str] | None = None) -> Playbooks:
         """Playbooks over connections that are kept until `disconnect`, or until this object is freed."""
         if self.sockets is None:
             self.sockets = _Sockets()
         return Playbooks(
             folder,
-            listener,
+            handler,
             self.path,
             remote_temp=str(self.host_folder(folder) / "tmp"),
             sockets=self.sockets.folder,
-            limit=limit,
+            limit=self.used if limit is None else limit,
         )
 
     def disconnect(self) -> None:
@@ -236,10 +236,9 @@ class SshBackend(Backend):
         """A folder with the run's name in microshard_folder."""
         return Path(self.base) / folder.run_id
 
-    def limit(self, plan: Plan) -> Sequence[str]:
-        """The hosts of the plan."""
+    def use(self, plan: Plan) -> None:
+        """Limit everything that follows to the hosts of a plan."""
         self.used = [host.name for host in plan.hosts]
-        return self.used
 
     def variables(self, folder: RunFolder) -> dict[str, Any]:
         """As for every backend, and the folders of software on the hosts."""
@@ -255,7 +254,7 @@ class SshBackend(Backend):
 
     def prepare(self, folder: RunFolder, playbooks: Playbooks, variables: Path) -> None:  # noqa: ARG002
         """Create folders, and install binaries and the client's software."""
-        clients = {name: self.facts[name] for name in self.group("client_hosts") if name in playbooks.limit}
+        clients = {name: self.facts[name] for name in self.group("client_hosts") if name in self.used}
         client_install.client_wheels(clients)
         playbooks.run("prepare", variables)
 
@@ -276,7 +275,7 @@ class SshBackend(Backend):
             "used": self.used,
         }
 
-    def missing(self, folder: RunFolder, point: Point, playbooks: Playbooks) -> list[str]:  # noqa: ARG002
+    def missing(self, folder: RunFolder, point: Point) -> list[str]:
         """Hosts that are gone, and processes that do not run any more with the end of their logs."""
         sentences: list[str] = []
         seen = self._run_status(folder, [h.name for h in point.hosts], sentences)
@@ -323,13 +322,12 @@ class SshBackend(Backend):
         write_json(path, {"microshard_run": {**self.variables(folder), **manager}, "microshard_point": point})
         return path
 
-    def clean(self, folder: RunFolder, playbooks: Playbooks) -> list[str]:
+    def clean(self, folder: RunFolder, handler: EventHandler = ignore) -> list[str]:
         """End processes and remove the run's folder on every host; names each host where that was not possible."""
         local_processes.end_playbooks(folder)
-        names = list(playbooks.limit or self.limit_of(folder))
         left: list[str] = []
         try:
-            self.playbooks(folder, playbooks.listener, names).run("clean", self._run_variables(folder))
+            self.playbooks(folder, handler).run("clean", self._run_variables(folder))
         except PlaybookError as error:
             rest = f"there may be processes of the run and {self.host_folder(folder)} on it"
             left = [f"{line} ({rest})" for line in str(error).splitlines()]
@@ -343,7 +341,7 @@ class SshBackend(Backend):
 
     def running(self, folder: RunFolder) -> list[str]:
         """Command lines on all hosts of the run; hosts that cannot be reached have none."""
-        seen = self._run_status(folder, self.limit_of(folder), [])
+        seen = self._run_status(folder, self.used, [])
         return [command for host in seen.values() for command in host["running"]]
 
     def leftovers(self, folder: RunFolder) -> tuple[str, ...]:
@@ -351,10 +349,6 @@ class SshBackend(Backend):
         ledger = list(folder.ledger.records())
         closed = not ledger or (ledger[-1].get("kind"), ledger[-1].get("state")) == ("run", "clean")
         return () if closed else ("processes and folders",)
-
-    def limit_of(self, folder: RunFolder) -> Sequence[str]:
-        """The hosts the run was made on."""
-        return list(json.loads((folder / RECORD).read_text(encoding="utf-8"))["used"])
 
 
 def listing_of(path: Path) -> dict[str, Any]:

@@ -21,6 +21,11 @@ from microshard.this_machine import project_root
 Event = dict[str, Any]
 EventHandler = Callable[[Event], None]
 
+
+def ignore(_event: Event) -> None:
+    """Handle an event nobody is interested in."""
+
+
 _INTERRUPTED = {
     99,
     128 + signal.SIGINT,
@@ -95,7 +100,7 @@ class Playbooks:
     """Runs the project's playbooks with a run's variables."""
 
     folder: RunFolder
-    listener: EventHandler = lambda _event: None
+    handler: EventHandler = ignore
     inventory: Path | None = None  # by default that of this machine
     remote_temp: str | None = None  # Ansible's folder on the hosts; the run's own where the host is this machine
     sockets: str | None = None  # folder of ssh's control sockets: their paths must be short
@@ -184,7 +189,7 @@ class Playbooks:
                     continue
                 if event.get("status") in {"failed", "unreachable"} and not event.get("ignored"):
                     failures.append(event)
-                self.listener(event)
+                self.handler(event)
 
 
 def explain(name: str, code: int, failures: list[Event], log_path: Path) -> str:

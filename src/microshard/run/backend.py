@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from microshard.model.plan import FIRST_PORT, Plan, Point
 from microshard.records.run_folder import RunFolder, write_json
-from microshard.run.ansible import EventHandler, Playbooks
+from microshard.run.ansible import EventHandler, Playbooks, ignore
 
 if TYPE_CHECKING:
     from microshard.plan import Inputs
@@ -111,23 +111,18 @@ class Backend(ABC):
         """Why volumes with these file systems cannot be emulated here; None when they can."""
         return None
 
-    def limit(self, plan: Plan) -> Sequence[str]:  # noqa: ARG002 - only inventories have several hosts
-        """Names of the hosts the playbooks are limited to; empty: all of the inventory."""
-        return ()
+    def use(self, plan: Plan) -> None:  # noqa: B027 - only inventories have several hosts
+        """Limit everything that follows to the hosts of a plan."""
 
-    def playbooks(self, folder: RunFolder, listener: EventHandler, limit: Sequence[str] = ()) -> Playbooks:
-        """The playbooks of a run, limited to some hosts."""
-        return Playbooks(folder, listener, self.inventory(folder), limit=limit)
-
-    def limit_of(self, folder: RunFolder) -> Sequence[str]:  # noqa: ARG002 - only inventories have several hosts
-        """Names of the hosts an existing run was made on; empty: all of the inventory."""
-        return ()
+    def playbooks(self, folder: RunFolder, handler: EventHandler) -> Playbooks:
+        """The playbooks of a run, limited to its hosts."""
+        return Playbooks(folder, handler, self.inventory(folder))
 
     def prepare(self, folder: RunFolder, playbooks: Playbooks, variables: Path) -> None:  # noqa: B027 - may be nothing
         """Prepare the hosts, once before the first point. Raises PlaybookError, PlaceError."""
 
     @abstractmethod
-    def missing(self, folder: RunFolder, point: Point, playbooks: Playbooks) -> list[str]:
+    def missing(self, folder: RunFolder, point: Point) -> list[str]:
         """A sentence for every planned process or host that is gone, for the message of a failed point."""
 
     def lost(self, folder: RunFolder) -> Mapping[str, str]:  # noqa: ARG002 - only EC2 takes hosts away
@@ -135,7 +130,7 @@ class Backend(ABC):
         return {}
 
     @abstractmethod
-    def clean(self, folder: RunFolder, playbooks: Playbooks) -> list[str]:
+    def clean(self, folder: RunFolder, handler: EventHandler = ignore) -> list[str]:
         """Stop and remove whatever is left of the run; returns what could not be removed."""
 
     @abstractmethod

@@ -68,7 +68,7 @@ def up(ready: PreparedRun, runs: Path, listener: Listener) -> RunFolder:
                 runner.deploy(point)
         except BaseException:
             runner.playbooks.stop()
-            ready.backend.clean(folder, runner.playbooks)
+            ready.backend.clean(folder)
             raise
     folder.journal.append(event="up", point=point.id, connection_string=point.connection_string)
     return folder
@@ -112,7 +112,7 @@ def down(folder: RunFolder, backend_of: BackendOf, listener: Listener) -> list[s
     """
     with folder.lock():
         backend = backend_of(folder)
-        playbooks = backend.playbooks(folder, listener.event, backend.limit_of(folder))
+        playbooks = backend.playbooks(folder, listener.event)
         (folder / "tmp").mkdir(exist_ok=True)
         with playbooks.kept():
             for variables, _ in deployed(folder, backend.running(folder)):
@@ -120,7 +120,7 @@ def down(folder: RunFolder, backend_of: BackendOf, listener: Listener) -> list[s
                     playbooks.run("teardown", variables)
                 except MicroshardError as error:
                     folder.journal.append(event="teardown failed", point=variables.parent.name, message=str(error))
-        left = backend.clean(folder, playbooks)
+        left = backend.clean(folder, listener.event)
         folder.journal.append(event="down", left=left)
         return left
 
@@ -183,7 +183,7 @@ def add_member(run: RunFolder, backend: Backend, name: str | None, listener: Lis
         )
     write_atomic(path, json.dumps({**variables, "mongo_topology_timeout": _SYNC_SECONDS}, indent=1) + "\n")
     listener.stage(None, "add member")
-    backend.playbooks(run, listener.event, backend.limit_of(run)).run("deploy", path)
+    backend.playbooks(run, listener.event).run("deploy", path)
     run.journal.append(event="member added", point=point["id"], name=process["name"], replica_set=replica_set["name"])
     return AddedMember(process["name"], member["endpoint"], replica_set["name"], waited)
 

@@ -109,8 +109,7 @@ class RunFolderCollector:
         for run, where, things in self._leftovers():
             try:
                 with run.lock():
-                    backend = self.backend_of(run)
-                    left = backend.clean(run, backend.playbooks(run, lambda _: None, backend.limit_of(run)))
+                    left = self.backend_of(run).clean(run)
             except RunFolderError:
                 continue  # another process has resumed it since: not over
             except MicroshardError as error:

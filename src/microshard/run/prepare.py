@@ -190,7 +190,7 @@ def write_points(folder: RunFolder, plan: Plan, binaries: Mapping[str, Binaries]
         secrets.make(folder / "secrets", sorted({host.address for host in plan.hosts}))
     for point in plan.points:
         write_variables(folder, point, binaries[point.id], step=None, backend=backend)
-    backend.limit(plan)  # the hosts that are recorded
+    backend.use(plan)
     backend.record(folder)
 
 

@@ -181,7 +181,7 @@ def _clear(run: RunFolder, backend: Backend, console: Console) -> None:
     processes = backend.running(run)
     if processes:
         console.print(f"{len(processes)} processes of the aborted run are still running; they are stopped first")
-    left = backend.clean(run, backend.playbooks(run, lambda _: None, backend.limit_of(run)))
+    left = backend.clean(run)
     if left:
         raise NotCleanError("cannot be removed, so nothing new is started:\n  " + "\n  ".join(left))
 

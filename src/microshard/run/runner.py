@@ -57,7 +57,7 @@ class Runner:
         self.binaries = binaries
         self.listener = listener
         self.backend = backend
-        self.playbooks = backend.playbooks(folder, listener.event, backend.limit(plan))
+        self.playbooks = backend.playbooks(folder, listener.event)
         self.outcome = Outcome()
         self.recorder = ResultRecorder(folder, plan, backend, self.outcome, answers)
         self.deployed: set[str] = set()  # ids of points
@@ -236,7 +236,7 @@ class Runner:
     def _fail(self, point: Point, step: Step, error: MicroshardError) -> None:
         message = str(error)
         with contextlib.suppress(MicroshardError):
-            message = "\n".join([message, *self.backend.missing(self.folder, point, self.playbooks)])
+            message = "\n".join([message, *self.backend.missing(self.folder, point)])
         self._give_up(point, step, message)
         self._fail_with_lost_hosts(step)
         if self.plan.teardown == "always" and point.id in self.deployed:
@@ -283,7 +283,7 @@ class Runner:
             except (MicroshardError, OSError) as error:
                 self._journal(event="teardown failed", point=point_id, message=str(error))
         with self._stage(None, "clean up"):
-            self.outcome.left = self.backend.clean(self.folder, self.playbooks)
+            self.outcome.left = self.backend.clean(self.folder, self.listener.event)
 
     def _hosts(self, point: Point) -> list[str]:
         """The hosts a play of this point is limited to; a host that is gone may belong to another point only."""

@@ -20,7 +20,7 @@ from microshard.backends.ssh import SshBackend, listing_of
 from microshard.errors import MicroshardError, PlaceError
 from microshard.model.plan import Point
 from microshard.records.run_folder import RunFolder, write_json
-from microshard.run.ansible import EventHandler, Playbooks
+from microshard.run.ansible import EventHandler, Playbooks, ignore
 
 INVENTORY = "inventory.yml"  # in the run's folder; written by the role from what it has made
 FLEET = "hosts/fleet.json"  # in the run's folder: the variables of playbooks/provision.yml and deprovision.yml
@@ -58,6 +58,7 @@ class Ec2Backend(SshBackend):
         path = Path(known["inventory"])
         made = cls(path, listing_of(path) if path.exists() else {}, region=known["region"])
         made.facts = {name: dict(facts) for name, facts in known["hosts"].items()}
+        made.used = list(known["used"])
         return made
 
     def recorded(self, folder: RunFolder) -> Mapping[str, Any]:
@@ -75,19 +76,19 @@ class Ec2Backend(SshBackend):
             for name, reason in told.items()
         }
 
-    def missing(self, folder: RunFolder, point: Point, playbooks: Playbooks) -> list[str]:
+    def missing(self, folder: RunFolder, point: Point) -> list[str]:
         """Hosts that are gone; where none is, processes that do not run any more."""
         try:
             lost = self.lost(folder)
         except CloudError as error:
             return [f"whether a host is gone is not known: {error}"]
         mine = [f"{host.name}: {lost[host.name]}" for host in point.hosts if host.name in lost]
-        return mine or super().missing(folder, point, playbooks)
+        return mine or super().missing(folder, point)
 
-    def clean(self, folder: RunFolder, playbooks: Playbooks) -> list[str]:
+    def clean(self, folder: RunFolder, handler: EventHandler = ignore) -> list[str]:
         """Remove the hosts, and with them everything on them; then it is looked whether anything of the run is left."""
         local_processes.end_playbooks(folder)
-        left = [] if is_gone(folder) else removed(folder, self.region, playbooks.listener)
+        left = [] if is_gone(folder) else removed(folder, self.region, handler)
         shutil.rmtree(folder / "secrets", ignore_errors=True)  # the next fleet has other addresses
         return left
 
