@@ -113,7 +113,7 @@ def summarize(logs: Sequence[Log], started: float, ended: float, *, buffered: bo
     documents of a load, though their times are no latencies. Raises ValueError when a client has no interval.
     """
     found = OperationSummary(math.inf, 0.0)
-    counts: list[tuple[LogInterval, float]] = []
+    counts: list[tuple[float, float, float]] = []
     for number, log in enumerate(logs, 1):
         mine = {name: inside(log[name], started, ended) for name in measured_series(log)}
         plain = [(name, i) for name, intervals in mine.items() if not name.startswith(INTENDED) for i in intervals]
@@ -134,7 +134,7 @@ def summarize(logs: Sequence[Log], started: float, ended: float, *, buffered: bo
                 # A read-modify-write is counted three times: as itself, as READ and as UPDATE.
                 many = count * (-1 if name == "READ-MODIFY-WRITE" else 1)
                 operations += many
-                counts.append((interval, many))
+                counts.append((interval.started, interval.ended, many))
         found.rate += operations / (end - begin)
         found.operations += operations
         found.started, found.ended = min(found.started, begin), max(found.ended, end)
@@ -142,17 +142,15 @@ def summarize(logs: Sequence[Log], started: float, ended: float, *, buffered: bo
     return found
 
 
-def windows(counts: Iterable[tuple[LogInterval, float]], started: float, ended: float) -> list[float]:
-    """Operations in each whole second from `started` on; an interval's are spread evenly over its time."""
+def windows(counts: Iterable[tuple[float, float, float]], started: float, ended: float) -> list[float]:
+    """Operations in each whole second from `started` on; `counts` are (begin, end, operations), spread evenly."""
     found = [0.0] * max(0, math.floor(ended - started + EDGE_SECONDS))
-    for interval, many in counts:
-        length = interval.ended - interval.started
-        if length <= 0:
+    for begin, end, operations in counts:
+        if end <= begin:
             continue
-        first, last = max(0, int(interval.started - started)), int(interval.ended - started)
-        for window in range(first, min(len(found), last + 1)):
-            common = min(interval.ended, started + window + 1) - max(interval.started, started + window)
-            found[window] += many * max(0.0, common) / length
+        for window in range(max(0, int(begin - started)), min(len(found), int(end - started) + 1)):
+            common = min(end, started + window + 1) - max(begin, started + window)
+            found[window] += operations * max(0.0, common) / (end - begin)
     return [round(value, 2) for value in found]
 
 

@@ -12,7 +12,7 @@ from hdrh.histogram import HdrHistogram
 from microshard.workloads.base import Metric, PhaseError, PhaseResult
 from microshard.workloads.recording import decode, encode, latencies, latency, merge_named
 from microshard.workloads.ycsb.cpu import client_side_limit
-from microshard.workloads.ycsb.logs import INTENDED, OperationSummary, all_operations
+from microshard.workloads.ycsb.logs import INTENDED, OperationSummary, all_operations, windows
 
 Result = dict[str, Any]  # a phase of result.json (docs/contracts.md)
 
@@ -136,7 +136,9 @@ def merge_phases(named: Mapping[str, Result]) -> Result:
     measured = [part for part in parts if part.get("metric")]
     merged["client_cpu_seconds"] = math.fsum(part["client_cpu_seconds"] for part in parts)
     merged["seconds"] = max(part["seconds"] for part in parts)
-    merged["counters"] = _sums([part["counters"] for part in parts])
+    merged["counters"] = {
+        name: sum(part["counters"].get(name, 0) for part in parts) for part in parts for name in part["counters"]
+    }
     if len(measured) < len(parts):
         return merged
     merged["started"] = min(part["started"] for part in parts)
@@ -169,20 +171,16 @@ def _merge_ladders(merged: Result, named: Mapping[str, Result]) -> Result:
         every = merge_named(
             {name: decode(text) for name, text in part["details"]["rungs"][number].items()} for part in parts
         )
-        cpu = _cpu([rung["cpu"] for rung in mine])
-        limits = [rung["limited"] for rung in mine if rung["limited"]]
-        rungs.append(
-            {
-                "threads": mine[0]["threads"],
-                "value": math.fsum(rung["value"] for rung in mine),
-                "seconds": max(rung["seconds"] for rung in mine),
-                "started": min(rung["started"] for rung in mine),
-                "ended": max(rung["ended"] for rung in mine),
-                "latency": _rung_latency(every),
-                "cpu": cpu,
-                "limited": limits[0] if limits else client_side_limit(cpu),
-            }
+        merged_rung = OperationSummary(
+            min(rung["started"] for rung in mine),
+            max(rung["ended"] for rung in mine),
+            math.fsum(rung["value"] for rung in mine),
+            histograms=every,
         )
+        rung = rung_result(mine[0]["threads"], merged_rung, _cpu([rung["cpu"] for rung in mine]))
+        rung["seconds"] = max(rung["seconds"] for rung in mine)
+        rung["limited"] = next((one["limited"] for one in mine if one["limited"]), rung["limited"])
+        rungs.append(rung)
         histograms.append(every)
     verdict = judge_ladder(rungs, merged["details"]["rule"])
     # Where the ladder would have ended; rungs after that are not part of it.
@@ -209,56 +207,35 @@ def _set_figure(merged: Result, value: float, histograms: Mapping[str, HdrHistog
 
 
 def merge_windows(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The windows of all hosts added by time: each is divided between the seconds it covers of the common time.
-
-    Only seconds that all hosts cover are kept, so that none looks slow because one host did not work yet.
-    """
+    """The windows of all hosts added by time, in the seconds that all hosts cover."""
     start = max(part["start"] for part in parts)
     end = min(part["start"] + part["seconds"] * len(part["values"]) for part in parts)
-    values = []
-    for window in range(max(0, math.floor(end - start + 0.001))):
-        total = 0.0
-        for part in parts:
-            position = start + window - part["start"]
-            index, share = math.floor(position + 1e-9), position - math.floor(position + 1e-9)
-            total += part["values"][index] * (1 - share)
-            if share > 1e-6 and index + 1 < len(part["values"]):
-                total += part["values"][index + 1] * share
-        values.append(round(total, 2))
-    return {"start": start, "seconds": 1.0, "values": values}
-
-
-def _sums(parts: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for part in parts:
-        for name, value in part.items():
-            found[name] = found.get(name, 0) + value
-    return found
+    counts = [
+        (part["start"] + second, part["start"] + second + 1, value)
+        for part in parts
+        for second, value in enumerate(part["values"])
+    ]
+    return {"start": start, "seconds": 1.0, "values": windows(counts, start, end)}
 
 
 def _cpu(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """CPU use of several hosts: cores add up; `busy` is that of the busiest host."""
-    found: dict[str, Any] = {
+    return {
         "client": math.fsum(part["client"] for part in parts),
         "servers": math.fsum(part["servers"] for part in parts),
         "cores": sum(part["cores"] for part in parts),
         "busy": max(part["busy"] for part in parts),
-        "routers": {},
-        "by_server": {},
+        "routers": {name: cores for part in parts for name, cores in part["routers"].items()},
+        "by_server": {name: cores for part in parts for name, cores in part["by_server"].items()},
     }
-    for part in parts:
-        found["routers"].update(part["routers"])
-        found["by_server"].update(part["by_server"])
-    return found
 
 
 def _details(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     merged: dict[str, Any] = {**parts[0], "clients": sum(part["clients"] for part in parts)}
     merged["cpu"] = _cpu([part["cpu"] for part in parts])
     merged["threads"] = sum(part["threads"] for part in parts)
-    limits = [part["limited"] for part in parts if part["limited"]]
     # One host that is limited by its CPU makes the sum too small.
-    merged["limited"] = limits[0] if limits else client_side_limit(merged["cpu"])
+    merged["limited"] = next((p["limited"] for p in parts if p["limited"]), client_side_limit(merged["cpu"]))
     merged["failures"] = [failure for part in parts for failure in part.get("failures", [])]
     return merged
 
