@@ -227,14 +227,13 @@ def tiny_ycsb(phases: int, **keys: Any) -> dict[str, Any]:
     }
 
 
-def without_client() -> pytest.MarkDecorator:
-    lacks = "there is no java" if shutil.which("java") is None else "the YCSB client is not built (make clients)"
-    return pytest.mark.skipif(shutil.which("java") is None or not BUILT_JAR.exists(), reason=lacks)
-
-
-def without_volumes() -> pytest.MarkDecorator:
-    lacks = emulated.why_not(["ext4"])
+def unless(lacks: str | None) -> pytest.MarkDecorator:
     return pytest.mark.skipif(lacks is not None, reason=str(lacks))
+
+
+NO_CLIENT = (
+    "no java" if shutil.which("java") is None else None if BUILT_JAR.exists() else "no YCSB client (make clients)"
+)
 
 
 @dataclass(frozen=True)
@@ -248,6 +247,7 @@ class Tiny:
     marks: tuple[pytest.MarkDecorator, ...] = ()
 
 
+HASHED = {"namespace": "ycsb.usertable", "shard_key": {"_id": "hashed"}, "presplit": {"policy": "hashed"}}
 LOAD, QUERY = "workload.0.measure", {"workload.1.measure.iterations": 1, "repetitions": 1}
 CASES = {
     "quickstart": Tiny(
@@ -268,7 +268,7 @@ CASES = {
         },
         2,
         None,
-        (without_volumes(),),
+        (unless(emulated.why_not(["ext4"])),),
     ),
     "block-compression": Tiny(
         compressed,
@@ -296,53 +296,39 @@ CASES = {
             "workload.0.load.threads": 2,
             "matrix": {
                 "include": [
-                    {
-                        "topology.kind": "sharded",
-                        "topology.shards.count": 2,
-                        "topology.collections": [
-                            {
-                                "namespace": "ycsb.usertable",
-                                "shard_key": {"_id": "hashed"},
-                                "presplit": {"policy": "hashed"},
-                            }
-                        ],
-                    }
+                    {"topology.kind": "sharded", "topology.shards.count": 2, "topology.collections": [HASHED]},
                 ]
             },
         },
         1,
-        marks=(without_client(),),
+        marks=(unless(NO_CLIENT),),
     ),
     "ycsb-thread-ladder": Tiny(
-        ladders, tiny_ycsb(4, ladder={"last": 2, "rung_seconds": 2}), 1, marks=(without_client(),)
+        ladders, tiny_ycsb(4, ladder={"last": 2, "rung_seconds": 2}), 1, marks=(unless(NO_CLIENT),)
     ),
 }
 
 
-def made_tiny(published: Published) -> None:
+@pytest.mark.parametrize(
+    (),
+    [
+        pytest.param(
+            id=name,
+            marks=(
+                pytest.mark.experiment(name),
+                *case.marks,
+                *(() if name == "insert-benchmark" else (pytest.mark.long,)),
+            ),
+        )
+        for name, case in CASES.items()
+    ],
+)
+def test_an_experiment_made_tiny_has_figures_that_add_up(published: Published) -> None:
     case = CASES[published.name]
     results, _ = published.run(case.settings, scale=case.scale)
     assert len(results) == case.points
     assert all(result["valid"] for result in results)
     case.check(results)
-
-
-@pytest.mark.experiment("insert-benchmark")
-def test_the_insert_benchmark_conserves_documents_and_bytes(published: Published) -> None:
-    made_tiny(published)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    (),
-    [
-        pytest.param(id=name, marks=(pytest.mark.experiment(name), *case.marks))
-        for name, case in CASES.items()
-        if name != "insert-benchmark"
-    ],
-)
-def test_an_experiment_made_tiny_has_figures_that_add_up(published: Published) -> None:
-    made_tiny(published)
 
 
 def marked() -> Iterator[str]:

@@ -31,30 +31,30 @@ def java_of(started: Started) -> int:
     return found[0]
 
 
-def running(started: Started, name: str = "measure") -> None:
+def running(started: Started, operation: str = "READ") -> None:
     """Wait until a client's log has a second of operations."""
-    log = started.out.with_suffix("") / name / "client1-READ.hdr"
+    log = started.out.with_suffix("") / "measure" / f"client1-{operation}.hdr"
     wait_until(lambda: log.exists() and log.read_text().count("\n") > 4, what="the first operations")
 
 
-def test_too_few_records_are_told_before_a_client_is_started(mongod: Mongod, run_job: RunJob) -> None:
-    kind, message = failure(run_job([mongod], phase("measure")))
-    assert (kind, message) == ("TooFewRecords", "ycsb.usertable holds 0 documents, records says 2,000")
-
-
-def test_a_load_into_a_collection_that_is_not_empty_is_refused(
-    mongod: Mongod, run_job: RunJob, records: Records
+@pytest.mark.parametrize(
+    ("documents", "given", "error", "message"),
+    [
+        (0, phase("measure"), "TooFewRecords", "ycsb.usertable holds 0 documents"),
+        (1, phase("load"), "NotEmpty", "ycsb.usertable holds documents"),
+        (0, phase("load", properties={"mongodb.compressors": "lzma"}), "ClientDied",
+         "mongodb.compressors=lzma: not one of snappy, zlib, zstd"),
+    ],
+)  # fmt: skip
+def test_what_cannot_begin_is_refused_by_name(
+    mongod: Mongod, run_job: RunJob, records: Records, documents: int, given: dict[str, Any], error: str, message: str
 ) -> None:
-    with mongod.client() as client:
-        records(client, 1)
-    assert failure(run_job([mongod], phase("load")))[0] == "NotEmpty"
-
-
-def test_a_property_the_binding_refuses_is_said_in_its_words(mongod: Mongod, run_job: RunJob) -> None:
-    kind, message = failure(run_job([mongod], phase("load", properties={"mongodb.compressors": "lzma"})))
-    assert kind == "ClientDied"
-    assert "client1" in message
-    assert "mongodb.compressors=lzma: not one of snappy, zlib, zstd" in message
+    if documents:
+        with mongod.client() as client:
+            records(client, documents)
+    kind, text = failure(run_job([mongod], given))
+    assert kind == error
+    assert message in text
 
 
 def test_a_client_that_dies_is_named_and_the_phase_before_is_kept(mongod: Mongod, run_job: RunJob) -> None:
@@ -120,8 +120,7 @@ def test_a_primary_that_steps_down_makes_the_measurement_invalid(run_job: RunJob
             started = run_job(
                 [mongod], phase("load", batch_size=100), phase("measure", duration_seconds=60, proportions=updates)
             )
-            log = started.out.with_suffix("") / "measure" / "client1-UPDATE.hdr"
-            wait_until(lambda: log.exists() and log.read_text().count("\n") > 4, what="the first operations")
+            running(started, "UPDATE")
             client.admin.command({"replSetStepDown": 5, "force": True})
         kind, message = failure(started)
         assert kind == "OperationFailed"

@@ -122,8 +122,8 @@ def test_a_vehicle_is_the_same_in_all_its_inspections() -> None:
 def test_the_expected_answer_is_that_of_a_plain_loop() -> None:
     bands: dict[float, list[int]] = {}
     for document in decoded(0, 3000, 5):
-        band = next((n for n, limit in enumerate(BAND_LIMITS, 1) if document["e"] < limit), 7)
-        band *= 1.5 if document["f"] == "D" else 1
+        number = next((n for n, limit in enumerate(BAND_LIMITS, 1) if document["e"] < limit), 7)
+        band = number * (1.5 if document["f"] == "D" else 1)
         found = bands.setdefault(band, [0, 0])
         found[0] += 1
         found[1] += document["m"]
