@@ -19,11 +19,11 @@ from microshard.backends.ec2.ec2_plan import Ec2Plan, plan_ec2
 from microshard.backends.ec2.fleet_records import others_before, record_of
 from microshard.backends.local import LocalBackend
 from microshard.errors import PlaceError
-from microshard.model.plan import Plan, Step
+from microshard.model.plan import Plan
 from microshard.plan import Inputs
 from microshard.records.run_folder import RunFolder, write_json
 from microshard.run.backend import Binaries
-from microshard.run.completed_steps import CompletedStep, RunProgress, completed_steps
+from microshard.run.completed_steps import RunProgress, completed_steps
 from microshard.run.outcome import Outcome
 from microshard.run.prepare import write_request
 from microshard.run.runner import Runner
@@ -212,22 +212,6 @@ def test_hosts_of_earlier_parts_stay_on_record_and_are_told(folder: RunFolder) -
         "fleet1-2.json: shard_hosts: 2 x m5.xlarge spot in us-east-1b)"
     )
     assert not list(others_before(folder, "fleet1", hosts("c5.large", "us-east-1a"), 0)), "nothing was measured there"
-
-
-def test_an_invalid_attempt_that_is_taken_again_may_still_become_valid() -> None:
-    def step(point: str, attempt: int = 1) -> Step:
-        return Step(0, point, 1, "measure", deploy=True, undeploy=True, attempt=attempt)
-
-    bad, good = {"valid": False, "problems": ["slow"]}, {"valid": True}
-    outcome = Outcome()
-    taken = (
-        CompletedStep(step("p01"), bad),
-        CompletedStep(step("p02"), bad),
-        CompletedStep(step("p03"), bad),
-        CompletedStep(step("p03", 2), good),
-    )
-    outcome.add_completed([RunProgress(taken, (step("p02", 2),))])
-    assert (outcome.done, outcome.invalid) == (4, {"p01 r1": "slow"})
 
 
 def test_what_is_damaged_is_told_once_for_all_fleets(seen: Ec2Plan, folder: RunFolder) -> None:
