@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from microshard.analysis.verdict import main_name, most_frequent
 from microshard.model.plan import Plan, Point, Step
 from microshard.plan.wording import duration
 from microshard.records.run_folder import RunFolder
+from microshard.report.format import number
 from microshard.report.table import LivePoint, LiveState, live
 
 
@@ -137,21 +139,14 @@ class Progress:
         self.done.add((result["point"], result["step"].partition("-")[0]))
         if result["purpose"] == "measure" and result.get("valid") is not False:
             self.measured.setdefault(result["point"], PointProgress()).add(result)
+        say = partial(self.console.print, highlight=False, soft_wrap=True)
+        name = f"{self.plan.point(step.point).label}, {step.name}"
         if not self.live:
-            point = self.plan.point(step.point)
-            limit = main_name(result)
-            self.console.print(
-                f"[{step.index + 1}/{len(self.plan.steps)}] {point.label}, {step.name}: {figures(result)}"
-                f"{f', bottleneck: {limit}' if limit else ''} · {duration(self.clock.remaining)} left",
-                highlight=False,
-                soft_wrap=True,
-            )
+            limit = f", bottleneck: {main_name(result)}" if main_name(result) else ""
+            remaining = duration(self.clock.remaining)
+            say(f"[{step.index + 1}/{len(self.plan.steps)}] {name}: {figures(result)}{limit} · {remaining} left")
         if result.get("valid") is False:
-            self.console.print(
-                f"[yellow]not valid:[/yellow] {point.label}, {step.name}: {'; '.join(result.get('problems', []))}",
-                highlight=False,
-                soft_wrap=True,
-            )
+            say(f"[yellow]not valid:[/yellow] {name}: {'; '.join(result.get('problems', []))}")
 
     def point_failed(self, point: Point, message: str) -> None:
         """A point failed."""
@@ -227,11 +222,9 @@ def last_line(path: Path) -> dict[str, Any] | None:
 
 def figures(result: dict[str, Any]) -> str:
     """The metrics of a result in one line."""
-    parts = []
-    for phase in result.get("phases", []):
-        metric = phase.get("metric")
-        if metric and phase.get("kind") != "warm_up":
-            value = metric["value"]
-            text = f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
-            parts.append(f"{phase['name']} {text} {metric['unit']}")
-    return ", ".join(parts) or "no figure"
+    found = [
+        f"{phase['name']} {number(phase['metric']['value'])} {phase['metric']['unit']}"
+        for phase in result.get("phases", [])
+        if phase.get("metric") and phase.get("kind") != "warm_up"
+    ]
+    return ", ".join(found) or "no figure"

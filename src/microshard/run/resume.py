@@ -21,11 +21,8 @@ from microshard.records.differences import differences
 from microshard.records.run_folder import RunFolder, write_json
 from microshard.run.backend import Backend
 from microshard.run.completed_steps import completed_steps, journaled
-from microshard.run.execute import report
-from microshard.run.outcome import Meter
-from microshard.run.prepare import PreparedRun, prepared, write_points
-from microshard.run.progress import Progress
-from microshard.run.runner import Runner
+from microshard.run.execute import execute_steps
+from microshard.run.prepare import prepared, write_points
 
 # Parts of a plan that may differ when it is made again: where processes run, not what is measured.
 _PLACEMENT = ("hosts", "facts", "warnings", "estimate_seconds", "disk_bytes", "memory_mib", "needs", "points")
@@ -128,27 +125,12 @@ def _run_remaining(request: ResumeRequest, backend: Backend, console: Console) -
         folder=request.folder,
     ) as ready:
         request.refuse_another_plan(ready.loaded, ready.plan)
-        return _execute_remaining(run, ready, console)
-
-
-def _execute_remaining(run: RunFolder, ready: PreparedRun, console: Console) -> int:
-    plan = ready.plan
-    (done,) = completed_steps(run, [plan], console)
-    ready.backend.check_room(plan)
-    binaries = ready.backend.binaries(plan)
-    write_json(run / "plan.json", plan)
-    write_points(run, plan, binaries, ready.backend)
-    with Progress(run, plan, console) as progress:
-        meter = Meter(ready.loaded.experiment.budget.max_hours)
-        rest = dataclasses.replace(plan, steps=done.remaining)
-        runner = Runner(run, rest, binaries, progress, backend=ready.backend, meter=meter)
-        runner.outcome.add_completed([done])
-        runner.recorder.restore(done.completed, len(plan.steps) - len(done.remaining))
-        for item in done.completed:
-            progress.step_done(item.step, item.result)
-        outcome = runner.run()
-    report(run, outcome, console)
-    return outcome.exit_code
+        (done,) = completed_steps(run, [ready.plan], console)
+        backend.check_room(ready.plan)
+        binaries = backend.binaries(ready.plan)
+        write_json(run / "plan.json", ready.plan)
+        write_points(run, ready.plan, binaries, backend)
+        return execute_steps(run, ready, binaries, done, console)
 
 
 def _refuse_a_changed_file(asked: RequestRecord, lock: RunLock) -> None:
