@@ -38,7 +38,7 @@ test: dev ## every test this machine can run; says which it could not run, and w
 # An emulated processor is slow enough with no more beside it than one test on container hosts at a time.
 BEDS := tests/hosts/vm tests/hosts/test_run.py
 PART = $(if $(PARTS),--parts $(PARTS))
-WITH_BEDS := $(BEDS) tests/hosts/test_asked.py tests/hosts/test_clients.py
+WITH_BEDS := $(BEDS) tests/hosts/test_restarts.py tests/hosts/test_clients.py
 
 test-long: dev ## the tests that take longer: whole experiments at laptop scale, and every one of what `make test` samples (an hour; PARTS=3: today's third)
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) --numprocesses 2 -m long --timeout 900 $(PART) $(WITH_BEDS)

@@ -72,7 +72,7 @@ def observed(cluster: SmallCluster, folder: Path) -> Iterator[list[int]]:
     processes = [{**p, "config_path": str(folder / p["name"] / "mongod.log")} for p in point["point"]["processes"]]
     (folder / "processes.json").write_text(json.dumps(processes), encoding="utf-8")
     (folder / "job.json").write_text(json.dumps(point), encoding="utf-8")
-    host = str(ROOT / "src" / "microshard" / "telemetry" / "host.py")
+    host = str(ROOT / "src" / "microshard" / "hostlib" / "host_telemetry.py")
     commands = [
         [sys.executable, host, "--interval", "1", "--processes", str(folder / "processes.json"),
          "--out", str(folder / "host.jsonl")],

@@ -1,4 +1,4 @@
-"""Brings what a host has collected into the run's folder of the controller, which on this machine it already is."""
+"""Fetches files of a host into the run's folder of the controller; on this machine that is the same folder."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.loader import action_loader
 
 
-class ActionModule(action_loader.get("microshard_act", class_only=True)):  # type: ignore[misc]  # ansible has no types
-    """One archive a host and step, instead of a task a file."""
+class ActionModule(action_loader.get("in_process", class_only=True)):  # type: ignore[misc]  # ansible has no types
+    """One archive per host and step, instead of one task per file."""
 
-    def perform(self, arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+    def execute(self, arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
         """Pack on the host, fetch, compare the checksum, unpack."""
         target = str(arguments["controller_folder"])
         if self._connection.transport == "local" and os.path.realpath(target) == os.path.realpath(
             str(arguments["run_folder"])
         ):
-            return {"changed": False, "msg": "it is here already"}
-        result = dict(super().perform(arguments, variables))
+            return {"changed": False, "msg": "the files are on the controller already"}
+        result = dict(super().execute(arguments, variables))
         if result.get("failed") or not result.get("archive"):
             return result
         with tempfile.TemporaryDirectory() as temporary:
@@ -35,12 +35,12 @@ class ActionModule(action_loader.get("microshard_act", class_only=True)):  # typ
         return result
 
     def _unpack(self, archive: str, target: str, folders: list[str]) -> None:
-        """Write the files; a host cannot put one anywhere else than into the folders asked for."""
+        """Extract the files; a host can write nowhere but into the requested folders."""
         with tarfile.open(archive) as tar:
             for member in tar:
                 name = os.path.normpath(member.name)
                 if not member.isreg() or not any(f"{name}/".startswith(f"{folder}/") for folder in folders):
-                    raise AnsibleActionFail(f"the host sent {member.name}, which was not asked for")
+                    raise AnsibleActionFail(f"the host sent {member.name}, which was not requested")
                 path = os.path.join(target, name)
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 source = tar.extractfile(member)

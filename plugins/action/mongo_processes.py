@@ -1,8 +1,7 @@
-"""Renders the configuration of every process on the controller, then has the act performed on the host."""
+"""Renders the configuration of every process on the controller, then executes the module."""
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,13 @@ _ENGINES = {
 }
 _UNIT = "microshard@.service.j2"
 
-# All files in one go: to compile a template takes longer than to fill it in, and each call would compile it again.
-_END = "\0"
-_EVERY = "{% for process, template in planned %}{% include template %}\n" + _END + "{% endfor %}"
+# All files by one template: compiling it takes longer than rendering it (docs/benchmarks.md row 2).
+_SEPARATOR = "\0"
+_ALL_PROCESSES = "{% for process, template in planned %}{% include template %}\n" + _SEPARATOR + "{% endfor %}"
 
 
-def _flat(text: str) -> dict[str, Any]:
-    """`name = value` lines as a tree; what stands there several times, as a list."""
+def _parse_flat(text: str) -> dict[str, Any]:
+    """`name = value` lines as a tree; setParameter, which is repeated, as a list."""
     found: dict[str, Any] = {}
     for line in text.splitlines():
         name, equals, value = line.partition(" = ")
@@ -35,11 +34,11 @@ def _flat(text: str) -> dict[str, Any]:
     return found
 
 
-class ActionModule(action_loader.get("microshard_act", class_only=True)):  # type: ignore[misc]  # ansible has no types
+class ActionModule(action_loader.get("in_process", class_only=True)):  # type: ignore[misc]  # ansible has no types
     """One task instead of a `template` task looped over processes (0.3 s each)."""
 
-    def perform(self, arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
-        """Give every process its `config` where the state needs one, hand over, and keep what is told of them."""
+    def execute(self, arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+        """Add each process's `config` where the state needs one, execute the module, keep a file of each process."""
         folder, records = arguments.pop("templates", None), arguments.pop("records", None)
         if arguments.get("state", "started") in {"started", "restarted"}:
             if not folder:
@@ -49,9 +48,12 @@ class ActionModule(action_loader.get("microshard_act", class_only=True)):  # typ
             arguments["processes"] = self.rendered(arguments.get("processes") or [], str(folder), variables)
             if arguments.get("process_manager") == "systemd":
                 arguments["unit"] = self._render(_UNIT, str(folder), variables)
-        result = dict(super().perform(arguments, variables))
-        host = variables.get("inventory_hostname")
-        self._keep(result.pop("records", None) or [], str(records) if records else "", str(host))
+        result = dict(super().execute(arguments, variables))
+        for record in result.pop("records", None) or []:
+            if records:
+                self.write_json(
+                    Path(records, f"{record['name']}.json"), {"host": variables["inventory_hostname"], **record}
+                )
         return result
 
     def rendered(self, processes: list[Any], folder: str, variables: dict[str, Any]) -> list[dict[str, Any]]:
@@ -61,10 +63,10 @@ class ActionModule(action_loader.get("microshard_act", class_only=True)):  # typ
             engine = ((process.get("options") or {}).get("storage") or {}).get("engine")
             names.append(_TEMPLATES.get(process["role"]) or _ENGINES.get(engine, "mongod.conf.j2"))
         planned = list(zip(processes, names))
-        texts = self._template(_EVERY, folder, {**variables, "planned": planned}).split(_END)
+        texts = self._template(_ALL_PROCESSES, folder, {**variables, "planned": planned}).split(_SEPARATOR)
         result = []
         for (process, name), text in zip(planned, texts):
-            tree = _flat(text) if name == _ENGINES["tokumx"] else yaml_load(text)
+            tree = _parse_flat(text) if name == _ENGINES["tokumx"] else yaml_load(text)
             result.append({**process, "config": text, "config_tree": tree})
         return result
 
@@ -80,13 +82,3 @@ class ActionModule(action_loader.get("microshard_act", class_only=True)):  # typ
                 overrides={"trim_blocks": True, "lstrip_blocks": True},
             )
         )
-
-    @staticmethod
-    def _keep(records: list[dict[str, Any]], folder: str, host: str) -> None:
-        """One file a process, on the controller: what it is, as kernel and server say it."""
-        if not folder:
-            return
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        for record in records:
-            text = json.dumps({"host": host, **record}, indent=1, sort_keys=True) + "\n"
-            Path(folder, f"{record['name']}.json").write_text(text, encoding="utf-8")

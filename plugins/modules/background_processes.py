@@ -5,9 +5,9 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: background_processes
-short_description: Helpers of a measurement run, or run no more
+short_description: Start or end processes that run during a measurement
 description:
-  - Starts processes detached, each in a session of its own, or ends them.
+  - Starts processes detached, each in a new session, or ends them.
   - A process is recognised by its pid file and by its marker, an argument of its command line. Nothing else is
     signalled.
 options:
@@ -20,7 +20,7 @@ options:
     type: path
     required: true
   output_folder:
-    description: A folder made before the processes start, for what they write; below the run's folder.
+    description: A folder for the output of the processes, created before they start; below the run's folder.
     type: path
   files:
     description: Files below the run's folder that the processes read; written before they start.
@@ -29,21 +29,21 @@ options:
     default: []
     suboptions:
       path:
-        description: Where it is.
+        description: Path of the file.
         type: path
         required: true
       content:
-        description: What is in it.
+        description: Text of the file.
         type: str
         required: true
   processes:
-    description: The processes. One that runs with another command line is started anew.
+    description: The processes. One that runs with another command line is restarted.
     type: list
     elements: dict
     required: true
     suboptions:
       name:
-        description: How messages and files call it.
+        description: Its name in messages and files.
         type: str
         required: true
       argv:
@@ -60,7 +60,7 @@ options:
     type: str
     choices: [started, stopped]
     default: started
-  patience:
+  stop_timeout:
     description: Seconds between SIGTERM and SIGKILL.
     type: float
     default: 3
@@ -87,14 +87,8 @@ seconds:
   type: float
 """
 
-from ansible.module_utils.hostlib.act import as_module
-from ansible.module_utils.hostlib.acts import background_processes
-
-
-def main() -> None:
-    """Entry point."""
-    as_module(background_processes)
-
+from ansible.module_utils.hostlib import background_processes
+from ansible.module_utils.run_module import run_module
 
 if __name__ == "__main__":
-    main()
+    run_module(background_processes)

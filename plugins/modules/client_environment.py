@@ -5,17 +5,17 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: client_environment
-short_description: microshard is installed on a client host
+short_description: Install microshard on a client host
 description:
-  - Makes a virtual environment from wheels alone. No package index, ensurepip or compiler is needed on the host.
+  - Creates a virtual environment from wheels. No package index, ensurepip or compiler is needed on the host.
   - The action plugin sends the wheels only where the environment is missing.
 options:
   folder:
-    description: The environment; its name says what it is made of.
+    description: Path of the environment; its name has a checksum of the wheels.
     type: path
     required: true
   python:
-    description: Interpreter it is made with.
+    description: Interpreter it is created with.
     type: path
     required: true
   wheels:
@@ -42,20 +42,14 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-there:
+exists:
   description: Whether the environment is complete.
   returned: success
   type: bool
 """
 
-from ansible.module_utils.hostlib.act import as_module
-from ansible.module_utils.hostlib.acts import client_environment
-
-
-def main() -> None:
-    """Entry point."""
-    as_module(client_environment)
-
+from ansible.module_utils.hostlib import client_environment
+from ansible.module_utils.run_module import run_module
 
 if __name__ == "__main__":
-    main()
+    run_module(client_environment)

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: collected_files
-short_description: Folders of a run on a host are in the run's folder of the controller
+short_description: Fetch files of a run from a host into the run's folder of the controller
 description:
   - Packs the folders on the host into one compressed archive.
   - The action plugin fetches it, compares the checksum and unpacks it.
-  - On the controller itself nothing is to be done.
+  - On the controller itself it does nothing.
 options:
   run_folder:
     description: Folder of the run on the host; its C(run.json) must carry microshard's marker.
@@ -46,14 +46,8 @@ files:
   type: int
 """
 
-from ansible.module_utils.hostlib.act import as_module
-from ansible.module_utils.hostlib.acts import collected_files
-
-
-def main() -> None:
-    """Entry point."""
-    as_module(collected_files)
-
+from ansible.module_utils.hostlib import collected_files
+from ansible.module_utils.run_module import run_module
 
 if __name__ == "__main__":
-    main()
+    run_module(collected_files)

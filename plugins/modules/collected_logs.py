@@ -5,10 +5,10 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: collected_logs
-short_description: The logs of processes are kept, compressed
+short_description: Compress the logs of processes into the run's folder
 description:
   - Keeps C(diagnostic.data) (FTDC) of every process with a C(db_path) as C(FOLDER/NAME.diagnostic.tar.gz).
-  - Compresses every log that is there to C(FOLDER/NAME.log.gz). A copy carries the modification time of its log, and a
+  - Compresses every log that exists to C(FOLDER/NAME.log.gz). A copy carries the modification time of its log, and a
     log that has not changed since is not read again.
 options:
   run_folder:
@@ -47,14 +47,8 @@ logs:
   elements: str
 """
 
-from ansible.module_utils.hostlib.act import as_module
-from ansible.module_utils.hostlib.acts import collected_logs
-
-
-def main() -> None:
-    """Entry point."""
-    as_module(collected_logs)
-
+from ansible.module_utils.hostlib import collected_logs
+from ansible.module_utils.run_module import run_module
 
 if __name__ == "__main__":
-    main()
+    run_module(collected_logs)

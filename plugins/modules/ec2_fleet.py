@@ -5,13 +5,12 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ec2_fleet
-short_description: The hosts of a run on EC2, with everything around them, there or gone
+short_description: Create or remove the hosts of a run on EC2, with network, keys and volumes
 description:
-  - Makes network, security group, key pair, placement group and instances of a run, or takes over what is there
-    already; reads volumes back and fails when they are not what was asked for.
-  - Removes all of it in the right order, then looks whether anything is left; something left is a failure that lists
-    it.
-  - Everything is written into the ledger before it is made, and tagged as it is made.
+  - Creates network, security group, key pair, placement group and instances of a run, or takes over existing ones;
+    reads volumes back and fails when they differ from the specification.
+  - Removes all of it in the right order, then checks that nothing is left; what is left is listed in the failure.
+  - Everything is written into the ledger before it is created, and tagged when it is created.
   - Runs on the controller, in an interpreter that has microshard. Credentials are found as the AWS CLI finds them.
 options:
   state:
@@ -33,7 +32,7 @@ options:
     required: true
   fleet:
     description:
-      - What is to be there, as C(microshard.backends.ec2.spec.FleetSpec) has it without its C(run).
+      - The specification, as C(microshard.backends.ec2.spec.FleetSpec) has it without its C(run).
         Needed for V(present).
     type: dict
   ssh_folder:
@@ -43,7 +42,7 @@ options:
     description: File the inventory is written to.
     type: path
   record:
-    description: File that is told what was made, as RV(fleet) has it.
+    description: File for RV(fleet).
     type: path
   profile:
     description: Profile of the AWS configuration.
@@ -54,11 +53,11 @@ options:
 attributes:
   check_mode:
     support: full
-    description: Says how many instances would be launched or what would be removed; makes read-only calls alone.
+    description: Says how many instances would be launched or what would be removed; makes only read-only calls.
 """
 
 EXAMPLES = r"""
-- name: The hosts of the run are there
+- name: The hosts of the run exist
   ec2_fleet:
     region: us-east-1
     run: "{{ microshard_run.id }}"
@@ -97,7 +96,7 @@ removed:
   type: list
   elements: str
 errors:
-  description: What went wrong on the way without leaving anything behind.
+  description: Errors that left nothing behind.
   returned: state is absent
   type: list
   elements: str
@@ -145,32 +144,34 @@ def main() -> None:
     )
     if _MISSING:
         module.fail_json(msg=f"{missing_required_lib('microshard')} ({_MISSING})")
-    wish = module.params
+    parameters = module.params
     try:
-        api = Api(wish["region"], endpoint=wish["endpoint_url"] or None, profile=wish["profile"] or None)
-        answer = _present(module, api) if wish["state"] == "present" else _absent(module, api)
+        api = Api(
+            parameters["region"], endpoint=parameters["endpoint_url"] or None, profile=parameters["profile"] or None
+        )
+        answer = _present(module, api) if parameters["state"] == "present" else _absent(module, api)
     except (CloudError, SpecError, OSError) as error:
         module.fail_json(msg=str(error), code=getattr(error, "code", type(error).__name__))
     module.exit_json(**answer)
 
 
 def _present(module: AnsibleModule, api: Api) -> dict[str, Any]:
-    wish = module.params
-    spec = from_mapping({**wish["fleet"], "run": wish["run"]})
+    parameters = module.params
+    spec = from_mapping({**parameters["fleet"], "run": parameters["run"]})
     if module.check_mode:
-        there = find.of_kind(api, "instance", f"tag:{TAG_RUN}", [spec.run])
-        missing = max(0, sum(g.count for g in spec.groups) - len(there))
+        existing = find.of_kind(api, "instance", f"tag:{TAG_RUN}", [spec.run])
+        missing = max(0, sum(g.count for g in spec.groups) - len(existing))
         return {"changed": missing > 0, "launched": missing}
-    fleet = provision(api, spec, JsonLines(Path(wish["ledger"])), Path(wish["ssh_folder"]))
+    fleet = provision(api, spec, JsonLines(Path(parameters["ledger"])), Path(parameters["ssh_folder"]))
     changed = fleet.launched > 0
-    if wish["inventory"]:
+    if parameters["inventory"]:
         # JSON is YAML; Ansible's yaml plugin reads it.
-        path, text = Path(wish["inventory"]), json.dumps(inventory(fleet, sys.executable), indent=1) + "\n"
+        path, text = Path(parameters["inventory"]), json.dumps(inventory(fleet, sys.executable), indent=1) + "\n"
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             write_atomic(path, text)
             changed = True
-    if wish["record"]:
-        write_atomic(Path(wish["record"]), json.dumps(fleet.as_json(), indent=1) + "\n")
+    if parameters["record"]:
+        write_atomic(Path(parameters["record"]), json.dumps(fleet.as_json(), indent=1) + "\n")
     return {"changed": changed, "launched": fleet.launched, "fleet": fleet.as_json()}
 
 
@@ -178,13 +179,13 @@ def _absent(module: AnsibleModule, api: Api) -> dict[str, Any]:
     run, book = module.params["run"], JsonLines(Path(module.params["ledger"]))
     if module.check_mode:
         tagged = find.by_run(api, run)
-        things = [str(t) for t in [*tagged, *find.untagged(api, run, tagged)]]
-        return {"changed": bool(things), "removed": things, "errors": []}
+        found = [str(t) for t in [*tagged, *find.untagged(api, run, tagged)]]
+        return {"changed": bool(found), "removed": found, "errors": []}
     removal = teardown(api, run, book)
     if not removal.clean:
         listed = "; ".join(removal.left)
         module.fail_json(
-            msg=f"of run {run} there is still: {listed}",
+            msg=f"of run {run} these are left: {listed}",
             left=removal.left,
             removed=removal.removed,
             errors=removal.errors,

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: host_facts
-short_description: The facts a plan is made for
+short_description: Read the facts of a host that a plan needs
 description:
   - Reads cores, memory, free disk, listening ports, Pythons and rights; changes nothing.
   - The action plugin of the same name adds the offset of the host's clock against the controller's.
 options:
   folder:
-    description: Where runs will lie; the volume below it is asked for its free space.
+    description: Folder for runs; its volume is measured for free space.
     type: path
     required: true
   client_python:
@@ -38,14 +38,8 @@ facts:
   type: dict
 """
 
-from ansible.module_utils.hostlib.act import as_module
-from ansible.module_utils.hostlib.acts import host_facts
-
-
-def main() -> None:
-    """Entry point."""
-    as_module(host_facts)
-
+from ansible.module_utils.hostlib import host_facts
+from ansible.module_utils.run_module import run_module
 
 if __name__ == "__main__":
-    main()
+    run_module(host_facts)

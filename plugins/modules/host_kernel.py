@@ -5,15 +5,15 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: host_kernel
-short_description: Kernel settings of a database host, set, kept over a reboot, read back, and put back
+short_description: Set the kernel settings of a database host, keep them over a reboot, or put them back
 description:
   - Sets sysctls, transparent huge pages, CPU governor, SMT, limits and time service; each value is read back.
   - Keeps them over a reboot by C(/etc/sysctl.d/90-microshard.conf), the unit C(microshard-kernel.service) and
     C(/etc/security/limits.d/90-microshard.conf).
   - With C(production_notes) every setting without a value gets what the MongoDB manual recommends for the version.
   - Remembers what each setting was before it was changed for the first time; O(state=absent) puts that back.
-  - A setting the host does not have fails the module when the experiment asks for it, before anything is changed; one
-    that is only recommended is passed over.
+  - A setting the host does not have fails the module when the experiment sets it, before anything is changed; one
+    that is only recommended is skipped.
 options:
   settings:
     description: The settings, as in infrastructure.GROUP.kernel of an experiment; null leaves one as it is.
@@ -28,16 +28,16 @@ options:
     type: str
     default: root
   state_folder:
-    description: Folder on the host where it is kept what the settings were before.
+    description: Folder on the host for the settings as they were before.
     type: path
     default: /etc/microshard
   state:
-    description: Whether the settings are as asked for, or as they were before.
+    description: V(present) sets them; V(absent) puts them back as they were before.
     type: str
     choices: [present, absent]
     default: present
   record:
-    description: File of the controller that the action plugin of this name writes what is read back into, as JSON.
+    description: File of the controller for RV(record); written by the action plugin.
     type: path
 attributes:
   check_mode:
@@ -59,20 +59,14 @@ did:
   returned: success
   type: list
   elements: str
-kernel:
-  description: C(is) has all settings as read back, C(asked) what was asked for with its source, C(before) what was.
+record:
+  description: C(is) has the settings read back, C(asked) their planned values and sources, C(before) the former values.
   returned: state is present
   type: dict
 """
 
-from ansible.module_utils.hostlib.act import as_module
-from ansible.module_utils.hostlib.acts import host_kernel
-
-
-def main() -> None:
-    """Entry point."""
-    as_module(host_kernel)
-
+from ansible.module_utils.hostlib import host_kernel
+from ansible.module_utils.run_module import run_module
 
 if __name__ == "__main__":
-    main()
+    run_module(host_kernel)

@@ -5,19 +5,19 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: host_volumes
-short_description: Data, journal and log volumes of a host, formatted, mounted and with their readahead
+short_description: Format and mount data, journal and log volumes of a host and set their readahead
 description:
   - Finds devices by serial number or path, never by guess, and makes one filesystem on each without partitions, or on a
     RAID 0 array of several.
-  - Looks at all devices before it touches any. One that is missing, in use, smaller than planned, or that carries
+  - Checks all devices before it changes any. One that is missing, in use, smaller than planned, or that carries
     anything that is not microshard's fails the module, and nothing is formatted. A label that begins with C(ms-) is
     microshard's.
   - Mounts by UUID with noatime, in C(/etc/fstab); sets readahead at once and by a rule of udev, and reads it back.
-  - O(state=absent) unmounts, puts the readahead back and takes its lines out; what is on the volumes stays.
-  - Needs Python 3.9, util-linux, and xfsprogs, e2fsprogs or mdadm where those are asked for.
+  - O(state=absent) unmounts, puts the readahead back and removes its lines; data on the volumes stays.
+  - Needs Python 3.9, util-linux, and xfsprogs, e2fsprogs or mdadm as the volumes do.
 options:
   volumes:
-    description: The volumes by what they hold, as in infrastructure.GROUP.volumes of an experiment.
+    description: The volumes data, journal and log, as in infrastructure.GROUP.volumes of an experiment.
     type: dict
     required: true
   known:
@@ -34,7 +34,7 @@ options:
     type: path
     default: /srv/microshard
   readahead_sectors:
-    description: Readahead of all volumes in sectors of 512 bytes; without it they keep what they have.
+    description: Readahead of all volumes in sectors of 512 bytes; without it readahead is not changed.
     type: int
   owner:
     description: Owner of the mount points.
@@ -49,16 +49,16 @@ options:
     type: str
     default: "0755"
   state_folder:
-    description: Folder on the host where it is kept what the readahead was before.
+    description: Folder on the host for the readahead as it was before.
     type: path
     default: /etc/microshard
   state:
-    description: Whether the volumes are there or unmounted.
+    description: Whether the volumes are mounted.
     type: str
     choices: [present, absent]
     default: present
   record:
-    description: File of the controller that the action plugin of this name writes what is read back into, as JSON.
+    description: File of the controller for RV(record); written by the action plugin.
     type: path
 attributes:
   check_mode:
@@ -68,7 +68,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Data and journal have their volumes
+- name: Data and journal are on separate volumes
   host_volumes:
     volumes:
       data: {type: gp3, size_gib: 512, filesystem: xfs, lazy_init: false, policy: single, count: 1}
@@ -85,21 +85,15 @@ did:
   returned: success
   type: list
   elements: str
-volumes:
-  description: What each volume is, read back; devices, filesystem, UUID, mount options, sizes in bytes, readahead.
+record:
+  description: Each volume, read back; devices, filesystem, UUID, mount options, sizes in bytes, readahead.
   returned: state is present, not in check mode
   type: list
   elements: dict
 """
 
-from ansible.module_utils.hostlib.act import as_module
-from ansible.module_utils.hostlib.acts import host_volumes
-
-
-def main() -> None:
-    """Entry point."""
-    as_module(host_volumes)
-
+from ansible.module_utils.hostlib import host_volumes
+from ansible.module_utils.run_module import run_module
 
 if __name__ == "__main__":
-    main()
+    run_module(host_volumes)

@@ -1,17 +1,17 @@
 #!/usr/bin/python
-"""Brings all mongod and mongos processes of a point on one host to a state, concurrently."""
+"""Brings all mongod and mongos processes of a point on one host to a state together."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: mongo_processes
-short_description: All mongod and mongos processes of a point on one host in one state
+short_description: Start, pause, resume, restart, stop or remove the servers of a point on a host
 description:
-  - Starts, parks, resumes, stops or removes many processes at the same time; a loop over tasks would take 0.3 s each.
+  - Starts, pauses, resumes, stops or removes many processes at the same time; a loop over tasks would take 0.3 s each.
   - A process is recognised by its pid file and by the path of its configuration file in its command line. Nothing else
     is ever signalled, and nothing outside the folder of a run is written or removed.
   - The action plugin of the same name renders the configuration files on the controller.
-  - Looks at every process after its start. One that is not bound, limited or configured as planned fails the task.
+  - Verifies every process after its start; one that is not bound, limited or configured as planned fails the task.
   - Needs nothing but Python 3.9 and Linux.
 options:
   run_folder:
@@ -26,14 +26,14 @@ options:
   state:
     description:
       - V(started), running with this configuration and answering (a mongos is started and not waited for).
-      - V(parked), held by SIGSTOP; V(resumed), continued, every replica set with a primary and every mongos routing.
-      - V(restarted), ended after being asked (at once with O(stop_timeout=0)) and started again as by V(started).
-      - V(stopped), ended after being asked; V(absent), ended at once and its folder removed.
+      - V(paused), stopped by SIGSTOP; V(resumed), continued, every replica set with a primary and every mongos routing.
+      - V(restarted), ended by SIGTERM (with O(stop_timeout=0) by SIGKILL) and started again as by V(started).
+      - V(stopped), ended by SIGTERM; V(absent), killed and its folder removed.
     type: str
-    choices: [started, parked, resumed, restarted, stopped, absent]
+    choices: [started, paused, resumed, restarted, stopped, absent]
     default: started
   names:
-    description: Of O(processes) only these are meant; empty means all.
+    description: Only these of O(processes); empty means all.
     type: list
     elements: str
     default: []
@@ -62,18 +62,18 @@ options:
     type: float
     default: 30
   mongos_grace:
-    description: Seconds a mongos is given for O(state=absent), so that it removes what it made itself.
+    description: Seconds a mongos is given for O(state=absent), so that it removes its own router.
     type: float
     default: 2
   process_manager:
     description:
-      - V(direct), children of no one that are known by their pid files.
+      - V(direct), detached processes known by their pid files.
       - V(systemd), instances of one template unit; needs root.
     type: str
     choices: [direct, systemd]
     default: direct
   user:
-    description: For V(systemd), the user the processes run as. It must be there.
+    description: For V(systemd), the user the processes run as. It must exist.
     type: str
     default: ""
   limits:
@@ -116,12 +116,12 @@ processes:
   type: list
   elements: dict
 records:
-  description: What each process is, as the kernel and its server say it. The action plugin writes them to files.
+  description: Each process as the kernel and its server report it. The action plugin writes them to files.
   returned: when O(state=started) or O(state=restarted)
   type: list
   elements: dict
 page_cache:
-  description: C(dropped), or C(not dropped) and why; empty where nothing was to be done.
+  description: C(dropped), or C(not dropped) and why; empty where it was not to be dropped.
   returned: success
   type: str
 seconds:
@@ -130,14 +130,8 @@ seconds:
   type: float
 """
 
-from ansible.module_utils.hostlib.act import as_module
-from ansible.module_utils.hostlib.acts import mongo_processes
-
-
-def main() -> None:
-    """Entry point."""
-    as_module(mongo_processes)
-
+from ansible.module_utils.hostlib import mongo_processes
+from ansible.module_utils.run_module import run_module
 
 if __name__ == "__main__":
-    main()
+    run_module(mongo_processes)

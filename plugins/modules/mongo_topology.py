@@ -5,12 +5,12 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: mongo_topology
-short_description: The running processes of a point form the planned topology
+short_description: Make running processes the planned replica sets and sharded cluster
 description:
   - Initiates the replica sets, concurrently; adds the shards; sets the balancer and the chunk size; shards the
-    collections and places their chunks; verifies what the cluster's own catalogue then says.
+    collections and places their chunks; verifies the cluster's catalogue afterwards.
   - Uses public commands only, so a real mongos and the embedded one are treated alike.
-  - Runs on the controller and reaches the servers over the network.
+  - Runs on a client host, which has pymongo and reaches the servers over the network.
 requirements: [pymongo]
 options:
   point:
@@ -33,7 +33,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: The processes of the point form its topology
+- name: The processes form the planned topology
   mongo_topology:
     point: "{{ microshard_point }}"
 """
@@ -50,14 +50,8 @@ seconds:
   type: float
 """
 
-from ansible.module_utils.hostlib.act import as_module
-from ansible.module_utils.hostlib.acts import mongo_topology
-
-
-def main() -> None:
-    """Entry point."""
-    as_module(mongo_topology)
-
+from ansible.module_utils.hostlib import mongo_topology
+from ansible.module_utils.run_module import run_module
 
 if __name__ == "__main__":
-    main()
+    run_module(mongo_topology)

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: mongodb_binaries
-short_description: mongod and mongos of a run are there, execute and are of its version
+short_description: Install mongod and mongos of a run where needed, and check that they execute
 description:
-  - Where O(install) says so and they are not there yet, the action plugin of the same name sends them from the
-    controller, once, and they are put into a folder that has their checksum in its name.
-  - Executes both with C(--version) and compares.
+  - Where O(install) says so and they are missing, the action plugin of the same name sends them from the controller,
+    once, and they are installed in a folder that has their checksum in its name.
+  - Executes both with C(--version) and compares the version.
 options:
   mongod:
     description: Path of mongod.
@@ -30,8 +30,8 @@ options:
       - Empty, or of another kind, where nothing has to be sent.
     type: dict
     default: {}
-  arrived:
-    description: Where the source was sent to; used by the action plugin.
+  archive:
+    description: The source on the host; set by the action plugin.
     type: path
     default: ""
 attributes:
@@ -49,24 +49,18 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-there:
-  description: Whether the binaries are there.
+exists:
+  description: Whether the binaries are installed.
   returned: success
   type: bool
 versions:
-  description: First line of what each binary says of itself.
-  returned: when they are there
+  description: First line that each binary prints.
+  returned: when they are installed
   type: dict
 """
 
-from ansible.module_utils.hostlib.act import as_module
-from ansible.module_utils.hostlib.acts import mongodb_binaries
-
-
-def main() -> None:
-    """Entry point."""
-    as_module(mongodb_binaries)
-
+from ansible.module_utils.hostlib import mongodb_binaries
+from ansible.module_utils.run_module import run_module
 
 if __name__ == "__main__":
-    main()
+    run_module(mongodb_binaries)

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: run_folder
-short_description: The folder of a run on a host is there, looked at, or gone
+short_description: Create, inspect or remove the folder of a run on a host
 description:
-  - Makes the folder with microshard's marker; or ends every process that names a path inside it, and removes it.
-  - Nothing without the marker is touched.
+  - Creates the folder with microshard's marker; or ends every process that names a path inside it, and removes both.
+  - A folder without the marker is never changed.
 options:
   folder:
     description: The folder.
@@ -19,13 +19,13 @@ options:
     type: str
     required: true
   files:
-    description: Small files put into it, name to content.
+    description: Small files for the folder, name to content.
     type: dict
     default: {}
   state:
-    description: What becomes of it.
+    description: V(inspected) lists the processes of the run and changes nothing.
     type: str
-    choices: [present, looked_at, absent]
+    choices: [present, inspected, absent]
     default: present
 attributes:
   check_mode:
@@ -43,19 +43,13 @@ EXAMPLES = r"""
 
 RETURN = r"""
 run:
-  description: C(running), the command lines of the run's processes, and C(logs), the last words of those that ended.
-  returned: O(state=looked_at)
+  description: C(running), command lines of the processes, and C(logs), the last lines of those that ended.
+  returned: O(state=inspected)
   type: dict
 """
 
-from ansible.module_utils.hostlib.act import as_module
-from ansible.module_utils.hostlib.acts import run_folder
-
-
-def main() -> None:
-    """Entry point."""
-    as_module(run_folder)
-
+from ansible.module_utils.hostlib import run_folder
+from ansible.module_utils.run_module import run_module
 
 if __name__ == "__main__":
-    main()
+    run_module(run_folder)

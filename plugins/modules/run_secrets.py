@@ -5,31 +5,22 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: run_secrets
-short_description: The secrets of a run are in its folder on a host, for their owner alone
+short_description: Write the secrets of a run on a host, readable by their owner alone
 description:
-  - The action plugin reads the files on the controller; all of them go to the host with the module, in one task.
-  - The folder C(secrets) is 0700, every file 0600. Their text is in no log, no difference and no process list.
+  - The folder C(secrets) is 0700, every file 0600. Their text appears in no log, difference or process list.
 options:
   run_folder:
     description: Folder of the run on the host; its C(run.json) must carry microshard's marker.
     type: path
     required: true
-  source:
-    description: Folder of the controller the secrets were made in.
-    type: path
-    required: true
-  names:
-    description: Names of the files this host is given.
-    type: list
-    elements: str
-    required: true
   owner:
-    description: Who may read them; empty is the user Ansible works as.
+    description: Who may read them; empty is the user Ansible connects as.
     type: str
     default: ''
   files:
-    description: Name to text, filled in by the action plugin.
+    description: Text of each file by its name.
     type: dict
+    required: true
 attributes:
   check_mode:
     support: full
@@ -38,11 +29,11 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: The servers of this host know one another
+- name: The servers of this host can authenticate each other
   run_secrets:
     run_folder: "{{ microshard_run.folder }}"
-    source: "{{ microshard_run.controller_folder }}/secrets"
-    names: [keyfile, ca.pem, server.pem]
+    files:
+      keyfile: "{{ lookup('ansible.builtin.file', microshard_run.controller_folder ~ '/secrets/keyfile') }}"
     owner: microshard
 """
 
@@ -53,14 +44,8 @@ msg:
   type: str
 """
 
-from ansible.module_utils.hostlib.act import as_module
-from ansible.module_utils.hostlib.acts import run_secrets
-
-
-def main() -> None:
-    """Entry point."""
-    as_module(run_secrets)
-
+from ansible.module_utils.hostlib import run_secrets
+from ansible.module_utils.run_module import run_module
 
 if __name__ == "__main__":
-    main()
+    run_module(run_secrets)

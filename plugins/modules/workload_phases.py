@@ -5,7 +5,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: workload_phases
-short_description: Phases of a workload were executed and their result is on disk
+short_description: Execute phases of a workload by an engine
 description:
   - Writes the job, runs C(PYTHON -m microshard.workloads) with it and reads the result.
   - Always runs, so it always reports a change; in check mode it does nothing.
@@ -32,7 +32,7 @@ options:
     type: path
     required: true
   pid_path:
-    description: Where the engine's pid stands while it runs, for those who observe it.
+    description: Pid file of the engine while it runs.
     type: path
   progress:
     description: File the engine appends its progress to.
@@ -40,18 +40,17 @@ options:
   state:
     description:
       - C(executed) runs the phases. The others are parts of that, and need I(pid_path).
-      - C(ready) and C(finished) are its halves, for a phase that several hosts do together.
+      - C(ready) and C(finished) are its halves, for a phase that several hosts execute at the same time.
       - C(ready) starts the engine and waits until its clients are connected; the engine outlives the module.
         It needs a job of one phase with C(start_at=told).
-      - C(begun) starts an engine that asks for what is to be done on hosts, and waits until it asks or has ended
-        (a phase that failed fails the module); C(answered) tells it what became of that, and waits again. The engine
-        outlives the module.
-      - C(finished) tells it when the clients begin, where I(start_at) is given, and waits for its end.
+      - C(begun) starts an engine that requests restarts on hosts, and waits until it does or has ended (a phase that
+        failed fails the module); C(answered) gives it the answer, and waits again. The engine outlives the module.
+      - C(finished) gives it the start time, where I(start_at) is given, and waits for its end.
     type: str
     choices: [executed, ready, begun, answered, finished]
     default: executed
   number:
-    description: For C(answered), which ask it is, from 1.
+    description: For C(answered), the number of the request, from 1.
     type: int
   answer:
     description: For C(answered), what was done. An C(error) in it fails the phase.
@@ -68,7 +67,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: The phases of the step were executed
+- name: The phases of the step have been executed
   workload_phases:
     run_folder: "{{ microshard_run.folder }}"
     python: "{{ microshard_run.python }}"
@@ -83,8 +82,8 @@ phases:
   returned: when the engine wrote a result
   type: list
   elements: dict
-ask:
-  description: What the engine asks for, docs/contracts.md.
+request:
+  description: The engine's request, docs/contracts.md.
   returned: with C(begun) and C(answered), unless the engine has ended
   type: dict
 seconds:
@@ -93,14 +92,8 @@ seconds:
   type: float
 """
 
-from ansible.module_utils.hostlib.act import as_module
-from ansible.module_utils.hostlib.acts import workload_phases
-
-
-def main() -> None:
-    """Entry point."""
-    as_module(workload_phases)
-
+from ansible.module_utils.hostlib import workload_phases
+from ansible.module_utils.run_module import run_module
 
 if __name__ == "__main__":
-    main()
+    run_module(workload_phases)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from microshard.hostlib import loop_devices as loops
+from microshard.hostlib import emulated_volumes as loops
 from microshard.records.run_folder import JsonLines, RunFolder, find_runs
 
 MICROSHARD = str(Path(sys.executable).with_name("microshard"))
@@ -260,6 +260,6 @@ def left(run: RunFolder | None, token: str, patience: float = 5.0) -> list[str]:
     if run is None:
         return found
     found += [f"folder {name}" for name in ("deployments", "tmp", "secrets") if (run / name).exists()]
-    found += [f"mount {at}" for at in loops.mounts(run.path.resolve())]
-    found += [f"loop device {loop.device}" for loop in loops.loops(run.path.resolve())]
+    found += [f"mount {at}" for at in loops.mounts_below(run.path.resolve())]
+    found += [f"loop device {loop.device}" for loop in loops.loop_devices(run.path.resolve())]
     return found

@@ -145,11 +145,11 @@ def test_processes_are_units_bound_limited_and_recorded_as_planned(services: Ser
 def test_a_set_that_was_held_for_longer_than_its_election_timeout_has_a_primary_again(services: Services) -> None:
     services.succeed("deploy")
     # Members that are no set yet are held and go on as they are: there is no primary to wait for.
-    assert services.succeed("park").changed == 1
+    assert services.succeed("pause").changed == 1
     assert services.succeed("resume").changed == 1
     services.form()
     assert services.leads() == [True, False]
-    assert services.succeed("park").changed == 1
+    assert services.succeed("pause").changed == 1
     time.sleep(11)
     assert services.succeed("resume").changed == 1
     assert services.leads() == [True, False]

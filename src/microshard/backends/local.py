@@ -101,7 +101,7 @@ class LocalBackend(Backend):
 
     def running(self, folder: RunFolder) -> list[str]:
         """Command lines that name the run's folder."""
-        return [process.command for process in local_processes.running(folder)]
+        return [process.command_line for process in local_processes.running(folder)]
 
     def leftovers(self, folder: RunFolder) -> tuple[str, ...]:
         """Processes, volumes and folders."""

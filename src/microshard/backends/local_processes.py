@@ -7,68 +7,32 @@ import json
 import os
 import shutil
 import signal
-import time
 from collections import deque
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from microshard.hostlib import emulated_volumes
+from microshard.hostlib import emulated_volumes, proc
+from microshard.hostlib.proc import LiveProcess
 from microshard.model.plan import Point, Process
 from microshard.records.run_folder import DiskError, RunFolder
 
 FOLDERS = ("deployments", "tmp", "secrets")  # of a run's folder; they go with its processes
-_GRACE = 10.0  # seconds a process has to end after SIGTERM, and again after SIGKILL
+_GRACE = 10.0  # seconds a process has to end after SIGTERM
+_CONCURRENTLY = 64  # processes ended at the same time
 _LINES = 5  # of a log that are shown
 _SEARCHED = 400  # lines from the end of a log; a backtrace has about a hundred
 _LONGEST = 300  # characters of a line
 
 
-@dataclass(frozen=True, slots=True)
-class RunProcess:
-    """A process that belongs to a run."""
-
-    pid: int
-    command: str
-
-
-def running(folder: RunFolder) -> list[RunProcess]:
+def running(folder: RunFolder) -> list[LiveProcess]:
     """Processes of the kinds a run starts whose command line names a path inside the run's folder.
 
     The run's folder has a random name, and no other mongod's command line carries it: this is the identity
-    check, and no signal is ever sent without it. This process and its ancestors are left out.
+    check, and no signal is ever sent without it. This process and its ancestors are left out, and so is a user's
+    `tail -f` on a log.
     """
-    marks = tuple(
-        f"{folder.path}/{name}/" for name in ("deployments", "points", "results", "telemetry", "tmp", "hosts")
-    )
-    spared = _ancestors()
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) in spared:
-            continue
-        with contextlib.suppress(OSError):
-            words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
-            if _is_started_by_runs(words[0]) and any(mark in word for mark in marks for word in words):
-                found.append(RunProcess(int(entry.name), " ".join(words).strip()))
-    return found
-
-
-def _is_started_by_runs(program: str) -> bool:
-    """Mongods, and Python for everything else; a user's `tail -f` on a log of the run is left alone."""
-    name = Path(program).name
-    return name in {"mongod", "mongos"} or name.startswith("python")
-
-
-def _ancestors() -> set[int]:
-    pids = set()
-    pid = os.getpid()
-    while pid > 1:
-        pids.add(pid)
-        try:
-            stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-        except OSError:
-            break
-        pid = int(stat.rpartition(")")[2].split()[1])
-    return pids
+    parts = ("deployments", "points", "results", "telemetry", "tmp", "hosts")
+    return proc.of_folder([f"{folder.path}/{part}" for part in parts], ("mongod", "mongos", "python"))
 
 
 def end_playbooks(folder: RunFolder) -> None:
@@ -84,18 +48,15 @@ def clean(folder: RunFolder) -> list[str]:
 
     Returns what could not be removed, one sentence each; empty when nothing is left.
     """
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        processes = running(folder)
-        if not processes:
-            break
-        for process in processes:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(process.pid, signal.SIGCONT)  # a process stopped by SIGSTOP handles SIGTERM only when it runs
-                os.kill(process.pid, number)
-        deadline = time.monotonic() + _GRACE
-        while running(folder) and time.monotonic() < deadline:
-            time.sleep(0.02)
-    left = [f"process {p.pid}: {p.command[:160]}" for p in running(folder)]
+    processes = proc.all_processes()
+
+    def end(process: LiveProcess) -> None:
+        with contextlib.suppress(TimeoutError, PermissionError):  # it is listed as left
+            proc.terminate(process, grace=_GRACE, processes=processes)
+
+    with ThreadPoolExecutor(_CONCURRENTLY) as pool:
+        list(pool.map(end, running(folder)))
+    left = [f"process {p.pid}: {p.command_line[:160]}" for p in running(folder)]
     left += emulated_volumes.absent(folder.path)[1]
     for name in FOLDERS:
         path = folder / name
@@ -110,7 +71,7 @@ def clean(folder: RunFolder) -> list[str]:
 
 def missing(folder: RunFolder, point: Point) -> list[str]:
     """A sentence for every planned process that does not run, with the end of its log."""
-    commands = [p.command for p in running(folder)]
+    commands = [p.command_line for p in running(folder)]
     return [
         f"{process.name} ({process.endpoint}) is not running any more{_log_end(folder, process)}"
         for process in point.processes

@@ -168,7 +168,7 @@ class SshBackend(Backend):
             variables = folder / "vars.json"
             variables.write_text(json.dumps({"host_facts_folder": self.base}), encoding="utf-8")
             try:
-                self.playbooks(folder, listen, self.names).run("survey", variables)
+                self.playbooks(folder, listen, self.names).run("host_facts", variables)
             except PlaybookError as error:
                 raise PlaceError(f"{self.where}:\n{error}") from None
         problems = [sentence for name in self.names for sentence in _unusable(name, found.get(name), self.base)]
@@ -297,7 +297,7 @@ class SshBackend(Backend):
 
         variables = self._run_variables(folder)
         try:
-            self.playbooks(folder, listen, hosts).run("look", variables)
+            self.playbooks(folder, listen, hosts).run("run_status", variables)
         except PlaybookError as error:
             errors += str(error).splitlines()
         return seen

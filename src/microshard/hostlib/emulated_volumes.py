@@ -1,25 +1,58 @@
-"""The emulated volumes of a point: made, looked at, removed."""
+"""Module emulated_volumes: loop devices with the limits of a volume, mounted in a run's folder."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from microshard.hostlib import loop_devices as loops
-from microshard.hostlib import throttle
-from microshard.hostlib.volume_errors import VolumeError
+from . import throttle
+from .block_devices import mounts
+from .errors import HostError
+from .files import run_command, write_atomically
+from .ownership import require_run_folder
 
+BUSY_SECONDS = 5.0  # seconds for a filesystem that was busy a moment ago
 _TOOLS = {"xfs": ("mkfs.xfs", "xfsprogs"), "ext4": ("mkfs.ext4", "e2fsprogs")}
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """An emulated volume as it is to be; paths are absolute."""
+ARGUMENTS = {
+    "run_folder": {"type": "path", "required": True},
+    "point": {"type": "str", "required": True},
+    "volumes": {"type": "list", "elements": "dict", "default": []},
+    "processes": {"type": "list", "elements": "dict", "default": []},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+}
+
+
+def main(parameters: dict[str, Any], *, check: bool) -> dict[str, Any]:
+    """Make, mount and limit the volumes of a point, or remove all traces of them."""
+    folder, point = Path(require_run_folder(parameters["run_folder"])), parameters["point"]
+    if parameters["state"] == "absent":
+        changed, left = absent(folder, point, check=check)
+        if left:
+            raise HostError("; ".join(left), changed=changed)
+        return {"changed": changed}
+    volumes = [
+        LoopVolume(**{**volume, "image": Path(volume["image"]), "mount": Path(volume["mount"])})
+        for volume in parameters["volumes"]
+    ]
+    changed, found = present(volumes, group(folder, point), check=check)
+    if not check:
+        changed |= link_processes(volumes, parameters["processes"])
+        write_atomically(str(folder / "points" / point / "volumes.json"), json.dumps(found, indent=1) + "\n")
+    return {"changed": changed, "volumes": found}
+
+
+@dataclass(frozen=True)
+class LoopVolume:
+    """An emulated volume as planned, with absolute paths."""
 
     name: str  # data, journal or log
     image: Path
@@ -51,73 +84,73 @@ def why_not(filesystems: Sequence[str] = ()) -> str | None:
         return "emulated volumes need loop devices, and there is no /dev/loop-control (a container?)"
     try:
         throttle.controller()
-    except VolumeError as error:
+    except HostError as error:
         return f"emulated volumes need their limits kept, and {error}"
     for filesystem in filesystems:
         tool, package = _TOOLS[filesystem]
         if shutil.which(tool, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") is None:
             other = "ext4" if filesystem == "xfs" else "xfs"
-            return f"{tool} is not there; install {package}, or set filesystem: {other}"
+            return f"{tool} is not installed; install {package}, or set filesystem: {other}"
     return None
 
 
-def present(wishes: Sequence[Wish], group: str, *, check: bool = False) -> tuple[bool, list[dict[str, Any]]]:
-    """The volumes are there, mounted and limited. Returns whether anything changed, and what is, read back."""
+def present(volumes: Sequence[LoopVolume], group: str, *, check: bool = False) -> tuple[bool, list[dict[str, Any]]]:
+    """Make, mount and limit the volumes; whether anything changed, and each volume as it is, read back."""
     control = throttle.controller()
     changed = False
-    for wish in wishes:
-        changed |= _make(wish, control, group, check=check)
-    return changed, [] if check else [facts(wish, control, group) for wish in wishes]
+    for volume in volumes:
+        changed |= _make(volume, control, group, check=check)
+    return changed, [] if check else [facts(volume, control, group) for volume in volumes]
 
 
-def _make(wish: Wish, control: throttle.Controller, group: str, *, check: bool) -> bool:
-    mounted = str(wish.mount) in loops.mounts(wish.mount.parent)
+def _make(volume: LoopVolume, control: throttle.Controller, group: str, *, check: bool) -> bool:
+    mounted = str(volume.mount) in mounts_below(volume.mount.parent)
     if mounted:
-        (loop,) = [loop for loop in loops.loops(wish.image.parent) if loop.file == str(wish.image)]
-        right = control.limits(loop.number, group) == wish.limits.by_key()
+        (loop,) = [loop for loop in loop_devices(volume.image.parent) if loop.file == str(volume.image)]
+        right = control.limits(loop.number, group) == volume.limits.by_key()
         if not right and not check:
-            control.limit(loop.number, wish.limits, group)
+            control.limit(loop.number, volume.limits, group)
         return not right
     if check:
         return True
-    wish.image.parent.mkdir(parents=True, exist_ok=True)
-    with wish.image.open("wb") as file:
-        file.truncate(wish.size_gib * 2**30)  # sparse: only what is written takes space
-    for stale in loops.loops(wish.image.parent):
-        if stale.file == str(wish.image):
-            loops.detach(stale)  # of an attempt that was cut off before it mounted anything
-    loop = loops.attach(wish.image)
-    loops.run(*_mkfs(wish), loop.device)
-    wish.mount.mkdir(parents=True, exist_ok=True)
+    volume.image.parent.mkdir(parents=True, exist_ok=True)
+    with volume.image.open("wb") as file:
+        file.truncate(volume.size_gib * 2**30)  # sparse: only what is written takes space
+    for stale in loop_devices(volume.image.parent):
+        if stale.file == str(volume.image):
+            detach(stale)  # of an attempt that was cut off before it mounted anything
+    loop = attach(volume.image)
+    run_command(*_mkfs(volume), loop.device)
+    volume.mount.mkdir(parents=True, exist_ok=True)
     # noatime: reading must not write (MongoDB production notes).
-    loops.run("mount", "-t", wish.filesystem, "-o", "noatime", loop.device, str(wish.mount))
-    if wish.readahead_sectors is not None:
-        loops.run("blockdev", "--setra", str(wish.readahead_sectors), loop.device)
-    control.limit(loop.number, wish.limits, group)  # last: the filesystem is made at full speed
+    run_command("mount", "-t", volume.filesystem, "-o", "noatime", loop.device, str(volume.mount))
+    if volume.readahead_sectors is not None:
+        run_command("blockdev", "--setra", str(volume.readahead_sectors), loop.device)
+    control.limit(loop.number, volume.limits, group)  # last: the filesystem is made at full speed
     return True
 
 
-def _mkfs(wish: Wish) -> list[str]:
-    if wish.filesystem == "xfs":
-        return ["mkfs.xfs", "-q", "-L", wish.label]
-    lazy = int(wish.lazy_init)  # 0: no thread of the kernel writes inode tables beside the measurement
-    return ["mkfs.ext4", "-q", "-L", wish.label, "-E", f"lazy_itable_init={lazy},lazy_journal_init={lazy}"]
+def _mkfs(volume: LoopVolume) -> list[str]:
+    if volume.filesystem == "xfs":
+        return ["mkfs.xfs", "-q", "-L", volume.label]
+    lazy = int(volume.lazy_init)  # 0: no thread of the kernel writes inode tables during the measurement
+    return ["mkfs.ext4", "-q", "-L", volume.label, "-E", f"lazy_itable_init={lazy},lazy_journal_init={lazy}"]
 
 
-def facts(wish: Wish, control: throttle.Controller, group: str) -> dict[str, Any]:
-    """What a mounted volume is: device, filesystem, limits and readahead as the kernel has them."""
-    device = loops.mounts(wish.mount.parent)[str(wish.mount)]
-    loop = next(loop for loop in loops.loops(wish.image.parent) if loop.device == device)
-    sectors = int(loops.run("blockdev", "--getra", device))
-    usage = os.statvfs(wish.mount)
+def facts(volume: LoopVolume, control: throttle.Controller, group: str) -> dict[str, Any]:
+    """A mounted volume with its device, filesystem, limits and readahead as the kernel has them."""
+    device = mounts_below(volume.mount.parent)[str(volume.mount)]
+    loop = next(loop for loop in loop_devices(volume.image.parent) if loop.device == device)
+    sectors = int(run_command("blockdev", "--getra", device))
+    usage = os.statvfs(volume.mount)
     return {
-        "name": wish.name,
+        "name": volume.name,
         "type": "emulated",
         "device": device,
-        "filesystem": wish.filesystem,
-        "label": wish.label,
-        "mount": str(wish.mount),
-        "size_bytes": wish.size_gib * 2**30,
+        "filesystem": volume.filesystem,
+        "label": volume.label,
+        "mount": str(volume.mount),
+        "size_bytes": volume.size_gib * 2**30,
         "usable_bytes": usage.f_frsize * usage.f_bavail,
         "limits": control.limits(loop.number, group),
         "limited_by": f"cgroup v{control.version}",
@@ -126,15 +159,15 @@ def facts(wish: Wish, control: throttle.Controller, group: str) -> dict[str, Any
     }
 
 
-def lay_out(wishes: Sequence[Wish], processes: Sequence[Mapping[str, Any]]) -> bool:
-    """Journals and logs are on their own volumes, by symbolic links made before the first start; whether any was."""
-    mounts = {wish.name: wish.mount for wish in wishes}
+def link_processes(volumes: Sequence[LoopVolume], processes: Sequence[Mapping[str, Any]]) -> bool:
+    """Put journals and logs on their volumes by symbolic links, before the first start; whether a link was made."""
+    targets = {volume.name: volume.mount for volume in volumes}
     changed = False
     for process in processes:
-        if process["db_path"] and "journal" in mounts:
-            changed |= _link(Path(process["db_path"]) / "journal", mounts["journal"] / process["name"], folder=True)
-        if "log" in mounts:
-            changed |= _link(Path(process["log_path"]), mounts["log"] / f"{process['name']}.log", folder=False)
+        if process["db_path"] and "journal" in targets:
+            changed |= _link(Path(process["db_path"]) / "journal", targets["journal"] / process["name"], folder=True)
+        if "log" in targets:
+            changed |= _link(Path(process["log_path"]), targets["log"] / f"{process['name']}.log", folder=False)
     return changed
 
 
@@ -142,7 +175,7 @@ def _link(link: Path, target: Path, *, folder: bool) -> bool:
     if link.is_symlink() and link.readlink() == target:
         return False
     if link.exists() or link.is_symlink():
-        raise VolumeError(f"{link} is there already and no link to {target}; nothing was moved")
+        raise HostError(f"{link} exists already and is no link to {target}; nothing was moved")
     link.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if folder:
         target.mkdir(mode=0o700, exist_ok=True)
@@ -151,20 +184,20 @@ def _link(link: Path, target: Path, *, folder: bool) -> bool:
 
 
 def absent(folder: Path, point: str | None = None, *, check: bool = False) -> tuple[bool, list[str]]:
-    """No emulated volume of a run, or of one of its points, is there.
+    """Remove every emulated volume of a run, or of one of its points.
 
-    Goes by what the kernel shows below the run's folder, so that nothing has to be remembered. Returns whether anything
-    was there, and what could not be removed, one sentence each.
+    The kernel shows which there are below the run's folder. Returns whether there was any, and what could not be
+    removed, one sentence each.
     """
     images = folder / "volumes" / point if point else folder / "volumes"
     # A folder of the run may be a link; the kernel knows real paths.
     images = images.resolve()
-    mine = loops.loops(images)
+    mine = loop_devices(images)
     devices = {loop.device for loop in mine}
-    mounted = {at: what for at, what in loops.mounts(folder.resolve()).items() if what in devices}
-    there = bool(mine or mounted or images.is_dir())
-    if check or not there:
-        return there, []
+    mounted = {mount: source for mount, source in mounts_below(folder.resolve()).items() if source in devices}
+    exists = bool(mine or mounted or images.is_dir())
+    if check or not exists:
+        return exists, []
     left = [*_unmounted(list(reversed(mounted))), *_released(folder, images)]
     left += _dissolved([group(folder, name) for name in ([point] if point else _names(images))])
     if not left:
@@ -175,21 +208,21 @@ def absent(folder: Path, point: str | None = None, *, check: bool = False) -> tu
 def _unmounted(points: Sequence[str]) -> Iterator[str]:
     for at in points:
         try:
-            loops.unmount(at)
-        except VolumeError as error:
+            unmount(at)
+        except HostError as error:
             yield f"mount {at}: {error}"
 
 
 def _released(folder: Path, images: Path) -> Iterator[str]:
     """Lift the limits of loop devices that are mounted no more and detach them; yields what kept one."""
-    for loop in loops.loops(images):
-        if loop.device in loops.mounts(folder.resolve()).values():
-            continue  # told already; detaching it now would only take effect later
+    for loop in loop_devices(images):
+        if loop.device in mounts_below(folder.resolve()).values():
+            continue  # reported already; detaching it now would only take effect later
         try:
             with contextlib.suppress(throttle.NoControllerError):
                 throttle.controller().lift(loop.number, group(folder, Path(loop.file).parent.name))
-            loops.detach(loop)
-        except (VolumeError, OSError) as error:
+            detach(loop)
+        except (HostError, OSError) as error:
             yield f"loop device {loop.device} ({loop.file}): {error}"
 
 
@@ -210,3 +243,60 @@ def _names(images: Path) -> list[str]:
 def group(folder: Path, point: str) -> str:
     """The name of a point's cgroup."""
     return f"{folder.name}.{point}"
+
+
+@dataclass(frozen=True)
+class LoopDevice:
+    """A loop device and the file behind it."""
+
+    device: str  # /dev/loop0
+    number: str  # MAJOR:MINOR
+    file: str
+
+
+def loop_devices(below: Path) -> list[LoopDevice]:
+    """LoopDevice devices whose file lies below a folder, also when the file has been deleted."""
+    found = []
+    for entry in Path("/sys/block").glob("loop*"):
+        with contextlib.suppress(OSError):
+            file = (entry / "loop" / "backing_file").read_text(encoding="utf-8").rstrip("\n")
+            if file.startswith(f"{below}/"):
+                number = (entry / "dev").read_text(encoding="ascii").strip()
+                found.append(LoopDevice(f"/dev/{entry.name}", number, file.removesuffix(" (deleted)")))
+    return found
+
+
+def mounts_below(folder: Path) -> dict[str, str]:
+    """Mount points below a folder with what is mounted there, in the order of mounting."""
+    return {point: mount["source"] for point, mount in mounts().items() if point.startswith(f"{folder}/")}
+
+
+def attach(file: Path) -> LoopDevice:
+    """A loop device on a file. The page cache under it is bypassed where the filesystem below allows."""
+    try:
+        run_command("losetup", "--direct-io=on", "--find", str(file))
+    except HostError:
+        for loop in loop_devices(file.parent):
+            if loop.file == str(file):
+                return loop  # attached, only without direct I/O
+        run_command("losetup", "--find", str(file))
+    return next(loop for loop in loop_devices(file.parent) if loop.file == str(file))
+
+
+def detach(loop: LoopDevice) -> None:
+    """Detach the loop device from its file."""
+    run_command("losetup", "--detach", loop.device)
+
+
+def unmount(point: str) -> None:
+    """Unmount; a filesystem that is busy is waited for a little."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            run_command("umount", point)
+        except HostError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+        else:
+            return

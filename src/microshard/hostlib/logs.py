@@ -1,21 +1,25 @@
-"""The last words of a server, short enough for a message."""
+"""Logs of servers: their last lines for a message, and their rotation by logrotate."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
+
+from .files import put_file
+from .ownership import on_volumes
 
 _TAIL_BYTES = 65536
 _WIDTH = 300  # of a line in a message; mongod writes lines of several thousand characters
 
 
-def last_words(*paths: str, lines: int = 8) -> list[str]:
-    """The last lines of the first of these files that says anything, errors of the tail before the rest kept."""
+def last_lines(*paths: str, lines: int = 8) -> list[str]:
+    """The last lines of the first of these files that is not empty, after up to four errors that precede them."""
     for path in paths:
         tail = _tail(path)
         if tail:
-            grave = [line for line in tail[:-lines] if _severity(line) in {"E", "F"}]
-            return [_readable(line)[:_WIDTH] for line in [*grave[-4:], *tail[-lines:]]]
+            errors = [line for line in tail[:-lines] if _parse(line).get("s") in {"E", "F"}]
+            return [_readable(line)[:_WIDTH] for line in [*errors[-4:], *tail[-lines:]]]
     return []
 
 
@@ -37,10 +41,6 @@ def _parse(line: str) -> dict[str, object]:
     return entry if isinstance(entry, dict) else {}
 
 
-def _severity(line: str) -> object:
-    return _parse(line).get("s")
-
-
 def _readable(line: str) -> str:
     """A line of mongod's JSON log as `E STORAGE  WiredTiger error message {…}`; other lines as they are."""
     entry = _parse(line)
@@ -48,3 +48,50 @@ def _readable(line: str) -> str:
         return line
     attributes = json.dumps(entry["attr"], separators=(",", ":")) if entry.get("attr") else ""
     return f"{entry.get('s', '')} {entry.get('c', '')}  {entry['msg']} {attributes}".rstrip()
+
+
+FOLDER = "/etc/logrotate.d"
+_SIZE, _KEPT = "1G", 4  # far above what a measurement writes: a rotation during one would show
+
+
+def rotation_path(run_folder: str, folder: str = FOLDER) -> str:
+    """The run's file for logrotate."""
+    return os.path.join(folder, f"microshard-{os.path.basename(run_folder)}")
+
+
+def rotation_text(run_folder: str, user: str) -> str:
+    """Rename logs and have the server reopen its log by SIGUSR1 (`systemLog.logRotate: reopen`), so no line is lost.
+
+    copytruncate would lose what is written between the copy and the cut. The path names the process:
+    …/POINT/NAME/mongod.log, in the run's folder and on a volume for logs.
+    """
+    logs = [f"{run_folder}/deployments/*/*/mongo[ds].log"]
+    logs += [f"{root}/*/*/mongo[ds].log" for root in on_volumes(run_folder)]
+    return f"""# Logs of a run of microshard; removed with the run.
+{" ".join(logs)} {{
+    su {user} {user}
+    size {_SIZE}
+    rotate {_KEPT}
+    nocreate
+    nocopytruncate
+    nocompress
+    missingok
+    nosharedscripts
+    postrotate
+        folder=$(dirname "$1"); name=${{folder##*/}}; point=${{folder%/*}}; point=${{point##*/}}
+        kill -USR1 "$(cat "{run_folder}/deployments/$point/$name/pid")"
+    endscript
+}}
+"""
+
+
+def install_rotation(run_folder: str, user: str, *, check: bool, folder: str = FOLDER) -> bool:
+    """Write the run's file for logrotate, where the host has it; whether it had to be written."""
+    if not os.path.isdir(folder) or shutil.which("logrotate", path="/usr/sbin:/sbin:/usr/bin:/bin") is None:
+        return False
+    return put_file(rotation_path(run_folder, folder), rotation_text(run_folder, user), check=check) is not None
+
+
+def remove_rotation(run_folder: str, *, check: bool, folder: str = FOLDER) -> bool:
+    """Remove the run's file for logrotate; whether there was one."""
+    return put_file(rotation_path(run_folder, folder), "", check=check) is not None

@@ -1,20 +1,24 @@
-"""One mongod or mongos: configured, started, held, continued and ended."""
+"""One mongod or mongos: configured, started, paused, resumed and ended."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
+import shutil
 import signal
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from . import daemon, layout, logs, numa, observed, ports, proc, systemd, wire
-from .access import OPEN, Access
-from .refused import Refused
-from .run_folder import require_own, write_atomically
+from . import logs, numa, ports, proc, process_checks, systemd, wire
+from .errors import HostError
+from .files import read_text, write_atomically
+from .ownership import require_own
+from .wire import OPEN, Access
 
-_POLL = 0.02  # s between two looks at a starting server; a mongod needs about 200 ms of CPU to listen
+_POLL = 0.02  # s between two questions to a starting server; a mongod needs about 200 ms of CPU to listen
 
 # What mongod means by its exit codes: src/mongo/util/exit_code.h, names as in the manual's "Exit Codes and Statuses".
 _EXIT_CODES = {
@@ -28,10 +32,6 @@ _EXIT_CODES = {
 
 # What a mongos can answer only when the config servers answer it.
 _ROUTED = {"aggregate": "shards", "pipeline": [], "cursor": {}, "$db": "config"}
-
-
-class ProcessProblem(Refused):
-    """What is wrong with a process, in words for people."""
 
 
 class Handle(Protocol):
@@ -61,7 +61,7 @@ class Outcome:
     did: str  # "" when nothing had to be done
     pid: int | None = None
     diff: dict[str, str] | None = None
-    record: dict[str, Any] | None = None  # what it is, as kernel and server say it
+    record: dict[str, Any] | None = None  # of MongoProcess.record
 
 
 @dataclass(frozen=True)
@@ -85,11 +85,11 @@ class MongoProcess:
     volumes: dict[str, str] = field(default_factory=dict)  # data, journal, log → its folder on a volume of that
     cgroup: str = ""  # folder of the cgroup it is started in; "" leaves it in that of its parent
     binding: numa.Binding = numa.UNBOUND
-    manner: LaunchOptions = LaunchOptions()
+    launch: LaunchOptions = LaunchOptions()
 
     @classmethod
     def of(cls, plan: dict[str, Any], *, run_folder: str, mongod: str, mongos: str) -> MongoProcess:
-        """From the plan's form. NotOurs when one of its paths is outside the run's folder."""
+        """Read it from the plan. HostError when one of its paths is outside the run's folder."""
         for key in ("folder", "db_path", "log_path", "config_path", "pid_path", "journal_path"):
             if plan.get(key):
                 require_own(run_folder, plan[key])
@@ -97,7 +97,7 @@ class MongoProcess:
             require_own(run_folder, target)
         known: dict[str, Any] = {key: plan.get(key) for key in cls.__dataclass_fields__}
         known["options"] = plan.get("config_tree") or {}
-        known.update(binding=numa.UNBOUND, manner=LaunchOptions())
+        known.update(binding=numa.UNBOUND, launch=LaunchOptions())
         known["binary"] = mongos if plan["role"] == "mongos" else mongod
         known["config"] = plan.get("config") or ""
         known["cgroup"] = plan.get("cgroup") or ""
@@ -111,15 +111,15 @@ class MongoProcess:
 
     @property
     def label(self) -> str:
-        """How messages call it."""
+        """Its name in messages."""
         return f"{self.name} ({os.path.basename(self.config_path).partition('.')[0]}, {self.address}:{self.port})"
 
-    def running(self) -> proc.Seen | None:
+    def running(self) -> proc.LiveProcess | None:
         """The live process, verified by its command line."""
-        return proc.recorded(self.pid_path, self.config_path)
+        return proc.from_pid_file(self.pid_path, self.config_path)
 
     def start(self, deadline: float, *, stop_timeout: float, check: bool) -> Outcome:
-        """Running with exactly this configuration, and answering unless it is a mongos."""
+        """Start it with this configuration, or restart it where it runs with another; wait for a mongod to answer."""
         running = self.running()
         diff = self._diff()
         if running and diff is None:
@@ -128,8 +128,8 @@ class MongoProcess:
         if check:
             return Outcome(self.name, did, diff=diff)
         if running:
-            daemon.end(running, grace=stop_timeout)
-        layout.lay_out(self)
+            proc.terminate(running, grace=stop_timeout)
+        _create_folders(self)
         # Only now that no process runs with the old text: an interrupted change is found and finished next time.
         write_atomically(self.config_path, self.config)
         write_atomically(self.start_path, self.start_text)
@@ -141,7 +141,7 @@ class MongoProcess:
 
     @property
     def start_path(self) -> str:
-        """The command line as a script: what the unit executes, and what a person can."""
+        """The command line as a script, for the unit and for a person."""
         return os.path.join(self.folder, "start")
 
     @property
@@ -155,30 +155,32 @@ class MongoProcess:
         return f"#!/bin/sh\nexec {' '.join(map(shlex.quote, self.command))}\n"
 
     def _diff(self) -> dict[str, str] | None:
-        """In what its files differ from those it should run with."""
+        """The difference between its files and those it should run with; None when there is none."""
         pairs = ((self.config_path, self.config), (self.start_path, self.start_text))
-        differing = [(path, _read(path) or "", text) for path, text in pairs if _read(path) != text]
+        differing = [(path, read_text(path), text) for path, text in pairs if read_text(path) != text]
         if not differing:
             return None
         path, before, after = differing[0]
         return {"before_header": path, "after_header": path, "before": before, "after": after}
 
-    def _keep(self, running: proc.Seen, deadline: float, *, check: bool) -> Outcome:
-        outcome = self.wake(proc.everyone(), check=check) if running.stopped else Outcome(self.name, "", running.pid)
+    def _keep(self, running: proc.LiveProcess, deadline: float, *, check: bool) -> Outcome:
+        outcome = (
+            self.resume(proc.all_processes(), check=check) if running.paused else Outcome(self.name, "", running.pid)
+        )
         if outcome.did and not check:
             self.await_ready(deadline)
         return outcome
 
     def _launch(self) -> Handle:
         if not ports.is_free(self.address, self.port):
-            raise ProcessProblem(
+            raise HostError(
                 f"{self.label} cannot start: its port is held by {ports.holder(self.address, self.port)}. "
                 "That process was not touched; end it or choose another network.base_port"
             )
-        if self.manner.manager == "systemd":
+        if self.launch.manager == "systemd":
             return systemd.start(self.folder)
         try:
-            return daemon.spawn(
+            return proc.spawn(
                 self.command,
                 folder=self.folder,
                 output=self.output,
@@ -186,62 +188,71 @@ class MongoProcess:
                 cgroup=self.cgroup,
             )
         except OSError as error:
-            raise ProcessProblem(f"{self.label} cannot start: {self.binary}: {error.strerror}") from None
+            raise HostError(f"{self.label} cannot start: {self.binary}: {error.strerror}") from None
 
     def _await_pid(self, deadline: float, handle: Handle) -> int | None:
-        """Its pid, and the pid file by which it is known from now on; None where it has ended already."""
+        """Its pid, with a pid file written where the server has not done it yet; None where it has ended already."""
         if isinstance(handle, systemd.Unit):
             pid = handle.main_pid(deadline)
-            # A server writes it too, but not at once.
             if pid and not self.running():
                 write_atomically(self.pid_path, f"{pid}\n")
-                os.chown(self.pid_path, self.manner.user_id, self.manner.group_id)
+                os.chown(self.pid_path, self.launch.user_id, self.launch.group_id)
         running = self.running()
         return running.pid if running else None
 
     def _await_hello(self, deadline: float, child: Handle) -> None:
-        while not wire.answers(self.address, self.port, self.manner.access):
+        while not wire.answers(self.address, self.port, self.launch.access):
             code = child.poll()
             if code is not None:
-                raise ProcessProblem(self.obituary(code))
+                raise HostError(self.exit_reason(code))
             if time.monotonic() > deadline:
-                raise ProcessProblem(f"{self.label} did not answer in time.{self.quoted_log()}")
+                raise HostError(f"{self.label} did not answer in time.{self.quoted_log()}")
             time.sleep(_POLL)
 
-    def observe(self) -> dict[str, Any]:
-        """What it is now, for the record. ProcessProblem where that is not what was planned."""
+    def record(self) -> dict[str, Any]:
+        """What kernel and server say of it. HostError where that is not what was planned."""
         running = self._must_run()
         record: dict[str, Any] = {
             "name": self.name,
             "pid": running.pid,
             "command": list(running.command),
             "started_by": self.command,
-            "unit": systemd.unit_name(self.folder) if self.manner.manager == "systemd" else None,
+            "unit": systemd.unit_name(self.folder) if self.launch.manager == "systemd" else None,
             "numa_policy": self.binding.policy,
-            "limits": observed.limits(running.pid),
-            **numa.seen(running.pid),
+            "limits": process_checks.limits_of(running.pid),
+            **numa.placement(running.pid),
         }
-        found = numa.difference(self.binding, record)
-        found = found or observed.limits_difference(self.manner.limits, record["limits"], observed.limits(1))
+        wrong = numa.difference(self.binding, record)
+        wrong = wrong or process_checks.limits_difference(
+            self.launch.limits, record["limits"], process_checks.limits_of(1)
+        )
         if self.role != "mongos":  # a mongos answers only when the config servers are a set
             record["options"] = self._parsed_options()
-            found = found or observed.options_difference(self.options, record["options"])
-        if found:
-            raise ProcessProblem(f"{self.label} {found} (pid {running.pid})")
+            wrong = wrong or process_checks.options_difference(self.options, record["options"])
+        if wrong:
+            raise HostError(f"{self.label} {wrong} (pid {running.pid})")
         return record
+
+    def ask(self, command: str, timeout: float = 5.0) -> dict[str, Any]:
+        """The server's answer to a command of `admin`; OSError or ValueError when there is none."""
+        question = {command: 1, "$db": "admin"}
+        return wire.command(self.address, self.port, question, timeout=timeout, access=self.launch.access)
+
+    def hello(self) -> dict[str, Any]:
+        """The server's answer to `hello`; OSError or ValueError when there is none."""
+        return wire.hello(self.address, self.port, access=self.launch.access)
 
     def _parsed_options(self) -> dict[str, Any]:
         try:
-            question = {"getCmdLineOpts": 1, "$db": "admin"}
-            answer = wire.command(self.address, self.port, question, timeout=10.0, access=self.manner.access)
+            answer = self.ask("getCmdLineOpts", timeout=10.0)
         except (OSError, ValueError) as error:
-            raise ProcessProblem(f"{self.label} does not say with which options it runs: {error}") from None
+            raise HostError(f"{self.label} does not say with which options it runs: {error}") from None
         if answer.get("ok") != 1:
-            raise ProcessProblem(f"{self.label}: getCmdLineOpts: {answer.get('errmsg')}")
+            raise HostError(f"{self.label}: getCmdLineOpts: {answer.get('errmsg')}")
         return dict(answer["parsed"])
 
-    def obituary(self, code: int) -> str:
-        """Why a process that ended before it answered did so, as far as can be known from here."""
+    def exit_reason(self, code: int) -> str:
+        """Why a process ended before it answered, as far as exit code, port and log tell."""
         meaning = f"signal {signal.Signals(-code).name}" if code < 0 else _EXIT_CODES.get(code, "see its log")
         text = f"{self.label} ended with exit code {code} ({meaning}) before it answered."
         if code == 48:
@@ -250,26 +261,26 @@ class MongoProcess:
 
     def quoted_log(self) -> str:
         """The end of its log, as the end of a message."""
-        words = logs.last_words(self.log_path, self.output)
-        if not words:
+        lines = logs.last_lines(self.log_path, self.output)
+        if not lines:
             return f" It left no log at {self.log_path}."
-        return "\n  Last lines of its log:\n    " + "\n    ".join(words)
+        return "\n  Last lines of its log:\n    " + "\n    ".join(lines)
 
-    def park(self, population: list[proc.Seen], *, check: bool) -> Outcome:
-        """Held by SIGSTOP with all its children; memory and connections stay."""
+    def pause(self, processes: list[proc.LiveProcess], *, check: bool) -> Outcome:
+        """Stop it and its children by SIGSTOP; memory and connections stay."""
         running = self._must_run()
-        awake = [member for member in proc.family(running, population) if not member.stopped]
-        for member in [] if check else awake:
-            proc.send(member, signal.SIGSTOP)
-        return Outcome(self.name, "parked" if awake else "", running.pid)
+        running_members = [member for member in proc.tree(running, processes) if not member.paused]
+        for member in [] if check else running_members:
+            proc.send_signal(member, signal.SIGSTOP)
+        return Outcome(self.name, "paused" if running_members else "", running.pid)
 
-    def wake(self, population: list[proc.Seen], *, check: bool) -> Outcome:
-        """Continued by SIGCONT; whether it is ready is not looked at."""
+    def resume(self, processes: list[proc.LiveProcess], *, check: bool) -> Outcome:
+        """Continue it and its children by SIGCONT, without waiting until it serves."""
         running = self._must_run()
-        asleep = [member for member in proc.family(running, population) if member.stopped]
-        for member in [] if check else asleep:
-            proc.send(member, signal.SIGCONT)
-        return Outcome(self.name, "resumed" if asleep else "", running.pid)
+        paused_members = [member for member in proc.tree(running, processes) if member.paused]
+        for member in [] if check else paused_members:
+            proc.send_signal(member, signal.SIGCONT)
+        return Outcome(self.name, "resumed" if paused_members else "", running.pid)
 
     def await_ready(self, deadline: float) -> None:
         """Wait until it can serve: a mongod of a set sees a primary, a mongos routes."""
@@ -279,15 +290,15 @@ class MongoProcess:
                 return
             self._must_run()
             if time.monotonic() > deadline:
-                raise ProcessProblem(f"{self.label} is not ready: {missing}.{self.quoted_log()}")
+                raise HostError(f"{self.label} is not ready: {missing}.{self.quoted_log()}")
             time.sleep(_POLL)
 
     def _missing(self) -> str:
         """What keeps it from serving; "" when nothing does."""
         try:
             if self.role == "mongos":
-                return wire.refusal(self.address, self.port, _ROUTED, access=self.manner.access)
-            answer = wire.hello(self.address, self.port, access=self.manner.access)
+                return wire.error_of(self.address, self.port, _ROUTED, access=self.launch.access)
+            answer = self.hello()
         except (OSError, ValueError) as error:
             return str(error) or type(error).__name__
         if answer.get("isreplicaset"):
@@ -296,34 +307,103 @@ class MongoProcess:
             return f"replica set {self.replica_set} has no primary"
         return ""
 
-    def _must_run(self) -> proc.Seen:
+    def _must_run(self) -> proc.LiveProcess:
         running = self.running()
         if running is None:
-            raise ProcessProblem(f"{self.label} does not run any more.{self.quoted_log()}")
+            raise HostError(f"{self.label} does not run any more.{self.quoted_log()}")
         return running
 
-    def stop(self, *, grace: float, check: bool, population: list[proc.Seen] | None = None) -> Outcome:
-        """Not running. `population`: as `daemon.end` takes it."""
+    def stop(self, *, grace: float, check: bool, processes: list[proc.LiveProcess] | None = None) -> Outcome:
+        """End it. `processes`: as for `proc.tree`."""
         running = self.running()
         if running is None:
             return Outcome(self.name, "")
-        did = "stopped" if check else daemon.end(running, grace=grace, population=population)
+        did = "stopped" if check else proc.terminate(running, grace=grace, processes=processes)
         return Outcome(self.name, did, running.pid)
 
-    def remove(self, *, mongos_grace: float, check: bool, population: list[proc.Seen]) -> Outcome:
-        """Not running, and nothing of it on disk. Its data is thrown away, so a mongod is not asked to flush it."""
+    def remove(self, *, mongos_grace: float, check: bool, processes: list[proc.LiveProcess]) -> Outcome:
+        """End it and remove its files. A mongod is killed at once: what it would still write is removed anyway."""
         grace = mongos_grace if self.role == "mongos" else 0.0
-        outcome = self.stop(grace=grace, check=check, population=population)
-        if not layout.places(self):
+        outcome = self.stop(grace=grace, check=check, processes=processes)
+        if not _existing_paths(self):
             return outcome
         if not check:
-            layout.remove(self)
+            _remove_files(self)
         return Outcome(self.name, f"{outcome.did} and removed" if outcome.did else "removed", outcome.pid)
 
 
-def _read(path: str) -> str | None:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except OSError:
-        return None
+def _create_folders(process: MongoProcess) -> None:
+    """Create its folders, owned by the user it runs as, and links to volumes before anything is written. HostError."""
+    os.makedirs(process.folder, exist_ok=True)
+    os.makedirs(os.path.dirname(process.log_path), exist_ok=True)
+    folders = [process.folder, os.path.dirname(process.log_path)]
+    for target in process.volumes.values():
+        _require_mounted(process, target)
+        os.makedirs(target, mode=0o700, exist_ok=True)
+        folders.append(target)
+    for link, target in _links(process):
+        if link == os.path.join(process.db_path or "", "journal"):
+            os.makedirs(os.path.dirname(link), mode=0o700, exist_ok=True)
+            os.makedirs(target, mode=0o700, exist_ok=True)
+            folders.append(target)
+        _link(process, link, target)
+    if process.db_path:
+        os.makedirs(process.db_path, mode=0o700, exist_ok=True)
+        folders.append(process.db_path)
+    if process.launch.user_id >= 0:
+        for folder in dict.fromkeys(folders):
+            os.chown(folder, process.launch.user_id, process.launch.group_id)
+
+
+def _links(process: MongoProcess) -> Iterator[tuple[str, str]]:
+    """Pairs of link and target, the dbPath first, for the journal is inside it."""
+    volumes = process.volumes
+    if process.db_path and "data" in volumes:
+        yield process.db_path, volumes["data"]
+    if process.db_path and (process.journal_path or "journal" in volumes):
+        yield os.path.join(process.db_path, "journal"), process.journal_path or volumes["journal"]
+    if "log" in volumes:
+        yield process.log_path, os.path.join(volumes["log"], os.path.basename(process.log_path))
+
+
+def _require_mounted(process: MongoProcess, target: str) -> None:
+    """HostError unless MOUNT of MOUNT/RUN/POINT/NAME is mounted: files would fill the root volume instead."""
+    mount = target
+    for _ in range(3):
+        mount = os.path.dirname(mount)
+    if not os.path.ismount(mount):
+        raise HostError(f"{process.label}: no volume is mounted at {mount}; playbooks/prepare.yml does it")
+
+
+def _link(process: MongoProcess, link: str, target: str) -> None:
+    if os.path.islink(link) and os.readlink(link) == target:
+        return
+    if os.path.lexists(link):
+        what = os.path.basename(link)
+        raise HostError(
+            f"{process.label}: its {what} belongs at {target}, but {link} exists already: a {what} can be moved "
+            "only before the first start. Tear the point down before it is deployed differently"
+        )
+    os.symlink(target, link)
+
+
+def _existing_paths(process: MongoProcess) -> list[str]:
+    """Its folders and files that exist."""
+    folders = [process.folder, *process.volumes.values(), process.journal_path, process.db_path]
+    return [p for p in folders if p and os.path.isdir(p)] + [p for p in (process.log_path,) if os.path.isfile(p)]
+
+
+def _remove_files(process: MongoProcess) -> None:
+    """Remove its files. Targets of links go first, so that an interrupted removal still finds them the next time."""
+    for target in process.volumes.values():
+        if os.path.isdir(target):
+            shutil.rmtree(target)
+        with contextlib.suppress(OSError):
+            os.removedirs(
+                os.path.dirname(target)
+            )  # empty folders of the point and the run; a mount point is not removed
+    for path in (process.journal_path, process.folder, process.db_path):
+        if path and os.path.isdir(path):
+            shutil.rmtree(path)
+    if os.path.lexists(process.log_path):
+        os.unlink(process.log_path)

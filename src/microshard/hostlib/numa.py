@@ -1,6 +1,6 @@
-"""Which cores and which memory a process is given by numactl, and whether it has them.
+"""Binding processes to cores and memory by numactl, and checking that they are bound.
 
-Cores and nodes are those of the host the module runs on: the plan says the policy, the host says what is there.
+Cores and nodes are those of the host the module runs on: the plan says the policy, the host says what is host.
 """
 
 from __future__ import annotations
@@ -12,13 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .refused import Refused
+from .errors import HostError
 
 _NODES = "/sys/devices/system/node"
-
-
-class NumaProblem(Refused):
-    """A policy this host cannot give, or one a process does not have."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +34,7 @@ class Binding:
     """How a process is started, and what must be seen of it then."""
 
     policy: str = "none"
-    prefix: list[str] = field(default_factory=list)  # the words in front of its command line
+    prefix: list[str] = field(default_factory=list)  # numactl and its options, in front of the command line
     cores: list[int] | None = None  # those it may run on; None leaves it all
     memory: str = ""  # its memory policy as /proc/PID/numa_maps writes it; "" is the kernel's default
 
@@ -77,57 +73,59 @@ def ranges(values: Sequence[int]) -> str:
     return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in parts)
 
 
-def bindings(wanted: dict[str, Any], names: Sequence[str], data_bearing: set[str], there: Cores) -> dict[str, Binding]:
-    """The binding of every process of this host by its name, in the order of the plan. NumaProblem.
+def bindings(numa: dict[str, Any], names: Sequence[str], data_bearing: set[str], host: Cores) -> dict[str, Binding]:
+    """The binding of every process of this host by its name, in the order of the plan. HostError if it cannot be.
 
-    `wanted` has `policy`, `nodes` (None: all) and `reserved_cores`, as `infrastructure.*.numa` in the definition.
+    `numa` has `policy`, `nodes` (None: all) and `reserved_cores`, as `infrastructure.*.numa` in the definition.
     """
-    policy = wanted.get("policy") or "none"
+    policy = numa.get("policy") or "none"
     if policy == "none":
         return dict.fromkeys(names, UNBOUND)
     if shutil.which("numactl", path=f"{os.environ.get('PATH', '')}:/usr/bin:/bin") is None:
-        raise NumaProblem(f"numa policy {policy} needs numactl on this host: install the package numactl")
-    nodes = _nodes(wanted, policy, there)
+        raise HostError(f"numa policy {policy} needs numactl on this host: install the package numactl")
+    nodes = _nodes(numa, policy, host)
     data = [name for name in names if name in data_bearing]
     others = [name for name in names if name not in data_bearing]
     everywhere = Binding(policy, ["numactl", f"--interleave={ranges(nodes)}"], None, f"interleave:{ranges(nodes)}")
     if policy == "interleave":
         return dict.fromkeys(names, everywhere)
     if policy == "node_round_robin":
-        bound = {name: _on_node(nodes[place % len(nodes)], policy, there) for place, name in enumerate(data)}
+        bound = {name: _on_node(nodes[place % len(nodes)], policy, host) for place, name in enumerate(data)}
         # Config servers and mongos serve every node's shards alike.
         return bound | dict.fromkeys(others, everywhere)
-    return _own_cores(data, others, wanted.get("reserved_cores", 1), nodes, there)
+    return _dedicated_cores(data, others, numa.get("reserved_cores", 1), nodes, host)
 
 
-def _nodes(wanted: dict[str, Any], policy: str, there: Cores) -> list[int]:
-    nodes = list(there.by_node) if wanted.get("nodes") is None else list(wanted["nodes"])
-    missing = sorted(set(nodes) - set(there.by_node))
+def _nodes(numa: dict[str, Any], policy: str, host: Cores) -> list[int]:
+    nodes = list(host.by_node) if numa.get("nodes") is None else list(numa["nodes"])
+    missing = sorted(set(nodes) - set(host.by_node))
     if missing:
-        raise NumaProblem(
-            f"numa policy {policy}: this host has no NUMA node {ranges(missing)}, only {ranges(list(there.by_node))}"
+        raise HostError(
+            f"numa policy {policy}: this host has no NUMA node {ranges(missing)}, only {ranges(list(host.by_node))}"
         )
     if policy == "node_round_robin" and len(nodes) < 2:
-        raise NumaProblem(f"numa policy node_round_robin needs two NUMA nodes, this host has {ranges(nodes)} alone")
+        raise HostError(f"numa policy node_round_robin needs two NUMA nodes, this host has {ranges(nodes)} alone")
     return nodes
 
 
-def _on_node(node: int, policy: str, there: Cores) -> Binding:
+def _on_node(node: int, policy: str, host: Cores) -> Binding:
     words = ["numactl", f"--cpunodebind={node}", f"--membind={node}"]
-    return Binding(policy, words, there.by_node[node], f"bind:{node}")
+    return Binding(policy, words, host.by_node[node], f"bind:{node}")
 
 
-def _own_cores(data: list[str], others: list[str], reserved: int, nodes: list[int], there: Cores) -> dict[str, Binding]:
+def _dedicated_cores(
+    data: list[str], others: list[str], reserved: int, nodes: list[int], host: Cores
+) -> dict[str, Binding]:
     """Every data-bearing process gets as many neighbouring cores as there are for each; what is left over is idle."""
-    cores = [core for node in nodes for core in there.by_node[node]]
+    cores = [core for node in nodes for core in host.by_node[node]]
     kept, rest = (cores[:reserved], cores[reserved:]) if others else ([], cores)
-    each = len(rest) // len(data) if data else 0
-    if data and not each:
-        raise NumaProblem(
+    per_process = len(rest) // len(data) if data else 0
+    if data and not per_process:
+        raise HostError(
             f"numa policy cores_per_shard: {len(data)} data-bearing processes on {len(rest)} cores"
             + (f" ({len(kept)} of {len(cores)} are reserved for config servers and mongos)" if kept else "")
         )
-    bound = {name: _on_cores(rest[place * each : (place + 1) * each]) for place, name in enumerate(data)}
+    bound = {name: _on_cores(rest[place * per_process : (place + 1) * per_process]) for place, name in enumerate(data)}
     return bound | {name: _on_cores(kept) if kept else UNBOUND for name in others}
 
 
@@ -136,8 +134,8 @@ def _on_cores(cores: list[int]) -> Binding:
     return Binding("cores_per_shard", words, sorted(cores), "local")
 
 
-def seen(pid: int) -> dict[str, Any]:
-    """What the kernel says of a process: cores and nodes it may use, and its memory policies by number of mappings."""
+def placement(pid: int) -> dict[str, Any]:
+    """Where the kernel keeps a process: cores and nodes it may use, and its memory policies by number of mappings."""
     allowed = {}
     with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
         for line in file:
@@ -158,7 +156,7 @@ def seen(pid: int) -> dict[str, Any]:
 
 
 def difference(binding: Binding, facts: dict[str, Any]) -> str:
-    """In what a process is bound otherwise than planned; "" when it is as planned."""
+    """How the binding of a process differs from the planned one; "" when it does not."""
     if binding.cores is not None and numbers(facts["cpus_allowed"]) != binding.cores:
         return f"may run on cores {facts['cpus_allowed']}, planned are {ranges(binding.cores)}"
     policies = facts["memory_policies"]

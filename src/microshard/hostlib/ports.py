@@ -1,4 +1,4 @@
-"""Who holds a port."""
+"""Which process holds a port."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import socket
 import sys
 
 from . import proc
+from .host_counters import read
 
 _LISTEN = "0A"
 
@@ -29,28 +30,25 @@ def is_free(address: str, port: int) -> bool:
 
 def holder(address: str, port: int) -> str:
     """The process that listens on the port, for a message: `pid 4711 (nginx -g daemon off;)`."""
-    inodes = _listening_inodes(address, port)
+    inodes = {inode for bound, number, inode in listeners() if number == port and _covers(bound, address)}
     if not inodes:
-        return "a process that does not show itself in /proc/net/tcp"
-    for process in proc.everyone():
+        return "a process that is not listed in /proc/net/tcp"
+    for process in proc.all_processes():
         if inodes & _socket_inodes(process.pid):
-            return f"pid {process.pid} ({' '.join(process.command)[:200]})"
+            return f"pid {process.pid} ({process.command_line[:200]})"
     return "a process of another user (its files in /proc cannot be read)"
 
 
-def _listening_inodes(address: str, port: int) -> set[str]:
-    inodes = set()
+def listeners() -> list[tuple[str, int, str]]:
+    """Address (the kernel's hexadecimal words), port and inode of every listening TCP socket."""
+    found = []
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
-            with open(table, encoding="ascii") as file:
-                rows = [line.split() for line in file.readlines()[1:]]
-        except OSError:
-            continue
-        for row in rows:
-            bound, _, bound_port = row[1].rpartition(":")
-            if row[3] == _LISTEN and int(bound_port, 16) == port and _covers(bound, address):
-                inodes.add(row[9])
-    return inodes
+        for line in (read(table) or "").splitlines()[1:]:
+            row = line.split()
+            if row[3] == _LISTEN:
+                address, _, port = row[1].rpartition(":")
+                found.append((address, int(port, 16), row[9]))
+    return found
 
 
 def _covers(table_address: str, address: str) -> bool:

@@ -1,129 +1,268 @@
-"""Processes as /proc shows them, and signals that reach only the process that was looked at."""
+"""Processes: which one a pid is, what belongs to it, signals that reach only that one, starting and ending it.
+
+A process is identified by pid, start time and command line, for a pid alone is given out again.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import select
 import signal
+import subprocess
+import sys
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from types import FrameType
+from typing import NoReturn
 
-_GONE = (FileNotFoundError, ProcessLookupError, PermissionError)
+from .files import write_atomically
+from .host_counters import parse_stat, read
+
+PR_SET_PDEATHSIG = 1  # prctl(2)
+_KILL_SECONDS = 10.0  # a process that is still there so long after SIGKILL is stuck in the kernel
+_POLL = 0.02  # s
+# Variables of Ansible and of the runner mean nothing to a process that outlives them.
+_PRIVATE = ("ANSIBLE_", "MICROSHARD_EVENTS_FD")
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A live process at the moment it was looked at."""
+class LiveProcess:
+    """A process at the moment it was looked up."""
 
     pid: int
     parent: int
     session: int
-    state: str  # R, S, D, T …; a zombie is not seen
-    started: int  # clock ticks after boot: with the pid it names a process for good
+    state: str  # R, S, D, T …; never a zombie
+    started: int  # clock ticks after boot: with the pid it identifies a process
     command: tuple[str, ...]
 
     @property
-    def stopped(self) -> bool:
+    def command_line(self) -> str:
+        """Program and arguments, for people and searches."""
+        return " ".join(self.command)
+
+    @property
+    def paused(self) -> bool:
         """Whether SIGSTOP holds it."""
         return self.state in {"T", "t"}
 
+    def is_alive(self) -> bool:
+        """Whether this very process still runs."""
+        now = find(self.pid)
+        return now is not None and now.started == self.started
 
-def look(pid: int) -> Seen | None:
+
+def find(pid: int) -> LiveProcess | None:
     """The process with this pid; None if there is none or only its zombie."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            # The command's name stands in parentheses and may itself contain blanks and parentheses.
-            fields = file.read().rpartition(")")[2].split()
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            command = tuple(os.fsdecode(part) for part in file.read().split(b"\0")[:-1])
-    except _GONE:
+    text = read(f"/proc/{pid}/stat")
+    command = read(f"/proc/{pid}/cmdline", errors="surrogateescape")
+    if not text or command is None:
         return None
-    if fields[0] in {"Z", "X"}:
+    status = parse_stat(text)
+    if status["state"] in {"Z", "X"}:
         return None
-    return Seen(pid, int(fields[1]), int(fields[3]), fields[0], int(fields[19]), command)
+    words = tuple(command.split("\0")[:-1])
+    return LiveProcess(pid, status["parent"], status["session"], status["state"], status["started"], words)
 
 
-def everyone() -> list[Seen]:
+def all_processes() -> list[LiveProcess]:
     """All live processes."""
-    found = (look(int(name)) for name in os.listdir("/proc") if name.isdigit())
+    found = (find(int(name)) for name in os.listdir("/proc") if name.isdigit())
     return [process for process in found if process]
 
 
-def recorded(pid_path: str, argument: str) -> Seen | None:
+def from_pid_file(pid_path: str, argument: str) -> LiveProcess | None:
     """The process a pid file names, if it is really that one.
 
-    A pid file outlives its process and a pid is given out again: the process counts only when `argument`
-    (the path of its configuration file) is one of its command line's arguments.
+    A pid file outlives its process and the pid may be another's by then: the process counts only when `argument` (the
+    path of its configuration file) is one of its command line's arguments.
     """
     try:
         with open(pid_path, encoding="ascii") as file:
             pid = int(file.read().strip() or 0)
     except (OSError, ValueError):
         return None
-    process = look(pid) if pid > 1 else None
+    process = find(pid) if pid > 1 else None
     return process if process and argument in process.command else None
 
 
-def family(leader: Seen, population: list[Seen] | None = None) -> list[Seen]:
-    """The process and all below it: children of children, and what stayed in its session when a parent died."""
-    population = everyone() if population is None else population
+def of_folder(folders: Sequence[str], programs: tuple[str, ...]) -> list[LiveProcess]:
+    """Processes of these programs (the start of their names) with an argument inside one of the folders.
+
+    This process and those above it are left out.
+    """
+    processes = {process.pid: process for process in all_processes()}
+    pid = os.getpid()
+    while pid in processes:
+        pid = processes.pop(pid).parent
+    inside = [folder.rstrip("/") + "/" for folder in folders]
+    return [
+        process
+        for process in processes.values()
+        if process.command
+        and os.path.basename(process.command[0]).startswith(programs)
+        and any(folder in word for folder in inside for word in process.command)
+    ]
+
+
+def tree(leader: LiveProcess, processes: list[LiveProcess] | None = None) -> list[LiveProcess]:
+    """The process and all below it: descendants, and what stayed in its session when a parent died.
+
+    `processes` are all processes, for callers with many leaders: reading all of /proc takes milliseconds.
+    """
+    processes = all_processes() if processes is None else processes
     pids = {leader.pid}
     while True:
-        more = {p.pid for p in population if p.parent in pids or p.session == leader.pid} - pids
+        more = {p.pid for p in processes if p.parent in pids or p.session == leader.pid} - pids
         if not more:
-            return [leader, *(p for p in population if p.pid in pids and p.pid != leader.pid)]
+            return [leader, *(p for p in processes if p.pid in pids and p.pid != leader.pid)]
         pids |= more
 
 
-def send(process: Seen, number: signal.Signals) -> bool:
+def send_signal(process: LiveProcess, number: signal.Signals) -> bool:
     """Signal exactly this process; False if it is gone, also when its pid has been given to another."""
-    try:
+    handle = -1
+    with contextlib.suppress(AttributeError, OSError):  # kernels before 5.3 leave a small gap between look and signal
         handle = os.pidfd_open(process.pid)
-    except (AttributeError, ProcessLookupError, OSError):
-        return _send_by_pid(process, number)
     try:
-        now = look(process.pid)
-        if now is None or now.started != process.started:
+        if not process.is_alive():
             return False
-        signal.pidfd_send_signal(handle, number)
+        if handle >= 0:
+            signal.pidfd_send_signal(handle, number)
+        else:
+            os.kill(process.pid, number)
     except ProcessLookupError:
         return False
     finally:
-        os.close(handle)
+        if handle >= 0:
+            os.close(handle)
     return True
 
 
-def _send_by_pid(process: Seen, number: signal.Signals) -> bool:
-    """For kernels before 5.3, where a small gap between looking and signalling cannot be closed."""
-    now = look(process.pid)
-    if now is None or now.started != process.started:
-        return False
-    try:
-        os.kill(process.pid, number)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def wait_gone(process: Seen, deadline: float) -> bool:
+def wait_until_gone(process: LiveProcess, deadline: float) -> bool:
     """Whether the process ended before `deadline` (time.monotonic seconds)."""
     with contextlib.suppress(AttributeError, OSError):
         handle = os.pidfd_open(process.pid)
         try:
             poller = select.poll()
             poller.register(handle, select.POLLIN)
-            if _same(process):
+            if process.is_alive():
                 poller.poll(max(0.0, deadline - time.monotonic()) * 1000)
         finally:
             os.close(handle)
-    while _same(process):
+    while process.is_alive():
         if time.monotonic() >= deadline:
             return False
-        time.sleep(0.02)
+        time.sleep(_POLL)
     return True
 
 
-def _same(process: Seen) -> bool:
-    now = look(process.pid)
-    return now is not None and now.started == process.started
+def terminate(leader: LiveProcess, *, grace: float, processes: list[LiveProcess] | None = None) -> str:
+    """End a process and all below it; "terminated" when SIGTERM was enough within `grace` seconds, else "killed".
+
+    With grace 0 SIGKILL is sent at once. A paused process is resumed first, for it does not react to SIGTERM.
+    `processes`: as for `tree`.
+    """
+    members = tree(leader, processes)
+    if grace > 0:
+        for member in members:
+            if member.paused:
+                send_signal(member, signal.SIGCONT)
+        send_signal(leader, signal.SIGTERM)
+        if wait_until_gone(leader, time.monotonic() + grace):
+            _kill(members[1:])
+            return "terminated"
+        members += tree(leader)  # what it started meanwhile
+    _kill(members)
+    return "killed"
+
+
+def _kill(members: list[LiveProcess]) -> None:
+    for member in members:
+        send_signal(member, signal.SIGKILL)
+    deadline = time.monotonic() + _KILL_SECONDS
+    for member in members:
+        if not wait_until_gone(member, deadline):
+            raise TimeoutError(
+                f"pid {member.pid} ({member.command_line[:200]}) did not end {_KILL_SECONDS:.0f} s after SIGKILL"
+            )
+
+
+def in_cgroup(cgroup: str, argv: list[str]) -> list[str]:
+    """The command that executes `argv` in a cgroup (its folder); `argv` itself where there is none.
+
+    A process joins before it executes its program, so that none of its I/O and none of its children escape.
+    """
+    if not cgroup:
+        return argv
+    return ["/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"', os.path.join(cgroup, "cgroup.procs"), *argv]
+
+
+def spawn(argv: list[str], *, folder: str, output: str, pid_path: str, cgroup: str = "") -> subprocess.Popen[bytes]:
+    """Start `argv` in a new session, output appended to a file, and record its pid. It outlives this process."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(_PRIVATE)}
+    with open(output, "ab") as file:
+        child = subprocess.Popen(
+            in_cgroup(cgroup, argv),
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    write_atomically(pid_path, f"{child.pid}\n")
+    return child
+
+
+# How a worker process of microshard itself ends: with its parent, orderly on SIGTERM, at once when its work is done.
+
+
+class Terminated(BaseException):
+    """SIGTERM or SIGINT arrived. Not an Exception: no handler for errors may swallow it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.exit_code = 128 + number
+
+
+@contextlib.contextmanager
+def orderly_end() -> Iterator[None]:
+    """Turn the first SIGTERM or SIGINT into Terminated in the main thread; later ones change nothing."""
+    numbers = (signal.SIGTERM, signal.SIGINT)
+
+    def handler(number: int, _frame: FrameType | None) -> None:
+        for each in numbers:
+            signal.signal(each, signal.SIG_IGN)
+        raise Terminated(number)
+
+    before = {each: signal.signal(each, handler) for each in numbers}
+    try:
+        yield
+    finally:
+        for each, previous in before.items():
+            signal.signal(each, previous)
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when the thread that started it ends. Linux only.
+
+    `parent` is the parent's pid as the parent knows it: if it is gone already, the signal would never come.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leave(code: int) -> NoReturn:
+    """End this process with an exit code at once: an ordinary exit waits 0.5 s for PyMongo's idle threads."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):  # nobody reads any more
+            stream.flush()
+    os._exit(code)

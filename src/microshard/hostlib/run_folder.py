@@ -1,63 +1,84 @@
-"""The fence: nothing is written, signalled or removed outside a run's folder."""
+"""Module run_folder: create, inspect or remove the folder of a run on a host that is not the controller."""
 
 from __future__ import annotations
 
-import glob
+import contextlib
 import json
 import os
+import shutil
+import time
+from typing import Any
 
-from .refused import Refused
+from . import logs, proc
+from .errors import HostError
+from .files import read_text, write_atomically
+from .ownership import on_volumes, require_run_folder
 
-VOLUMES = "/srv/microshard"  # where the role host_storage mounts all volumes but the data volume
+ARGUMENTS = {
+    "folder": {"type": "path", "required": True},
+    "run_id": {"type": "str", "required": True},
+    "files": {"type": "dict", "default": {}},
+    "state": {"choices": ["present", "inspected", "absent"], "default": "present"},
+}
+
+_PARTS = ("points", "deployments", "results", "telemetry", "logs", "tmp")
+# Programs that a run starts; a `tail -f` on one of its logs is not ended.
+_PROGRAMS = ("mongod", "mongos", "numactl", "python")
 
 
-class NotOurs(Refused):
-    """A path or a process that does not belong to the run."""
+def main(parameters: dict[str, Any], *, check: bool) -> dict[str, Any]:
+    """Create the folder, list what of the run is on the host, or remove both."""
+    if parameters["state"] == "present":
+        return _present(parameters, check=check)
+    folder = parameters["folder"]
+    if not os.path.isdir(folder):
+        return {"msg": f"{folder} does not exist", "run": {"running": [], "logs": {}}}
+    require_run_folder(folder)
+    return _inspect(folder) if parameters["state"] == "inspected" else _absent(folder, check=check)
 
 
-def require_run_folder(folder: str) -> str:
-    """The run's folder with links resolved; NotOurs unless its run.json carries our marker."""
+def _present(parameters: dict[str, Any], *, check: bool) -> dict[str, Any]:
+    folder = parameters["folder"]
     marker = os.path.join(folder, "run.json")
-    try:
-        with open(marker, encoding="utf-8") as file:
-            content = json.load(file)
-    except (OSError, ValueError) as error:
-        raise NotOurs(
-            f"{folder} is not a folder of a run: {marker} cannot be read ({error}). Nothing was touched"
-        ) from None
-    if not isinstance(content, dict) or not content.get("microshard") or not content.get("run_id"):
-        raise NotOurs(
-            f"{folder} is not a folder of a run: {marker} lacks 'microshard' or 'run_id'. Nothing was touched"
-        )
-    return os.path.realpath(folder)
+    if os.path.exists(folder) and os.listdir(folder) not in ([], ["tmp"]):
+        require_run_folder(folder)
+    stale = [name for name, text in parameters["files"].items() if read_text(os.path.join(folder, name)) != text]
+    missing = [part for part in _PARTS if not os.path.isdir(os.path.join(folder, part))]
+    changed = bool(stale or missing or not os.path.exists(marker))
+    if not check:
+        for part in _PARTS:
+            os.makedirs(os.path.join(folder, part), exist_ok=True)
+        if not os.path.exists(marker):
+            mark = {"microshard": "host", "run_id": parameters["run_id"], "created": time.time()}
+            write_atomically(marker, json.dumps(mark) + "\n")
+        for name in stale:
+            if os.path.basename(name) != name:
+                raise HostError(f"{name} is not the name of a file in the run's folder")
+            write_atomically(os.path.join(folder, name), parameters["files"][name])
+    return {"changed": changed, "msg": folder}
 
 
-def require_below(run_folder: str, path: str) -> str:
-    """`path` with links resolved; NotOurs unless it lies strictly below the run's (resolved) folder."""
-    real = os.path.realpath(path)
-    if os.path.commonpath([run_folder, real]) != run_folder or real == run_folder:
-        raise NotOurs(f"{path} is not below the run's folder {run_folder}. Nothing was touched")
-    return real
+def _inspect(folder: str) -> dict[str, Any]:
+    running = [process.command_line for process in proc.of_folder([folder], _PROGRAMS)]
+    lines = {}
+    for parent, _, files in os.walk(os.path.join(folder, "deployments")):
+        for name in files:
+            if name in {"mongod.log", "mongos.log"} and not any(parent + "/" in command for command in running):
+                lines[os.path.relpath(parent, folder)] = logs.last_lines(os.path.join(parent, name))
+    return {"run": {"running": running, "logs": lines}, "msg": f"{len(running)} processes"}
 
 
-def require_own(run_folder: str, path: str) -> str:
-    """As require_below, or in the run's folder on a volume: VOLUMES/NAME/RUN/…, for a run's name has a random part."""
-    real = os.path.realpath(path)
-    parts = os.path.relpath(real, VOLUMES).split("/")
-    if len(parts) > 2 and parts[0] != ".." and parts[1] == os.path.basename(run_folder):
-        return real
-    return require_below(run_folder, path)
-
-
-def on_volumes(run_folder: str) -> list[str]:
-    """The run's folders on the volumes of this host that are mounted."""
-    found = glob.glob(os.path.join(glob.escape(VOLUMES), "*", glob.escape(os.path.basename(run_folder))))
-    return sorted(path for path in found if os.path.ismount(os.path.dirname(path)))
-
-
-def write_atomically(path: str, text: str, mode: int = 0o644) -> None:
-    """Write `text` so that a reader sees the old or the new file, never half of one."""
-    temporary = f"{path}.{os.getpid()}.new"
-    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w", encoding="utf-8") as file:
-        file.write(text)
-    os.replace(temporary, path)
+def _absent(folder: str, *, check: bool) -> dict[str, Any]:
+    found = proc.of_folder([folder], _PROGRAMS)
+    if not check:
+        for process in found:
+            with contextlib.suppress(TimeoutError):
+                proc.terminate(process, grace=2.0)
+        left = proc.of_folder([folder], _PROGRAMS)
+        if left:
+            raise HostError("processes did not end: " + "; ".join(p.command_line[:160] for p in left))
+        for path in on_volumes(folder):
+            shutil.rmtree(path)
+        logs.remove_rotation(folder, check=check)
+        shutil.rmtree(folder)
+    return {"changed": True, "msg": f"{len(found)} processes ended, {folder} removed"}

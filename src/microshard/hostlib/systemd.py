@@ -1,7 +1,7 @@
 """Processes as instances of one template unit of systemd.
 
 An instance is named after the folder of its process (`systemd-escape --path`), which lies in the run's folder with its
-random name: so the unit itself says whose it is, and none of another run is ever meant.
+random name: so the unit's name says which run it belongs to.
 """
 
 from __future__ import annotations
@@ -13,17 +13,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .refused import Refused
-from .run_folder import write_atomically
+from .errors import HostError
+from .files import put_file
 
 UNIT_FOLDER = "/etc/systemd/system"
 TEMPLATE = "microshard@.service"
-_PATIENCE = 30.0  # s systemctl is given; it only passes a message on
+_TIMEOUT = 30.0  # s systemctl is given; it only passes a message on
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:_.")
-
-
-class UnitProblem(Refused):
-    """What systemd refused, in its own words."""
 
 
 def unit_name(folder: str) -> str:
@@ -34,7 +30,7 @@ def unit_name(folder: str) -> str:
         escaped = f"\\x2e{escaped[1:]}"
     name = TEMPLATE.replace("@", f"@{escaped}")
     if len(name) > 255:
-        raise UnitProblem(f"{folder} is too long for the name of a unit ({len(name)} characters of 255)")
+        raise HostError(f"{folder} is too long for the name of a unit ({len(name)} characters of 255)")
     return name
 
 
@@ -42,44 +38,43 @@ def _escaped(char: str) -> str:
     return char if char in _PLAIN else "".join(f"\\x{byte:02x}" for byte in char.encode())
 
 
+def is_running() -> bool:
+    """Whether systemd runs this host, as sd_booted(3) finds out."""
+    return os.path.isdir("/run/systemd/system")
+
+
 def control(*words: str) -> str:
-    """What systemctl says; UnitProblem in its own words when it refuses."""
+    """The output of systemctl; HostError with its message when it fails."""
     try:
         answer = subprocess.run(
             ["systemctl", *words],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=_PATIENCE,
+            timeout=_TIMEOUT,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise UnitProblem(f"systemctl {words[0]}: {error}") from None
+        raise HostError(f"systemctl {words[0]}: {error}") from None
     if answer.returncode != 0:
-        raise UnitProblem(f"systemctl {' '.join(words)}: {answer.stderr.strip() or answer.returncode}")
+        raise HostError(f"systemctl {' '.join(words)}: {answer.stderr.strip() or answer.returncode}")
     return answer.stdout
 
 
 def install(text: str, *, check: bool, folder: str = UNIT_FOLDER) -> dict[str, str] | None:
-    """The template unit is there with this text; the difference when it was not."""
+    """Write the template unit; the difference when it had another text."""
     path = os.path.join(folder, TEMPLATE)
-    try:
-        with open(path, encoding="utf-8") as file:
-            before = file.read()
-    except OSError:
-        before = ""
-    if before == text:
-        return None
-    if not check:
-        if not os.path.isdir("/run/systemd/system"):
-            raise UnitProblem("process_manager: systemd needs a host that was booted by systemd")
-        write_atomically(path, text)
+    diff = put_file(path, text, check=True)
+    if diff and not check:
+        if not is_running():
+            raise HostError("process_manager: systemd needs a host that was booted by systemd")
+        put_file(path, text, check=False)
         control("daemon-reload")
-    return {"before_header": path, "after_header": path, "before": before, "after": text}
+    return diff
 
 
 def remove_if_unused(*, check: bool, folder: str = UNIT_FOLDER) -> bool:
-    """The template unit is gone unless an instance of it is there; whether it was removed."""
+    """Remove the template unit unless it has instances; whether it was removed."""
     path = os.path.join(folder, TEMPLATE)
     if not os.path.exists(path):
         return False
@@ -94,7 +89,7 @@ def remove_if_unused(*, check: bool, folder: str = UNIT_FOLDER) -> bool:
 
 @dataclass(frozen=True)
 class Unit:
-    """An instance that was started."""
+    """An instance of the template unit."""
 
     name: str
 
@@ -122,16 +117,16 @@ class Unit:
 
 
 def start(folder: str) -> Unit:
-    """The instance of the process in this folder, started."""
+    """Start the instance of the process in this folder."""
     unit = Unit(unit_name(folder))
     control("start", unit.name)
     return unit
 
 
 def forget(folders: Sequence[str]) -> None:
-    """Ended instances leave no trace: a killed one would stay as failed."""
+    """Have systemd forget ended instances: a killed one would stay listed as failed."""
     names = [unit_name(folder) for folder in folders]
     # systemd may not know yet that a process is gone; `stop` returns when it does.
     for verb in ("stop", "reset-failed") if names else ():
-        with contextlib.suppress(UnitProblem):  # systemd has forgotten some by itself: they did not fail
+        with contextlib.suppress(HostError):  # systemd has forgotten some by itself: they did not fail
             control(verb, *names)

@@ -13,10 +13,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from microshard.hostlib.volume_errors import VolumeError
+from .errors import HostError
 
 
-class NoControllerError(VolumeError):
+class NoControllerError(HostError):
     """There is no block I/O controller, or it may not be written."""
 
 
@@ -29,15 +29,15 @@ _V1_FILES = {
 _GROUP = "microshard"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Limits:
-    """What a device may do; None is no limit. Reads and writes have the same limit, each for itself."""
+    """Limits of a device; None is no limit. Reads and writes are limited separately, to the same value."""
 
     iops: int | None
     bytes_per_second: int | None
 
     def by_key(self) -> dict[str, int | None]:
-        """In the words of `io.max`."""
+        """By the names of `io.max`."""
         return {
             "rbps": self.bytes_per_second,
             "wbps": self.bytes_per_second,
@@ -46,7 +46,7 @@ class Limits:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Controller:
     """The block I/O controller of this machine."""
 
@@ -54,11 +54,11 @@ class Controller:
     root: Path
 
     def group(self, name: str) -> Path:
-        """The folder of the cgroup the processes of `name` belong into."""
+        """The folder of the cgroup for the processes of `name`."""
         return self.root if self.version == 1 else self.root / f"{_GROUP}.{name}"
 
     def limit(self, device: str, limits: Limits, name: str) -> None:
-        """Set the limits of the device MAJOR:MINOR and read them back. Raises VolumeError when they differ."""
+        """Set the limits of the device MAJOR:MINOR and read them back. Raises HostError when they differ."""
         group = self.group(name)
         wanted = limits.by_key()
         try:
@@ -72,13 +72,13 @@ class Controller:
                 words = " ".join(f"{key}={value or 'max'}" for key, value in wanted.items())
                 (group / "io.max").write_text(f"{device} {words}\n", encoding="ascii")
         except OSError as error:
-            raise VolumeError(f"the limits of device {device} cannot be set in {group}: {error.strerror}") from error
+            raise HostError(f"the limits of device {device} cannot be set in {group}: {error.strerror}") from error
         found = self.limits(device, name)
         if found != wanted:
-            raise VolumeError(f"device {device} was given the limits {wanted} in {group}, the kernel has {found}")
+            raise HostError(f"device {device} was given the limits {wanted} in {group}, the kernel has {found}")
 
     def limits(self, device: str, name: str) -> dict[str, int | None]:
-        """The limits the kernel has for a device, in the words of `io.max`; None is no limit."""
+        """The limits the kernel has for a device, by the names of `io.max`; None is no limit."""
         group = self.group(name)
         found: dict[str, int | None] = dict.fromkeys(_V1_FILES)
         if self.version == 1:
@@ -95,7 +95,7 @@ class Controller:
         return found
 
     def lift(self, device: str, name: str) -> None:
-        """No limits any more: a loop device keeps its number, and who gets it next must not inherit them."""
+        """Remove the limits: a loop device keeps its number, and its next user must not inherit them."""
         if self.group(name).is_dir():
             self.limit(device, Limits(None, None), name)
 

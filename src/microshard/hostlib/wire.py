@@ -1,18 +1,115 @@
-"""As much of MongoDB's wire protocol as a readiness check needs: one command, one answer.
+"""MongoDB's wire protocol as far as a readiness check needs it: one command and one answer, TLS, authentication.
 
-Database hosts have no driver. BSON types beyond those a `hello` or a short cursor answers with are skipped by length.
+Database hosts have no driver. BSON types beyond those of a `hello` or a short cursor are skipped by their length.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import hashlib
+import hmac
+import os
 import socket
+import ssl
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from . import scram
-from .access import OPEN, Access
+from .errors import HostError
+from .ownership import require_run_folder
+
+
+@dataclass(frozen=True)
+class Access:
+    """How the servers of a run are reached: in the open, or with TLS and their key file."""
+
+    ca_file: str = ""  # "" is without TLS
+    key: str = ""  # of the key file, the password of the servers' own user; "" does not authenticate
+
+    def __repr__(self) -> str:
+        """Without the key: a message or a trace must not carry it."""
+        return f"Access(tls={bool(self.ca_file)}, authenticates={bool(self.key)})"
+
+    def tls(self) -> ssl.SSLContext | None:
+        """For a socket; None without TLS."""
+        return ssl.create_default_context(cafile=self.ca_file) if self.ca_file else None
+
+
+OPEN = Access()
+
+
+def access_of_run(run_folder: str, security: dict[str, Any] | None) -> Access:
+    """The access that `topology.security` needs, with the files in `secrets/` of the run. HostError without them."""
+    security = security or {}
+    if not security.get("authorization") and not security.get("tls"):
+        return OPEN
+    folder = os.path.join(require_run_folder(run_folder), "secrets")
+    ca_file = os.path.join(folder, "ca.pem") if security.get("tls") else ""
+    try:
+        key = ""
+        if security.get("authorization"):
+            with open(os.path.join(folder, "keyfile"), encoding="ascii") as file:
+                key = "".join(file.read().split())
+        if ca_file:
+            with open(ca_file, encoding="ascii"):
+                pass
+    except OSError as error:
+        raise HostError(f"the secrets of the run cannot be read: {error}") from None
+    return Access(ca_file, key)
+
+
+# Servers of a run with a key file know the user `__system`, whose password is the key: so what starts and joins them
+# needs no user. Names and passwords here are ASCII without blanks, `,` and `=`, so no SASLprep.
+MECHANISM = "SCRAM-SHA-256"
+SYSTEM_USER, SYSTEM_DATABASE = "__system", "local"
+
+
+class ScramConversation:
+    """The client's side of SCRAM-SHA-256 (RFC 5802, RFC 7677).
+
+    Send `first`, then `final` of the server's answer, then `verify` its last one. OSError for wrong answers.
+    """
+
+    def __init__(self, user: str, password: str, nonce: str | None = None) -> None:
+        self._password = password
+        self._nonce = nonce or base64.b64encode(os.urandom(18)).decode()
+        self._bare = f"n={user},r={self._nonce}"
+        self._server_signature = b""
+
+    @property
+    def first(self) -> bytes:
+        """The client's first message: no channel binding, no other identity."""
+        return f"n,,{self._bare}".encode()
+
+    def final(self, answer: bytes) -> bytes:
+        """The client's proof for the server's answer to `first`."""
+        fields = _fields(answer)
+        try:
+            nonce, salt, rounds = fields["r"], base64.b64decode(fields["s"]), int(fields["i"])
+        except (KeyError, ValueError):
+            raise OSError(f"authentication failed: not an answer of {MECHANISM}: {answer!r}") from None
+        if not nonce.startswith(self._nonce):
+            raise OSError("authentication failed: the server answers with another nonce")
+        salted = hashlib.pbkdf2_hmac("sha256", self._password.encode(), salt, rounds)
+        client_key = hmac.digest(salted, b"Client Key", "sha256")
+        without_proof = f"c=biws,r={nonce}"  # biws: the "n,," of `first` in base 64
+        signed = f"{self._bare},{answer.decode()},{without_proof}".encode()
+        signature = hmac.digest(hashlib.sha256(client_key).digest(), signed, "sha256")
+        proof = bytes(a ^ b for a, b in zip(client_key, signature))
+        self._server_signature = hmac.digest(hmac.digest(salted, b"Server Key", "sha256"), signed, "sha256")
+        return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
+
+    def verify(self, answer: bytes) -> None:
+        """Check that the server knows the password too."""
+        if not hmac.compare_digest(base64.b64decode(_fields(answer).get("v", "")), self._server_signature):
+            raise OSError("authentication failed: the server does not know the password itself")
+
+
+def _fields(message: bytes) -> dict[str, str]:
+    return {part[:1]: part[2:] for part in message.decode().split(",")}
+
 
 _OP_MSG = 2013
 _HEADER = struct.Struct("<iiii")
@@ -23,7 +120,7 @@ _FIXED = {0x06: 0, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x11: 8, 0x13: 16, 0xFF:
 def command(address: str, port: int, document: dict[str, Any], timeout: float, access: Access = OPEN) -> dict[str, Any]:
     """Send a command (with its `$db`) and return the answer; OSError when none comes within `timeout` seconds.
 
-    Where the access has a key the connection authenticates first; OSError with the server's words when it may not.
+    Where the access has a key the connection authenticates first; OSError with the server's message when it may not.
     """
     with _connection(address, port, timeout, access) as connection:
         if access.key:
@@ -60,17 +157,14 @@ def _exchange(connection: socket.socket, document: dict[str, Any]) -> dict[str, 
 
 def _authenticate(connection: socket.socket, key: str) -> None:
     """As the servers' own user, whose password is the key of the key file."""
-    conversation = scram.Conversation(scram.SYSTEM_USER, key)
-    start = {"saslStart": 1, "mechanism": scram.MECHANISM, "payload": conversation.first, "$db": scram.SYSTEM_DATABASE}
-    try:
-        answer = _granted(_exchange(connection, start))
-        payload = conversation.final(answer["payload"])
-        answer = _granted(_exchange(connection, _continued(answer, payload)))
-        conversation.verify(answer["payload"])
-        if not answer.get("done"):
-            _granted(_exchange(connection, _continued(answer, b"")))
-    except scram.ScramError as error:
-        raise OSError(f"authentication failed: {error}") from None
+    conversation = ScramConversation(SYSTEM_USER, key)
+    start = {"saslStart": 1, "mechanism": MECHANISM, "payload": conversation.first, "$db": SYSTEM_DATABASE}
+    answer = _granted(_exchange(connection, start))
+    payload = conversation.final(answer["payload"])
+    answer = _granted(_exchange(connection, _continued(answer, payload)))
+    conversation.verify(answer["payload"])
+    if not answer.get("done"):
+        _granted(_exchange(connection, _continued(answer, b"")))
 
 
 def _continued(answer: dict[str, Any], payload: bytes) -> dict[str, Any]:
@@ -78,7 +172,7 @@ def _continued(answer: dict[str, Any], payload: bytes) -> dict[str, Any]:
         "saslContinue": 1,
         "conversationId": answer["conversationId"],
         "payload": payload,
-        "$db": scram.SYSTEM_DATABASE,
+        "$db": SYSTEM_DATABASE,
     }
 
 
@@ -97,7 +191,7 @@ def answers(address: str, port: int, access: Access = OPEN) -> bool:
     return True
 
 
-def refusal(address: str, port: int, document: dict[str, Any], timeout: float = 5.0, access: Access = OPEN) -> str:
+def error_of(address: str, port: int, document: dict[str, Any], timeout: float = 5.0, access: Access = OPEN) -> str:
     """The server's error message for this command; "" when it succeeds."""
     answer = command(address, port, document, timeout, access)
     return "" if answer.get("ok") == 1 else str(answer.get("errmsg") or answer)

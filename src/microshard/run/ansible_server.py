@@ -26,7 +26,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from microshard.hostlib.lifetime import leave
+from microshard.hostlib.proc import leave
 from microshard.records.run_folder import DiskError
 
 _LONGEST = 1 << 16  # bytes of a message
@@ -197,7 +197,7 @@ def _load_ahead() -> None:
         for name in names:
             plugins.get(name, class_only=True)
     for name in _MODULES:
-        loader.action_loader.get("microshard_act", class_only=True).act_of(name)
+        loader.action_loader.get("in_process", class_only=True).load(name)
 
 
 def _be_playbook(

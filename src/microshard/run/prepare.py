@@ -20,6 +20,7 @@ from microshard.errors import PlaceError
 from microshard.experiment.load import LoadedExperiment, load
 from microshard.experiment.matrix import PointDefinition, expand
 from microshard.hostlib import emulated_volumes, throttle
+from microshard.hostlib.errors import HostError
 from microshard.model.plan import Plan, Point, Step
 from microshard.model.run_records import LockedBinary, RequestRecord, RunLock
 from microshard.plan import Inputs, PlanError, build_plan
@@ -200,7 +201,7 @@ def write_variables(
     binaries: Binaries,
     step: Step | None,
     *,
-    park: bool = False,
+    pause: bool = False,
     backend: Backend,
 ) -> Path:
     """Write points/POINT/vars.json: the variables of a point, and of a step when there is one. Returns its path."""
@@ -221,7 +222,7 @@ def write_variables(
             "purpose": step.purpose,
             "name": step.name,
             "deploy": step.deploy,
-            "park": park,
+            "pause": pause,
             "phases": [phase.name for phase in phases],
             # On this machine the engine itself restarts processes; on remote hosts it asks the playbook, so often.
             "restarts": 0 if not backend.remote else sum(phase.restarts for phase in phases),
@@ -250,7 +251,10 @@ def _absolute(point: Point, root: Path) -> dict[str, Any]:
         volume["image"], volume["mount"] = str(root / volume["image"]), str(root / volume["mount"])
     if point.volumes:
         # The volumes' limits hold for the processes of this control group, in which a module starts them.
-        group = throttle.controller().group(emulated_volumes.group(root, point.id))
+        try:
+            group = throttle.controller().group(emulated_volumes.group(root, point.id))
+        except HostError as error:
+            raise PlaceError(str(error)) from error
         for process in value["processes"]:
             process["cgroup"] = str(group)
     value["connection_string"] = point.connection_string

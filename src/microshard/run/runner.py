@@ -202,8 +202,8 @@ class Runner:
         if step.deploy:
             self.deploy(point, step)
         raise_if_interrupted()
-        park = not step.undeploy and self._next_point(step) != point.id
-        variables = self._variables(point, step, park=park)
+        pause = not step.undeploy and self._next_point(step) != point.id
+        variables = self._variables(point, step, pause=pause)
         with self._stage(step, "measure"):
             try:
                 self.playbooks.run("measure", variables, limit=self._hosts(point))
@@ -290,8 +290,8 @@ class Runner:
         names = [host.name for host in point.hosts if host.name not in self.lost]
         return names if self.playbooks.limit else []
 
-    def _variables(self, point: Point, step: Step | None, *, park: bool = False) -> Path:
-        return write_variables(self.folder, point, self.binaries[point.id], step, park=park, backend=self.backend)
+    def _variables(self, point: Point, step: Step | None, *, pause: bool = False) -> Path:
+        return write_variables(self.folder, point, self.binaries[point.id], step, pause=pause, backend=self.backend)
 
     def _journal(self, **record: Any) -> None:
         """Write a record that may be lost: a full disk must not keep anything from being torn down."""

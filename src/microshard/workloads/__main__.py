@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from microshard.hostlib.lifetime import Terminated, leave, orderly_end
+from microshard.hostlib.proc import Terminated, leave, orderly_end
 
 
 def run() -> int:

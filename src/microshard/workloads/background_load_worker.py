@@ -23,7 +23,7 @@ from bson import Binary, Int64, encode
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import PyMongoError
 
-from microshard.hostlib.lifetime import leave
+from microshard.hostlib.proc import leave
 from microshard.model.phases.traffic import FIELDS
 from microshard.workloads.base import PhaseError
 from microshard.workloads.connections import connect

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from bson.raw_bson import RawBSONDocument
 
-from microshard.hostlib.lifetime import leave
+from microshard.hostlib.proc import leave
 from microshard.workloads import datasets
 from microshard.workloads.base import PhaseError
 from microshard.workloads.connections import connect

@@ -20,7 +20,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from microshard.hostlib.lifetime import die_with_parent
+from microshard.hostlib.proc import die_with_parent
 from microshard.workloads.base import PhaseError
 
 PIECE = 16_384  # bytes read at a time: 1 ms of a link of 131 Mbit/s

@@ -17,7 +17,7 @@ from typing import Any
 
 from pymongo.errors import PyMongoError
 
-from microshard.hostlib.lifetime import Terminated
+from microshard.hostlib.proc import Terminated
 from microshard.model.job import Job, JobError
 from microshard.workloads.base import Context, Engine, PhaseError, PhaseResult, Progress, cpu_seconds, find_engine
 from microshard.workloads.job_reader import read_job

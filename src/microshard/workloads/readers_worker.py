@@ -21,7 +21,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient, ReadPreference, UpdateOne
 from pymongo.errors import PyMongoError
 
-from microshard.hostlib.lifetime import die_with_parent, leave
+from microshard.hostlib.proc import die_with_parent, leave
 from microshard.workloads import recording
 from microshard.workloads.base import cpu_seconds
 from microshard.workloads.connections import connect

@@ -3,8 +3,8 @@
 On this machine only processes of the job are touched, and only where /proc shows that a pid is what its pid file says:
 the command line must contain the process's folder. Each is started again with the very command line it had.
 
-Mongods on other hosts are restarted by the play that runs the engine: the engine writes `asks/ask-N.json` next to its
-result, the role `workload` has it done, and the answer is in `asks/answer-N.json` (docs/contracts.md).
+Mongods on other hosts are restarted by the play that runs the engine: the engine writes `restarts/request-N.json` by
+its result, the role `workload` has it done, and the answer is in `restarts/answer-N.json` (docs/contracts.md).
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ from typing import Any
 
 from pymongo.errors import PyMongoError
 
-from microshard.hostlib import daemon, proc
+from microshard.hostlib import kernel_settings, proc
 from microshard.model.job import ProcessInfo
 from microshard.workloads.base import Context, PhaseError
 from microshard.workloads.connections import Client
 from microshard.workloads.servers import direct, with_data
 
-DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 CGROUPS = "/sys/fs/cgroup"  # where systemd mounts cgroup version 2; emulated volumes use no other mount
 STOP_SECONDS = 60.0  # SIGTERM: quiesce takes up to 15 s, the final checkpoint the rest
 START_SECONDS = 60.0  # recovery from the journal and the election
@@ -47,7 +46,7 @@ class Restartable:
     """A running process of the job, with everything needed to start it again."""
 
     info: ProcessInfo
-    process: proc.Seen
+    process: proc.LiveProcess
     folder: str
     environment: dict[str, str]
     cgroup: str = ""  # of version 2; "" where this machine has none
@@ -60,13 +59,13 @@ def find(info: ProcessInfo) -> Restartable:
         pid = int(path.read_text(encoding="ascii"))
         environment = Path(f"/proc/{pid}/environ").read_bytes()
         folder = str(Path(f"/proc/{pid}/cwd").readlink())
-        process, cgroup = proc.look(pid), _cgroup(pid)
+        process, cgroup = proc.find(pid), _cgroup(pid)
         if process is None:
             raise ValueError("it has ended")
     except (OSError, ValueError) as error:
         raise PhaseError("NotRunning", f"{info.name} cannot be restarted: no process behind {path} ({error})") from None
     if not any(_is_below(part, path.parent) for part in process.command):
-        command = " ".join(process.command)[:200]
+        command = process.command_line[:200]
         raise PhaseError("NotOurs", f"{info.name} is not restarted: pid {pid} of {path} runs {command!r} instead")
     pairs = (os.fsdecode(entry).partition("=") for entry in environment.split(b"\0") if b"=" in entry)
     return Restartable(info, process, folder, {name: value for name, _, value in pairs}, cgroup)
@@ -87,10 +86,10 @@ def _is_below(part: str, folder: Path) -> bool:
 def stop(processes: Sequence[Restartable], number: signal.Signals = signal.SIGTERM) -> None:
     """Signal all processes and wait until they have ended. Raises PhaseError naming one that does not."""
     for each in processes:
-        proc.send(each.process, number)
+        proc.send_signal(each.process, number)
     deadline = time.monotonic() + STOP_SECONDS
     for each in processes:
-        if not proc.wait_gone(each.process, deadline):
+        if not proc.wait_until_gone(each.process, deadline):
             raise PhaseError(
                 "DoesNotStop", f"{each.info.name} (pid {each.process.pid}) did not stop in {STOP_SECONDS:.0f} s"
             )
@@ -123,7 +122,7 @@ def _spawn(process: Restartable) -> subprocess.Popen[bytes]:
     # outlive this engine and not receive the terminal's Ctrl-C.
     cgroup = "" if process.cgroup in {"", _cgroup("self")} else CGROUPS + process.cgroup
     return subprocess.Popen(
-        daemon.within(cgroup, list(process.process.command)),
+        proc.in_cgroup(cgroup, list(process.process.command)),
         cwd=process.folder,
         env=process.environment,
         stdin=subprocess.DEVNULL,
@@ -181,12 +180,12 @@ def request_restart(
     """
     if context.folder is None:
         raise PhaseError("CannotAsk", "an engine without a folder for its files cannot request restarts")
-    folder, names = context.folder / "asks", [process.name for process in processes]
+    folder, names = context.folder / "restarts", [process.name for process in processes]
     folder.mkdir(parents=True, exist_ok=True)
-    number = 1 + len(list(folder.glob("ask-*.json")))
-    draft = folder / f".ask-{number}.{os.getpid()}"
+    number = 1 + len(list(folder.glob("request-*.json")))
+    draft = folder / f".request-{number}.{os.getpid()}"
     draft.write_text(json.dumps({"restart": names, "kill": kill, "drop_page_cache": drop_page_cache}) + "\n")
-    draft.replace(folder / f"ask-{number}.json")
+    draft.replace(folder / f"request-{number}.json")
     path, deadline = folder / f"answer-{number}.json", time.monotonic() + REQUEST_SECONDS
     while not path.exists():
         if time.monotonic() > deadline:
@@ -231,24 +230,14 @@ def empty_local_caches(processes: Sequence[ProcessInfo]) -> str:
     neither can be done: a query on warm caches must not be called cold.
     """
     if not processes or not all(Path(process.pid_path).is_file() for process in processes):
-        if drop_page_cache():
+        if kernel_settings.drop_page_cache() == "dropped":
             return "page cache dropped; mongods not restarted (no pid files here), their caches stay"
         raise PhaseError("CannotBeCold", "the page cache cannot be dropped (not root) and no mongod can be restarted")
     running = [find(process) for process in processes]
     stop(running)
-    dropped = drop_page_cache()
+    outcome = kernel_settings.drop_page_cache()
     start(running)
-    return f"mongods restarted, {'page cache dropped' if dropped else 'page cache not dropped (not root)'}"
-
-
-def drop_page_cache() -> bool:
-    """Write dirty pages and drop the page cache; False when this user may not."""
-    os.sync()
-    try:
-        DROP_CACHES.write_text("3\n", encoding="ascii")
-    except OSError:
-        return False
-    return True
+    return f"mongods restarted, page cache {outcome}"
 
 
 def wait_until_answering(client: Client, namespace: str) -> None:

@@ -27,7 +27,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
-from microshard.hostlib.lifetime import leave
+from microshard.hostlib.proc import leave
 from microshard.workloads.connections import SYSTEM, with_login
 
 TIMEOUT_MS = 1500  # for connecting, selecting and answering alike

@@ -20,7 +20,7 @@ from typing import Any
 
 from pymongo.errors import PyMongoError
 
-from microshard.hostlib.lifetime import die_with_parent
+from microshard.hostlib.proc import die_with_parent
 from microshard.model.datasets import DataError
 from microshard.workloads.base import PhaseError
 

@@ -195,7 +195,7 @@ def variables(made: Point, run_folder: Path, mongod: Path, mongos: Path, python:
             "purpose": "measure",
             "name": "r1",
             "deploy": True,
-            "park": True,
+            "pause": True,
             "phases": [phase.name for phase in made.phases],
             "results": str(run_folder / "results" / "p01" / "r1.json"),
             "telemetry": str(run_folder / "telemetry" / "p01" / "r1"),

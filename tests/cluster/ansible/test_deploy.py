@@ -46,7 +46,7 @@ def test_a_standalone_is_deployed_once_and_removed_beside_a_neighbour(lab: MakeL
         neighbour.wait()
 
 
-def test_three_members_become_a_replica_set_and_survive_being_parked(lab: MakeLab) -> None:
+def test_three_members_become_a_replica_set_and_survive_being_paused(lab: MakeLab) -> None:
     made = lab(Layout("replica_set", members=3))
     made.succeed("deploy")
     assert sorted(state(made, name) for name in ("rs0-1", "rs0-2", "rs0-3")) == ["primary", "secondary", "secondary"]
@@ -54,9 +54,9 @@ def test_three_members_become_a_replica_set_and_survive_being_parked(lab: MakeLa
 
     with made.client("rs0-2") as client:  # as an election may end after a long time in the park
         client.admin.command("replSetStepUp")
-    assert made.succeed("park").changed == 1
+    assert made.succeed("pause").changed == 1
     assert set(made.alive().values()) == {"T"}
-    assert made.succeed("park").changed == 0
+    assert made.succeed("pause").changed == 0
     assert made.succeed("resume").changed == 1
     assert state(made, "rs0-1") == "primary"
     with made.client() as client:
@@ -139,7 +139,7 @@ def test_a_binary_that_is_missing_or_of_another_version_is_named(lab: MakeLab, t
     made.variables["microshard_run"]["bin"]["version"] = "4.4"
     assert "the run was planned for 4.4" in made.play("prepare").failure
     made.variables["microshard_run"]["bin"]["mongod"] = str(tmp_path / "nothing")
-    assert f"{tmp_path}/nothing is not there" in made.play("prepare").failure
+    assert f"{tmp_path}/nothing does not exist" in made.play("prepare").failure
 
 
 def state(made: Lab, process: str) -> str:

@@ -37,7 +37,7 @@ def test_a_step_leaves_results_and_telemetry_and_everything_held(lab: MakeLab) -
     made.succeed("deploy")
     with made.client() as client:
         client["vosa"]["things"].insert_many([{"_id": n} for n in range(10)])
-    made.succeed("park")
+    made.succeed("pause")
 
     played = made.succeed("measure")
     result = json.loads(Path(made.variables["microshard_step"]["results"]).read_text(encoding="utf-8"))

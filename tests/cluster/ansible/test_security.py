@@ -46,7 +46,7 @@ def test_a_replica_set_with_logins_and_encryption_is_used_and_keeps_its_secrets(
         status = used.admin.command("replSetGetStatus")
         assert [m["stateStr"] for m in status["members"]] == ["PRIMARY", "SECONDARY", "ARBITER"]
     assert made.succeed("deploy").changed == 0
-    made.succeed("park")
+    made.succeed("pause")
     made.succeed("resume")
 
     ca = str(made.folder / "secrets" / "ca.pem")
@@ -118,7 +118,7 @@ def test_clients_of_the_embedded_mongos_log_in_at_the_config_servers(lab: MakeLa
     with later:
         assert later.admin.command("connectionStatus")["authInfo"]["authenticatedUsers"][0]["user"] == "later"
     assert made.succeed("deploy").changed == 0
-    made.succeed("park")
+    made.succeed("pause")
     made.succeed("resume")
     nothing_is_told(made)
     made.succeed("teardown")

@@ -12,7 +12,7 @@ from tests.cluster.ansible.points import Layout
 pytestmark = pytest.mark.cluster
 
 
-def test_two_shards_are_deployed_as_planned_parked_resumed_and_removed(lab: MakeLab) -> None:
+def test_two_shards_are_deployed_as_planned_paused_resumed_and_removed(lab: MakeLab) -> None:
     made = lab(Layout("sharded", shards=2))
     made.succeed("deploy")
     with made.client() as client:
@@ -28,7 +28,7 @@ def test_two_shards_are_deployed_as_planned_parked_resumed_and_removed(lab: Make
 
     assert made.succeed("deploy").changed == 0
 
-    made.succeed("park")
+    made.succeed("pause")
     # config server, two shards, mongos and the router mongod below it
     assert list(made.alive().values()) == ["T"] * 5
     made.succeed("resume")

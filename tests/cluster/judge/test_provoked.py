@@ -128,7 +128,7 @@ def test_a_cache_of_a_few_pages(lab: Lab, start: Start) -> None:
 @contextlib.contextmanager
 def volume(folder: Path, *, iops: int | None = None, throughput_mibps: int | None = None) -> Iterator[None]:
     """A loop device with the limits of a small rented volume, mounted where shard01 will keep its data."""
-    wish = emulated.Wish(
+    wish = emulated.LoopVolume(
         name="data",
         image=folder / "volumes" / "p01" / "data.img",
         mount=folder / "shard01",

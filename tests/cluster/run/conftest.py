@@ -13,6 +13,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from microshard.backends import local_processes
+from microshard.hostlib.proc import LiveProcess
 from microshard.records.run_folder import RunFolder, find_runs
 
 MICROSHARD = str(Path(sys.executable).with_name("microshard"))
@@ -79,7 +80,7 @@ class Cli:
     def folders(self) -> list[RunFolder]:
         return find_runs(self.runs)
 
-    def running(self) -> list[local_processes.RunProcess]:
+    def running(self) -> list[LiveProcess]:
         return [process for folder in self.folders for process in local_processes.running(folder)]
 
     def results(self) -> dict[str, dict[str, Any]]:

@@ -41,21 +41,21 @@ def run(tmp_path):
 
 def test_processes_of_the_run_are_ended_and_its_data_removed_and_neighbours_live_on(run, tmp_path):
     ours = _mongod(run / "deployments" / "p01" / "shard01")
-    parked = _mongod(run / "deployments" / "p02" / "shard01")
+    paused = _mongod(run / "deployments" / "p02" / "shard01")
     engine = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", run / "results" / "x.json"])
     neighbour = _mongod(tmp_path / "elsewhere")
     run.journal.append(event="run started")
     reader = subprocess.Popen(
         ["tail", "-f", run / "journal.jsonl"], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
     )
-    started = [ours, parked, engine, neighbour, reader]
+    started = [ours, paused, engine, neighbour, reader]
     try:
         time.sleep(0.5)
-        os.kill(parked.pid, signal.SIGSTOP)
-        assert {p.pid for p in local_processes.running(run)} == {ours.pid, parked.pid, engine.pid}
+        os.kill(paused.pid, signal.SIGSTOP)
+        assert {p.pid for p in local_processes.running(run)} == {ours.pid, paused.pid, engine.pid}
         # The children are ours to reap, or they stay in /proc as zombies without a command line.
         assert local_processes.clean(run) == []
-        assert [p.wait(timeout=10) is not None for p in (ours, parked, engine)] == [True] * 3
+        assert [p.wait(timeout=10) is not None for p in (ours, paused, engine)] == [True] * 3
         assert neighbour.poll() is None
         assert reader.poll() is None
         assert (tmp_path / "elsewhere" / "data").is_dir()

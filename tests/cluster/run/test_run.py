@@ -107,7 +107,7 @@ def test_up_prints_a_connection_string_that_works_and_down_removes_everything(cl
         assert len(client.admin.command("listShards")["shards"]) == 2
         client.vosa.mot_results.insert_many([{"_id": k << 32} for k in range(2)])
         assert client.vosa.mot_results.count_documents({}) == 2
-    addresses = [(process.command, _listening(process.pid)) for process in cli.running()]
+    addresses = [(process.command_line, _listening(process.pid)) for process in cli.running()]
     assert sum(bool(found) for _, found in addresses) >= 4, "two shards, a config server, the mongos"
     assert {address for _, found in addresses for address in found} == {"0100007F"}, addresses
     code, output = cli.run("status")

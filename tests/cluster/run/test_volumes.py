@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from microshard.hostlib import emulated_volumes as emulated
-from microshard.hostlib import loop_devices as loops
+from microshard.hostlib import emulated_volumes as loops
 
 pytestmark = [
     pytest.mark.cluster,
@@ -44,7 +44,7 @@ def test_a_run_reads_from_its_emulated_volume_and_leaves_nothing_of_it(cli):
     assert measure["telemetry"]["disk"][data]["r_ios_mean"] > 0
     made = [record for record in folder.ledger.records() if record["kind"] == "volume"]
     assert [record["name"] for record in made] == ["data", "journal"]
-    assert loops.loops(folder.path) == []
+    assert loops.loop_devices(folder.path) == []
     assert not (folder / "volumes").exists()
     assert not (folder / "deployments").exists()
 
@@ -53,13 +53,13 @@ def test_down_removes_the_volumes_of_a_run_that_was_killed(cli):
     measure = {"measure": {"engine": "aggregate", "pipeline": "mot_greenness", "iterations": 10_000}}
     path = _experiment(cli, workload=[{"load": {"engine": "insert", "documents": 2000}}, measure])
     process = cli.start("run", path)
-    cli.wait_for(lambda: loops.mounts(cli.folders[0].path) and cli.running())
+    cli.wait_for(lambda: loops.mounts_below(cli.folders[0].path) and cli.running())
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=30)
     code, output = cli.run("down")
     assert code == 0, output
     (folder,) = cli.folders
-    assert loops.loops(folder.path) == []
-    assert not loops.mounts(folder.path)
+    assert loops.loop_devices(folder.path) == []
+    assert not loops.mounts_below(folder.path)
     assert not (folder / "volumes").exists()
     assert cli.running() == []

@@ -8,9 +8,9 @@ import pytest
 
 from microshard.backends import local_processes
 from microshard.hostlib import emulated_volumes as emulated
-from microshard.hostlib import loop_devices as loops
 from microshard.hostlib import throttle
-from microshard.hostlib.volume_errors import VolumeError
+from microshard.hostlib.errors import HostError
+from microshard.hostlib.files import run_command
 from microshard.records.run_folder import RunFolder
 
 needs_volumes = pytest.mark.skipif(emulated.why_not(["ext4"]) is not None, reason=str(emulated.why_not(["ext4"])))
@@ -23,7 +23,7 @@ def folder(tmp_path):
     assert emulated.absent(made.path)[1] == []
 
 
-def wish(folder, name="data", **changes):
+def volume(folder, name="data", **changes):
     mount = folder / ("deployments/p01" if name == "data" else f"volumes/p01/{name}")
     values = {
         "name": name,
@@ -36,22 +36,22 @@ def wish(folder, name="data", **changes):
         "throughput_mibps": 60,
         "readahead_sectors": 32,
     }
-    return emulated.Wish(**(values | changes))
+    return emulated.LoopVolume(**(values | changes))
 
 
 @needs_volumes
 def test_a_volume_is_mounted_limited_and_says_what_the_kernel_has(folder):
     group = emulated.group(folder.path, "p01")
-    changed, (facts,) = emulated.present([wish(folder)], group)
+    changed, (facts,) = emulated.present([volume(folder)], group)
     assert changed
     assert facts["limits"] == {"rbps": 60 * 2**20, "wbps": 60 * 2**20, "riops": 150, "wiops": 150}
     assert (facts["readahead_sectors"], facts["readahead_kib"]) == (32, 16)
-    assert loops.run("blkid", "-o", "value", "-s", "LABEL", facts["device"]).strip() == "ms-data"
+    assert run_command("blkid", "-o", "value", "-s", "LABEL", facts["device"]).strip() == "ms-data"
     mounts = Path("/proc/self/mounts").read_text().splitlines()
     (line,) = [line for line in mounts if str(folder / "deployments/p01") in line]
     assert "noatime" in line
-    assert emulated.present([wish(folder)], group) == (False, [facts])  # again: nothing to do
-    changed, (facts,) = emulated.present([wish(folder, iops=300)], group)
+    assert emulated.present([volume(folder)], group) == (False, [facts])  # again: nothing to do
+    changed, (facts,) = emulated.present([volume(folder, iops=300)], group)
     assert changed
     assert facts["limits"]["riops"] == 300
 
@@ -59,11 +59,11 @@ def test_a_volume_is_mounted_limited_and_says_what_the_kernel_has(folder):
 @needs_volumes
 def test_nothing_of_a_volume_is_left_and_its_device_has_no_limits_for_the_next(folder):
     group = emulated.group(folder.path, "p01")
-    emulated.present([wish(folder)], group)
-    (loop,) = loops.loops(folder.path)
+    emulated.present([volume(folder)], group)
+    (loop,) = emulated.loop_devices(folder.path)
     assert emulated.absent(folder.path) == (True, [])
-    assert loops.loops(folder.path) == []
-    assert not loops.mounts(folder.path)
+    assert emulated.loop_devices(folder.path) == []
+    assert not emulated.mounts_below(folder.path)
     assert not (folder / "volumes").exists()
     control = throttle.controller()
     if control.version == 1:
@@ -75,16 +75,16 @@ def test_nothing_of_a_volume_is_left_and_its_device_has_no_limits_for_the_next(f
 
 @needs_volumes
 def test_leftovers_end_a_volume_of_a_run_that_was_killed(folder):
-    emulated.present([wish(folder)], emulated.group(folder.path, "p01"))
+    emulated.present([volume(folder)], emulated.group(folder.path, "p01"))
     assert local_processes.clean(folder) == []
-    assert loops.loops(folder.path) == []
+    assert emulated.loop_devices(folder.path) == []
     assert not (folder / "deployments").exists()
 
 
 @needs_volumes
 def test_a_volume_somebody_still_uses_is_told_and_its_limits_stay(folder, monkeypatch):
-    monkeypatch.setattr(loops, "_PATIENCE", 0.2)
-    emulated.present([wish(folder)], emulated.group(folder.path, "p01"))
+    monkeypatch.setattr(emulated, "BUSY_SECONDS", 0.2)
+    emulated.present([volume(folder)], emulated.group(folder.path, "p01"))
     with (folder / "deployments/p01/open").open("w"):
         changed, left = emulated.absent(folder.path)
     assert changed
@@ -93,12 +93,12 @@ def test_a_volume_somebody_still_uses_is_told_and_its_limits_stay(folder, monkey
 
 @needs_volumes
 def test_journals_and_logs_lie_on_their_own_volumes(folder):
-    wishes = [wish(folder), wish(folder, "journal"), wish(folder, "log")]
-    emulated.present(wishes, emulated.group(folder.path, "p01"))
+    volumes = [volume(folder), volume(folder, "journal"), volume(folder, "log")]
+    emulated.present(volumes, emulated.group(folder.path, "p01"))
     home = folder / "deployments/p01/shard01"
     process = {"name": "shard01", "db_path": str(home / "data"), "log_path": str(home / "mongod.log")}
-    assert emulated.lay_out(wishes, [process])
-    assert not emulated.lay_out(wishes, [process])
+    assert emulated.link_processes(volumes, [process])
+    assert not emulated.link_processes(volumes, [process])
     devices = {path.stat().st_dev for path in (home / "data", home / "data/journal", folder / "volumes/p01/log")}
     assert len(devices) == 3
     assert (home / "mongod.log").readlink() == folder / "volumes/p01/log/shard01.log"
@@ -109,8 +109,8 @@ def test_a_journal_that_is_there_already_is_not_moved(folder):
     journal = folder / "deployments/p01/shard01/data/journal"
     journal.mkdir(parents=True)
     process = {"name": "shard01", "db_path": str(journal.parent), "log_path": ""}
-    with pytest.raises(VolumeError, match="there already"):
-        emulated.lay_out([wish(folder, "journal")], [process])
+    with pytest.raises(HostError, match="exists already"):
+        emulated.link_processes([volume(folder, "journal")], [process])
 
 
 def test_without_root_the_reason_is_told(monkeypatch):
@@ -121,4 +121,4 @@ def test_without_root_the_reason_is_told(monkeypatch):
 @needs_volumes
 def test_a_missing_tool_is_told_with_its_package_and_the_other_filesystem(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda *_args, **_more: None)
-    assert emulated.why_not(["xfs"]) == "mkfs.xfs is not there; install xfsprogs, or set filesystem: ext4"
+    assert emulated.why_not(["xfs"]) == "mkfs.xfs is not installed; install xfsprogs, or set filesystem: ext4"

@@ -39,7 +39,7 @@ def play(folder: Path, answer: Callable[[dict[str, Any]], dict[str, Any]]) -> It
 
     def work() -> None:
         while not over.is_set():
-            path = folder / "asks" / f"ask-{len(asked) + 1}.json"
+            path = folder / "restarts" / f"request-{len(asked) + 1}.json"
             if path.exists():
                 asked.append(json.loads(path.read_text()))
                 path.with_name(f"answer-{len(asked)}.json.new").write_text(json.dumps(answer(asked[-1])))

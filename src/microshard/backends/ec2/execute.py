@@ -220,7 +220,7 @@ class _Run:
         backend = Ec2Backend.of(self.folder, fleet.region)
         self.playbooks = backend.playbooks(self.folder, self.progress.event, backend.names)
         try:
-            self.playbooks.run("reach", None)
+            self.playbooks.run("wait_for_ssh", None)
         except MicroshardError as error:
             raise PlaceError(f"hosts on EC2 do not answer: {error}") from None
         return backend

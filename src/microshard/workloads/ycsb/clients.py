@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from microshard.hostlib.lifetime import die_with_parent
+from microshard.hostlib.proc import die_with_parent
 from microshard.workloads.base import PhaseError
 from microshard.workloads.ycsb.properties import ClientSpec, properties_file
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from microshard.hostlib.host_telemetry import TICKS, children, parse_cpu, parse_process, read, read_pid
-from microshard.hostlib.proc import look
+from microshard.hostlib import proc
+from microshard.hostlib.host_counters import TICKS, children, parse_cpu, parse_stat, read, read_pid
 from microshard.model.job import ProcessInfo
 
 CLIENT_SHARE = 0.8  # of its host's cores; above it threads of the client wait for each other
@@ -88,7 +88,7 @@ class CpuSampler:
         for process in processes:
             pid = read_pid(process.pid_path)
             # The pid file may be another host's, or of an earlier process: arguments of the right one name its folder.
-            found = look(pid) if pid else None
+            found = proc.find(pid) if pid else None
             if pid and found and any(str(Path(process.pid_path).parent) in word for word in found.command):
                 self._add(process.name, pid, "router" if process.role == "mongos" else process.role)
                 if process.role == "mongos":
@@ -111,11 +111,11 @@ class CpuSampler:
         for name, pid in self._pids.items():
             text = read(f"/proc/{pid}/stat")
             if text is not None:
-                self._ticks[name].add(now, parse_process(text)["ticks"])
+                self._ticks[name].add(now, parse_stat(text)["ticks"])
 
     def ended_processes(self) -> list[str]:
         """Processes of the point that have ended since the beginning."""
-        return [name for name, pid in self._pids.items() if self._roles[name] != "client" and look(pid) is None]
+        return [name for name, pid in self._pids.items() if self._roles[name] != "client" and proc.find(pid) is None]
 
     def between(self, started: float, ended: float) -> dict[str, Any]:
         """Mean CPU in an interval, in cores, as `client_side_limit` reads it."""

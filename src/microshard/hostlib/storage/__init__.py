@@ -1,1 +1,0 @@
-"""Volumes of a host: devices, filesystems, arrays, mounts, readahead."""

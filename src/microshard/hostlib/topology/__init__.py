@@ -1,1 +1,0 @@
-"""How processes become a topology. Runs where pymongo is: on the controller."""
