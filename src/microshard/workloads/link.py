@@ -136,7 +136,7 @@ def main() -> int:
 class Relay:
     """A relay process."""
 
-    def __init__(self, work: dict[str, Any]) -> None:
+    def __init__(self, **work: Any) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "microshard.workloads.link"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1,
@@ -145,36 +145,27 @@ class Relay:
 
     def send(self, line: str) -> dict[str, Any]:
         """Send a line and return the answer. Raises PhaseError when the relay has ended instead."""
-        assert self.process.stdin and self.process.stdout and self.process.stderr  # noqa: S101, PT018 - for the type checker
+        stdin, stdout, stderr = self.process.stdin, self.process.stdout, self.process.stderr
+        assert stdin and stdout and stderr  # noqa: S101, PT018 - for the type checker
         try:
-            self.process.stdin.write(f"{line}\n")
-            self.process.stdin.flush()
+            stdin.write(f"{line}\n")
+            stdin.flush()
         except BrokenPipeError:
             pass  # it has ended, and says why
-        answer = self.process.stdout.readline()
+        answer = stdout.readline()
         if not answer:
-            code, errors = self.process.wait(), self.process.stderr.read().strip().splitlines()
+            code, errors = self.process.wait(), stderr.read().strip().splitlines()
             raise PhaseError("NoLink", f"the relay has ended with exit code {code}: {errors[-1] if errors else ''}")
         found: dict[str, Any] = json.loads(answer)
         return found
 
-    def carried(self) -> dict[str, int]:
-        """Stop relaying and return the bytes carried to the server ("up") and from it ("down")."""
-        answer = self.send("stop")
-        return {"up": int(answer["up"]), "down": int(answer["down"])}
 
-    def close(self) -> None:
-        """End the process."""
-        self.process.kill()
-        self.process.communicate()
+class SlowLink:
+    """A link of kind relay: one relay process; of kind netem or tbf: two relays with a real network between them.
 
-
-class KernelLink:
-    """Two relays with a real network between them: a network namespace, a veth pair and queueing disciplines.
-
-    One relay listens on loopback and connects from a new namespace; the other, on this side of the veth pair, passes
-    the bytes on to the server. `tc` gives each end of the pair netem (delay and rate) or tbf (rate). The namespace has
-    no name and ends with the first relay, however that ends; the kernel then removes veth pair and disciplines too.
+    One of the two listens on loopback and connects from a new namespace; the other, on this side of the veth pair,
+    passes the bytes on to the server. `tc` gives each end of the pair netem (delay and rate) or tbf (rate). The
+    namespace has no name and ends with its relay, however that ends; the kernel then removes veth pair and disciplines.
     """
 
     def __init__(self, kind: str, delay_ms: float, rate_mbps: float | None) -> None:
@@ -183,23 +174,24 @@ class KernelLink:
 
     def start(self, host: str, port: int) -> int:
         """Connect to the server; returns the port of loopback. Raises PhaseError with the kernel's reason."""
+        if self.kind == "relay":
+            self.relays.append(Relay(host=host, port=port, delay_ms=self.delay_ms, rate_mbps=self.rate_mbps))
+            return self.relays[0].port
         reason = self.why_not()
         if reason:
             raise PhaseError("NoLink", reason)
         # 169.254.x.y are for links between two ends; the third number keeps several runs apart.
         number = os.getpid() % 250 + 2
         near_address, far_address, device = f"169.254.{number}.1", f"169.254.{number}.2", f"ms{os.getpid()}"
-        unlimited = {"delay_ms": 0, "rate_mbps": None}
-        far = Relay({**unlimited, "host": near_address, "port": 0, "namespace": True})
+        far = Relay(host=near_address, port=0, delay_ms=0, rate_mbps=None, namespace=True)
         self.relays.append(far)
         inside = ["nsenter", f"--net=/proc/{far.process.pid}/ns/net"]
         _run("ip", "link", "add", device, "type", "veth", "peer", "name", "far", "netns", str(far.process.pid))
         for prefix, address, end in (([], near_address, device), (inside, far_address, "far")):
             _run(*prefix, "ip", "address", "add", f"{address}/30", "dev", end)
             _run(*prefix, "ip", "link", "set", "dev", end, "up")
-        for prefix, end in (([], device), (inside, "far")):
             _run(*prefix, "tc", "qdisc", "add", "dev", end, "root", *self.discipline())
-        near = Relay({**unlimited, "host": host, "port": port, "bind": near_address})
+        near = Relay(host=host, port=port, delay_ms=0, rate_mbps=None, bind=near_address)
         self.relays.append(near)
         far.send(json.dumps({"port": near.port}))
         return far.port
@@ -215,7 +207,9 @@ class KernelLink:
         return [*arguments, "rate", f"{self.rate_mbps:g}mbit"] if self.rate_mbps is not None else arguments
 
     def why_not(self) -> str | None:
-        """Why this link cannot be made here; None when it can. Tries the discipline in a new namespace."""
+        """Why the kernel cannot make this link here; None when it can. Tries the discipline in a new namespace."""
+        if self.kind not in {"netem", "tbf"}:
+            return None
         if os.geteuid() != 0:
             return f"link {self.kind}: network namespaces and tc need root; kind: relay does not"
         missing = sorted({package for tool, package in PACKAGES.items() if shutil.which(tool) is None})
@@ -230,12 +224,14 @@ class KernelLink:
 
     def carried(self) -> dict[str, int]:
         """Stop relaying and return the bytes carried to the server ("up") and from it ("down")."""
-        return self.relays[1].carried()
+        answer = self.relays[-1].send("stop")
+        return {"up": int(answer["up"]), "down": int(answer["down"])}
 
     def close(self) -> None:
-        """End both relays; the kernel removes the rest."""
+        """End the relays; the kernel removes the rest."""
         for relay in self.relays:
-            relay.close()
+            relay.process.kill()
+            relay.process.communicate()
 
 
 def _run(*command: str) -> None:

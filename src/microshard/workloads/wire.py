@@ -12,7 +12,7 @@ from microshard.model.phases.wire import WireLink, WirePhase
 from microshard.workloads.background_load import BackgroundLoad
 from microshard.workloads.base import Context, Engine, PhaseError, table
 from microshard.workloads.connections import Client, connect, on_loopback
-from microshard.workloads.link import KernelLink, Relay
+from microshard.workloads.link import SlowLink
 from microshard.workloads.servers import direct
 
 MODULES = {"snappy": "snappy", "zlib": "zlib", "zstd": "zstandard"}  # that pymongo compresses with
@@ -33,7 +33,7 @@ class WireEngine(Engine[WirePhase]):
     """Runs a load between two readings of the network counters of all processes."""
 
     keys_model = WirePhase
-    link: Relay | KernelLink | None = None
+    link: SlowLink | None = None
 
     def __init__(self, phase: Phase, context: Context) -> None:
         super().__init__(phase, context)
@@ -44,9 +44,7 @@ class WireEngine(Engine[WirePhase]):
     def lacks(cls, parameters: Mapping[str, Any]) -> str | None:
         """A kernel that has the link."""
         link = WireLink.model_validate(parameters["link"])
-        if link.kind not in {"netem", "tbf"}:
-            return None
-        return KernelLink(link.kind, link.delay_ms, link.rate_mbps).why_not()
+        return SlowLink(link.kind, link.delay_ms, link.rate_mbps).why_not()
 
     def prepare(self) -> None:
         """Check that the client can compress; connect to every process; start link and workers."""
@@ -81,15 +79,9 @@ class WireEngine(Engine[WirePhase]):
         """Start the link; the port of loopback at which it begins."""
         host, _, port = self._entry_point().rpartition(":")
         link = self.keys.link
-        if link.kind == "relay":
-            relay = self.link = Relay(
-                {"host": host, "port": int(port), "delay_ms": link.delay_ms, "rate_mbps": link.rate_mbps}
-            )
-            self.on_close(relay.close)
-            return relay.port
-        kernel = self.link = KernelLink(link.kind, link.delay_ms, link.rate_mbps)
-        self.on_close(kernel.close)
-        return kernel.start(host, int(port))
+        self.link = SlowLink(link.kind, link.delay_ms, link.rate_mbps)
+        self.on_close(self.link.close)
+        return self.link.start(host, int(port))
 
     def _entry_point(self) -> str:
         """The mongos, the stand-alone mongod or the primary of the replica set."""
@@ -162,7 +154,7 @@ class WireEngine(Engine[WirePhase]):
         result.notes["compressors"] = f"the client offers {offered}; it does not count what it saves itself"
         self.set_metric("load rate", "documents/s", self.load.inserted / seconds, "higher")
 
-    def _report_link(self, running: Relay | KernelLink) -> None:
+    def _report_link(self, running: SlowLink) -> None:
         """What the link carried, and what it is."""
         carried = running.carried()
         self.outcome.counters |= {"bytes to the server": carried["up"], "bytes from the server": carried["down"]}

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from microshard.workloads.base import PhaseError
-from microshard.workloads.link import KernelLink
+from microshard.workloads.link import SlowLink
 from tests.cluster.experiments.conftest import EXPERIMENTS
 from tests.cluster.run.conftest import Cli
 
@@ -49,11 +49,11 @@ def counting_server() -> Iterator[tuple[int, list[int]]]:
 
 
 @root
-@pytest.mark.skipif(KernelLink("tbf", 0, RATE).why_not() is not None, reason="this kernel has no tbf")
+@pytest.mark.skipif(SlowLink("tbf", 0, RATE).why_not() is not None, reason="this kernel has no tbf")
 def test_bytes_go_through_a_namespace_no_faster_than_asked(counting_server: tuple[int, list[int]]) -> None:
     port, counted = counting_server
     before = devices()
-    link = KernelLink("tbf", 0, RATE)
+    link = SlowLink("tbf", 0, RATE)
     try:
         entrance = link.start("127.0.0.1", port)
         assert len(devices() - before) == 1
@@ -77,7 +77,7 @@ def test_bytes_go_through_a_namespace_no_faster_than_asked(counting_server: tupl
 @root
 def test_the_kernel_takes_the_link_away_when_its_process_is_killed() -> None:
     before = devices()
-    link = KernelLink("tbf", 0, RATE)
+    link = SlowLink("tbf", 0, RATE)
     if link.why_not():
         pytest.skip("this kernel has no tbf")
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -93,18 +93,18 @@ def test_the_kernel_takes_the_link_away_when_its_process_is_killed() -> None:
 
 
 def test_words_of_tc() -> None:
-    assert KernelLink("netem", 10, 20).discipline() == ["netem", "delay", "10ms", "limit", "100000", "rate", "20mbit"]
-    assert KernelLink("netem", 0.5, None).discipline() == ["netem", "delay", "0.5ms", "limit", "100000"]
-    assert KernelLink("tbf", 0, 1000).discipline()[:5] == ["tbf", "rate", "1000mbit", "burst", "500000"]
+    assert SlowLink("netem", 10, 20).discipline() == ["netem", "delay", "10ms", "limit", "100000", "rate", "20mbit"]
+    assert SlowLink("netem", 0.5, None).discipline() == ["netem", "delay", "0.5ms", "limit", "100000"]
+    assert SlowLink("tbf", 0, 1000).discipline()[:5] == ["tbf", "rate", "1000mbit", "burst", "500000"]
 
 
 def test_a_kernel_or_a_user_without_it_is_told(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert "need root" in (KernelLink("netem", 10, None).why_not() or "")
+    assert "need root" in (SlowLink("netem", 10, None).why_not() or "")
     with pytest.raises(PhaseError, match="need root"):
-        KernelLink("netem", 10, None).start("127.0.0.1", 1)
+        SlowLink("netem", 10, None).start("127.0.0.1", 1)
     monkeypatch.undo()
-    if KernelLink("netem", 10, None).why_not() is None:
+    if SlowLink("netem", 10, None).why_not() is None:
         pytest.skip("this kernel has netem")
     words = ["--set", "matrix={}", "--set", 'workload.0.measure.link={"kind": "netem", "delay_ms": 10}']
     code, output = cli.run("run", EXPERIMENTS / "wire-compression.yml", "--scale", "laptop", *words)
