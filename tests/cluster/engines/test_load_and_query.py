@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from microshard.workloads.answers import canonical
-from microshard.workloads.datasets import mot
-from microshard.workloads.datasets.mot import field_values
 from microshard.workloads.streams import cut
 from tests.cluster.engines.mongods import QUERY, Mongod, RunJob, load, query
+from tests.mot_documents import AVERAGE_BYTES, expected_greenness, mot_documents
 
 pytestmark = pytest.mark.cluster
 DOCUMENTS = 20_000
@@ -34,15 +32,14 @@ def loaded(shared_mongod: Mongod, tmp_path_factory: pytest.TempPathFactory) -> t
 
 def test_the_answer_is_the_one_computed_without_mongodb(loaded: tuple[dict[str, Any], list[Any]]) -> None:
     measure = loaded[0]["phases"][1]
-    expected: list[Any] = mot.expected_greenness(DOCUMENTS, SEED)
-    assert measure["answer"] == canonical(expected)
+    assert measure["answer"] == canonical(expected_greenness(DOCUMENTS, SEED))
 
 
 def test_the_load_is_counted_verified_and_measured(loaded: tuple[dict[str, Any], list[Any]]) -> None:
     phase = loaded[0]["phases"][0]
     assert (phase["name"], phase["kind"], phase["engine"], "error" in phase) == ("load", "load", "insert", False)
     assert phase["counters"]["documents"] == DOCUMENTS
-    assert phase["counters"]["bytes"] == pytest.approx(DOCUMENTS * mot.AVERAGE_BYTES, rel=0.01)
+    assert phase["counters"]["bytes"] == pytest.approx(DOCUMENTS * AVERAGE_BYTES, rel=0.01)
     seconds = phase["ended"] - phase["started"]
     assert phase["metric"] | {"value": 0} == {
         "name": "load rate",
@@ -53,7 +50,7 @@ def test_the_load_is_counted_verified_and_measured(loaded: tuple[dict[str, Any],
     assert phase["metric"]["value"] * seconds == pytest.approx(DOCUMENTS, rel=1e-4)  # epoch seconds as floats
     storage = phase["storage"]
     assert storage["by_shard"] == {"mongod1": {"documents": DOCUMENTS, "data_bytes": storage["data_bytes"]}}
-    assert DOCUMENTS * 20 < storage["data_bytes"] < DOCUMENTS * mot.AVERAGE_BYTES
+    assert DOCUMENTS * 20 < storage["data_bytes"] < DOCUMENTS * AVERAGE_BYTES
     assert 0 < storage["index_bytes"] < storage["data_bytes"]
     assert storage["db_path_bytes"] > storage["data_bytes"] + storage["index_bytes"]
     assert phase["client_cpu_seconds"] > 0
@@ -82,10 +79,8 @@ def test_documents_are_in_the_database_as_generated(
             offset = count - 7
             found = client.vosa.mot_results.find_one({"_id": (key_range << 32) | offset})
             assert found is not None
-            expected = field_values(mot.columns(first + offset, 1, SEED), 0)
-            assert found["t"] == expected["t"]
-            assert found["o"] == expected["o"]
-            assert found["d"] - found["i"] == timedelta(days=expected["d"] - expected["i"])
+            (expected,) = mot_documents(first + offset, 1, SEED)
+            assert found == expected | {"_id": found["_id"]}
 
 
 def test_the_answer_does_not_depend_on_loaders(

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from microshard.workloads.answers import canonical
-from microshard.workloads.datasets import mot
 from tests.cluster.embedded.lab import SmallCluster, small_cluster
 from tests.cluster.engines.mongods import load, query
+from tests.mot_documents import expected_greenness
 
 pytestmark = pytest.mark.cluster
 
@@ -75,8 +75,7 @@ def test_each_range_is_on_its_shard_and_the_answer_is_that_of_one_server(prepare
     by_shard = loaded["storage"]["by_shard"]
     assert {name: shard["documents"] for name, shard in by_shard.items()} == {"shard0": 5000, "shard1": 5001}
     assert loaded["storage"]["data_bytes"] == sum(shard["data_bytes"] for shard in by_shard.values())
-    expected: list[Any] = mot.expected_greenness(10_001, 3)
-    assert measured["answer"] == canonical(expected)
+    assert measured["answer"] == canonical(expected_greenness(10_001, 3))
 
 
 def test_a_shard_that_dies_during_the_load_fails_it(prepared: Prepared) -> None:

@@ -16,9 +16,9 @@ import pytest
 from microshard.hostlib import emulated_volumes as emulated
 from microshard.workloads import datasets
 from microshard.workloads.answers import canonical
-from microshard.workloads.datasets import mot
 from microshard.workloads.ycsb.clients import BUILT_JAR
 from tests.cluster.experiments.conftest import EXPERIMENTS, Published
+from tests.mot_documents import expected_greenness
 
 pytestmark = pytest.mark.cluster
 Result = dict[str, Any]
@@ -62,7 +62,7 @@ AGGREGATED = 6000
 
 
 def aggregated(results: list[Result]) -> None:
-    right = canonical(mot.expected_greenness(AGGREGATED, SEED))
+    right = canonical(expected_greenness(AGGREGATED, SEED))
     for result in results:
         stored(phase(result, "load"), AGGREGATED)
         assert phase(result)["answer"] == right
@@ -76,7 +76,7 @@ QUICK_DISK = 80
 
 def from_disk(results: list[Result]) -> None:
     """A cold query has read the data from the volume, at its rate at most; a warm one has read nothing."""
-    right = canonical(mot.expected_greenness(ON_DISK, SEED))
+    right = canonical(expected_greenness(ON_DISK, SEED))
     given = QUICK_DISK << 20
     for name, part in by_axis(results, "workload.1.measure.cache").items():
         assert part["answer"] == right

@@ -25,7 +25,6 @@ from microshard.model.datasets import Mot
 from microshard.workloads.datasets import Dataset, mot_catalog
 from microshard.workloads.datasets.encoding import Bytes, Encoded, Hashes, Ints, hashes, record_rows, stream_key
 
-AVERAGE_BYTES = 237  # mean BSON size with `_id`, measured over 1,000,000 documents; the source names 239
 ENTRIES = 1 << 16
 FLEET = 33_000_000  # vehicles that are inspected, about the British fleet
 FIRST_TEST_ID = 1_000_000_001
@@ -35,11 +34,6 @@ CLOSED = date(2014, 12, 31).toordinal() - EPOCH  # … to here
 FIRST_TEST_DAYS = 3 * 365 + 1  # a vehicle is inspected from its third year on
 
 MS_PER_DAY = 86_400_000
-# Engine capacity in cc below which a vehicle is in band 1, 2 … 6; the rest is in band 7 (the source's table).
-BAND_LIMITS = (1000, 1200, 1600, 2000, 2500, 3500)
-DIESEL_FACTOR = 1.5
-GREENNESS_BLOCK = 100_000  # documents at a time: bounds memory
-
 _LOW16 = np.uint64(0xFFFF)
 
 
@@ -169,23 +163,6 @@ def columns(first: int, count: int, seed: int) -> Columns:
     )
 
 
-def field_values(cols: Columns, index: int) -> dict[str, Any]:
-    """One document's fields as Python values (dates as days), for checks; slow."""
-    variant = mot_catalog.variants()[int(cols.variant[index])]
-    y, r = type_results()[int(cols.type_result[index])]
-    numbers = {name: int(getattr(cols, name)[index]) for name in "tvdcmei"}
-    names = {
-        "y": y,
-        "r": r,
-        "s": mot_catalog.weighted(mot_catalog.AREAS)[0][int(cols.area[index])],
-        "k": variant.make,
-        "o": variant.description,
-        "u": mot_catalog.weighted(mot_catalog.COLOURS)[0][int(cols.colour[index])],
-        "f": variant.fuel,
-    }
-    return {name: (numbers | names)[name] for name in "tvdcyrmskoufei"}
-
-
 @dataclass(frozen=True, slots=True)
 class ElementPool:
     """Finished BSON elements of equal padded width, and which bytes of each are not padding."""
@@ -262,24 +239,3 @@ class MotDocuments(Dataset[Mot]):
     def encode(self, first: int, ids: Ints, seed: int) -> Encoded:
         """As the module describes."""
         return encode(columns(first, len(ids), seed), ids)
-
-
-def expected_greenness(documents: int, seed: int) -> list[dict[str, float | int]]:
-    """The answer of the greenness query, from the generator alone.
-
-    Per band, ascending: `_id` (band, times 1.5 for diesels), `count` and `miles` (sum of m, exact).
-    """
-    diesel = np.array([variant.fuel == "D" for variant in mot_catalog.variants()])
-    # Twice the band is an integer also for diesels, so it can index an array.
-    counts = np.zeros(2 * 11, dtype=np.int64)
-    miles = np.zeros_like(counts)
-    for first in range(0, documents, GREENNESS_BLOCK):
-        cols = columns(first, min(GREENNESS_BLOCK, documents - first), seed)
-        band = np.searchsorted(BAND_LIMITS, cols.e, side="right") + 1
-        doubled = np.where(diesel[cols.variant], band * int(2 * DIESEL_FACTOR), 2 * band)
-        counts += np.bincount(doubled, minlength=len(counts))
-        np.add.at(miles, doubled, cols.m)
-    return [
-        {"_id": int(doubled) / 2, "count": int(counts[doubled]), "miles": int(miles[doubled])}
-        for doubled in np.flatnonzero(counts)
-    ]
