@@ -16,9 +16,9 @@ from bench.alone import ROOT, alone, rounds, say, scratch
 from bench.findings import Findings, absolute, growth
 from microshard.backends.ec2.api import Api, RetryPolicy
 from microshard.backends.ec2.fleet import provision
-from microshard.backends.ec2.ledger import Memory
 from microshard.backends.ec2.spec import FleetSpec, GroupSpec, VolumeSpec
 from microshard.backends.ec2.teardown import teardown
+from microshard.records.run_folder import JsonLines
 
 _VOLUMES = (
     VolumeSpec("data", "gp3", 512, 6000, 500),
@@ -28,19 +28,19 @@ _VOLUMES = (
 
 
 class CountingApi(Api):
-    """Counts the calls that were made through it."""
+    """Counts the calls made through it."""
 
     calls = 0
 
     def call(self, action: str, **parameters: object) -> dict[str, object]:
-        """One more."""
+        """Count it."""
         self.calls += 1
         return super().call(action, **parameters)
 
-    def make(self, action: str, **parameters: object) -> dict[str, object]:
-        """One more."""
+    def create(self, action: str, **parameters: object) -> dict[str, object]:
+        """Count it."""
         self.calls += 1
-        return super().make(action, **parameters)
+        return super().create(action, **parameters)
 
 
 def fleet(url: str, hosts: int) -> dict[str, float]:
@@ -54,15 +54,15 @@ def fleet(url: str, hosts: int) -> dict[str, float]:
         groups=(GroupSpec("shard_hosts", hosts, ("c5.4xlarge",), _VOLUMES),),
     )
     began = time.perf_counter()
-    api = CountingApi("us-east-1", endpoint=url, patience=RetryPolicy(poll=0.05))
+    api = CountingApi("us-east-1", endpoint=url, retry=RetryPolicy(poll=0.05))
     with scratch() as folder:
-        book = Memory()
-        made_fleet = provision(api, spec, book, folder / "ssh")
+        ledger = JsonLines(folder / "ledger.jsonl")
+        created = provision(api, spec, ledger, folder / "ssh")
         made, calls_made = time.perf_counter(), api.calls
-        removal = teardown(api, spec.run, book)
+        result = teardown(api, spec.run, ledger)
         gone = time.perf_counter()
-    if len(made_fleet.hosts) != hosts or not removal.clean:
-        raise SystemExit(f"{hosts} hosts: {removal.left}")
+    if len(created.hosts) != hosts or not result.clean:
+        raise SystemExit(f"{hosts} hosts: {result.left}")
     return {
         "make": made - began,
         "remove": gone - made,

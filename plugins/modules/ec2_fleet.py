@@ -1,16 +1,16 @@
 #!/usr/bin/python
-"""The hosts of a run on EC2, there or gone."""
+"""Launch or terminate the hosts of a run on EC2."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ec2_fleet
-short_description: Create or remove the hosts of a run on EC2, with network, keys and volumes
+short_description: Launch or terminate the hosts of a run on EC2, with their network
 description:
-  - Creates network, security group, key pair, placement group and instances of a run, or takes over existing ones;
-    reads volumes back and fails when they differ from the specification.
-  - Removes all of it in the right order, then checks that nothing is left; what is left is listed in the failure.
-  - Everything is written into the ledger before it is created, and tagged when it is created.
+  - Creates network, security group, key pair, placement group and instances of a run, or reuses what exists already;
+    fails when the attached volumes are not what was requested.
+  - Removes all of it in the right order, then searches for anything left; the module fails and lists what is left.
+  - Everything is recorded in the ledger before it is created, and tagged as it is created.
   - Runs on the controller, in an interpreter that has microshard. Credentials are found as the AWS CLI finds them.
 options:
   state:
@@ -32,7 +32,7 @@ options:
     required: true
   fleet:
     description:
-      - The specification, as C(microshard.backends.ec2.spec.FleetSpec) has it without its C(run).
+      - The fleet, as C(microshard.backends.ec2.spec.FleetSpec) without its C(run).
         Needed for V(present).
     type: dict
   ssh_folder:
@@ -42,22 +42,22 @@ options:
     description: File the inventory is written to.
     type: path
   record:
-    description: File for RV(fleet).
+    description: File RV(fleet) is written to.
     type: path
   profile:
     description: Profile of the AWS configuration.
     type: str
   endpoint_url:
-    description: Another EC2 than AWS's own; without it boto3 looks at E(AWS_ENDPOINT_URL).
+    description: Endpoint of another EC2 than AWS; by default boto3 uses E(AWS_ENDPOINT_URL).
     type: str
 attributes:
   check_mode:
     support: full
-    description: Says how many instances would be launched or what would be removed; makes only read-only calls.
+    description: Says how many instances would be launched or what would be removed; makes read-only calls only.
 """
 
 EXAMPLES = r"""
-- name: The hosts of the run exist
+- name: The hosts of the run are running
   ec2_fleet:
     region: us-east-1
     run: "{{ microshard_run.id }}"
@@ -83,7 +83,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 fleet:
-  description: Hosts with addresses, volumes and keys, as C(microshard.backends.ec2.fleet.Fleet) has them.
+  description: Hosts with addresses, volumes and keys, as in C(microshard.backends.ec2.fleet.Ec2Fleet).
   returned: state is present, not in check mode
   type: dict
 launched:
@@ -110,11 +110,9 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
 try:
-    from microshard.backends.ec2 import find
-    from microshard.backends.ec2.api import Api
-    from microshard.backends.ec2.errors import CloudError
+    from microshard.backends.ec2.api import Api, CloudError
     from microshard.backends.ec2.fleet import provision
-    from microshard.backends.ec2.inventory import inventory
+    from microshard.backends.ec2.resources import find_all, find_resources
     from microshard.backends.ec2.spec import TAG_RUN, SpecError, from_mapping
     from microshard.backends.ec2.teardown import teardown
     from microshard.records.run_folder import JsonLines, write_atomic
@@ -144,53 +142,45 @@ def main() -> None:
     )
     if _MISSING:
         module.fail_json(msg=f"{missing_required_lib('microshard')} ({_MISSING})")
-    parameters = module.params
+    given = module.params
     try:
-        api = Api(
-            parameters["region"], endpoint=parameters["endpoint_url"] or None, profile=parameters["profile"] or None
-        )
-        answer = _present(module, api) if parameters["state"] == "present" else _absent(module, api)
+        api = Api(given["region"], endpoint=given["endpoint_url"] or None, profile=given["profile"] or None)
+        answer = _present(module, api) if given["state"] == "present" else _absent(module, api)
     except (CloudError, SpecError, OSError) as error:
         module.fail_json(msg=str(error), code=getattr(error, "code", type(error).__name__))
     module.exit_json(**answer)
 
 
 def _present(module: AnsibleModule, api: Api) -> dict[str, Any]:
-    parameters = module.params
-    spec = from_mapping({**parameters["fleet"], "run": parameters["run"]})
+    given = module.params
+    spec = from_mapping({**given["fleet"], "run": given["run"]})
     if module.check_mode:
-        existing = find.of_kind(api, "instance", f"tag:{TAG_RUN}", [spec.run])
+        existing = find_resources(api, "instance", f"tag:{TAG_RUN}", [spec.run])
         missing = max(0, sum(g.count for g in spec.groups) - len(existing))
         return {"changed": missing > 0, "launched": missing}
-    fleet = provision(api, spec, JsonLines(Path(parameters["ledger"])), Path(parameters["ssh_folder"]))
+    fleet = provision(api, spec, JsonLines(Path(given["ledger"])), Path(given["ssh_folder"]))
     changed = fleet.launched > 0
-    if parameters["inventory"]:
+    if given["inventory"]:
         # JSON is YAML; Ansible's yaml plugin reads it.
-        path, text = Path(parameters["inventory"]), json.dumps(inventory(fleet, sys.executable), indent=1) + "\n"
+        path, text = Path(given["inventory"]), json.dumps(fleet.inventory(sys.executable), indent=1) + "\n"
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             write_atomic(path, text)
             changed = True
-    if parameters["record"]:
-        write_atomic(Path(parameters["record"]), json.dumps(fleet.as_json(), indent=1) + "\n")
+    if given["record"]:
+        write_atomic(Path(given["record"]), json.dumps(fleet.as_json(), indent=1) + "\n")
     return {"changed": changed, "launched": fleet.launched, "fleet": fleet.as_json()}
 
 
 def _absent(module: AnsibleModule, api: Api) -> dict[str, Any]:
-    run, book = module.params["run"], JsonLines(Path(module.params["ledger"]))
+    run = module.params["run"]
     if module.check_mode:
-        tagged = find.by_run(api, run)
-        found = [str(t) for t in [*tagged, *find.untagged(api, run, tagged)]]
+        found = [str(resource) for resource in find_all(api, run)]
         return {"changed": bool(found), "removed": found, "errors": []}
-    removal = teardown(api, run, book)
-    if not removal.clean:
-        listed = "; ".join(removal.left)
-        module.fail_json(
-            msg=f"of run {run} these are left: {listed}",
-            left=removal.left,
-            removed=removal.removed,
-            errors=removal.errors,
-        )
-    return {"changed": bool(removal.removed), "removed": removal.removed, "errors": removal.errors}
+    result = teardown(api, run, JsonLines(Path(module.params["ledger"])))
+    details = {"removed": result.removed, "errors": result.errors}
+    if not result.clean:
+        module.fail_json(msg=f"left of run {run}: {'; '.join(result.left)}", left=result.left, **details)
+    return {"changed": bool(result.removed), **details}
 
 
 if __name__ == "__main__":

@@ -20,10 +20,10 @@ from microshard.backends.ec2.spec import from_mapping
 from microshard.backends.ec2.teardown import teardown
 from microshard.records.run_folder import JsonLines
 
-Translated = Callable[[Any, str, dict[str, Any]], dict[str, Any]]
+Invoke = Callable[[Any, str, dict[str, Any]], dict[str, Any]]
 
 
-def killing(after: int, real: Translated) -> Translated:
+def killing(after: int, real: Invoke) -> Invoke:
     """The way to AWS, on which this process dies as soon as call number `after` has been answered."""
     calls = 0
 
@@ -41,21 +41,21 @@ def killing(after: int, real: Translated) -> Translated:
 
 def main() -> None:
     """Serve lines until standard input is closed."""
-    wish = json.loads(sys.argv[1])
-    if not wish["endpoint"].startswith("http://127.0.0.1:"):
+    options = json.loads(sys.argv[1])
+    if not options["endpoint"].startswith("http://127.0.0.1:"):
         raise SystemExit("only a simulation on this machine is spoken to")
-    api = Api(wish["region"], endpoint=wish["endpoint"], patience=RetryPolicy(**wish["patience"]))
-    real = api_module._translated
+    api = Api(options["region"], endpoint=options["endpoint"], retry=RetryPolicy(**options["retry"]))
+    real = api_module.invoke
     for line in sys.stdin:
         order = json.loads(line)
         child = os.fork()
         if child == 0:
-            vars(api_module)["_translated"] = killing(order["kill_after"], real)
+            vars(api_module)["invoke"] = killing(order["kill_after"], real)
             folder = Path(order["folder"])
-            book = JsonLines(folder / "ledger.jsonl")
+            ledger = JsonLines(folder / "ledger.jsonl")
             spec = from_mapping(order["spec"])
-            provision(api, spec, book, folder / "ssh")
-            os._exit(0 if teardown(api, spec.run, book).clean else 3)
+            provision(api, spec, ledger, folder / "ssh")
+            os._exit(0 if teardown(api, spec.run, ledger).clean else 3)
         _, status = os.waitpid(child, 0)
         if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
             print("killed", flush=True)

@@ -13,10 +13,9 @@ from typing import Any
 import boto3  # type: ignore[import-untyped]
 
 from microshard.backends.ec2.api import Api, RetryPolicy
-from microshard.backends.ec2.fleet import Fleet, provision
-from microshard.backends.ec2.ledger import Ledger
+from microshard.backends.ec2.fleet import Ec2Fleet, provision
 from microshard.backends.ec2.spec import FleetSpec, GroupSpec, VolumeSpec
-from microshard.backends.ec2.teardown import Removal, teardown
+from microshard.backends.ec2.teardown import TeardownResult, teardown
 from microshard.records.run_folder import JsonLines
 
 from .strict import Simulation
@@ -84,9 +83,21 @@ def only_loopback(setattr_: Callable[[Any, str, Any], None]) -> None:
     setattr_(socket.socket, "connect", guarded)
 
 
+class WatchedLedger(JsonLines):
+    """A ledger that tells a test of every record."""
+
+    def __init__(self, ledger: JsonLines, watch: Callable[[dict[str, Any]], None]) -> None:
+        super().__init__(ledger.path)
+        self.watch = watch
+
+    def append(self, **record: Any) -> None:
+        super().append(**record)
+        self.watch(record)
+
+
 @functools.cache
-def _api(url: str, patience: RetryPolicy) -> Api:
-    return Api(REGION, endpoint=url, patience=patience)
+def _api(url: str, retry: RetryPolicy) -> Api:
+    return Api(REGION, endpoint=url, retry=retry)
 
 
 class Lab:
@@ -96,8 +107,8 @@ class Lab:
         self.simulation = simulation
         self.folder = folder
         self.spec = spec
-        self.book: Ledger = JsonLines(folder / "ledger.jsonl")
-        self.patience = RETRY_POLICY
+        self.ledger = JsonLines(folder / "ledger.jsonl")
+        self.retry = RETRY_POLICY
         self.said: list[str] = []
 
     def wish(self, **changes: Any) -> Lab:
@@ -113,15 +124,15 @@ class Lab:
 
     def api(self, **changes: Any) -> Api:
         """A connection to the simulation; those of one patience are shared, because making one takes 0.3 s."""
-        return _api(self.simulation.url, dataclasses.replace(self.patience, **changes))
+        return _api(self.simulation.url, dataclasses.replace(self.retry, **changes))
 
-    def provision(self) -> Fleet:
+    def provision(self) -> Ec2Fleet:
         """Make the fleet."""
-        return provision(self.api(), self.spec, self.book, self.folder / "ssh", self.said.append)
+        return provision(self.api(), self.spec, self.ledger, self.folder / "ssh", self.said.append)
 
-    def teardown(self) -> Removal:
+    def teardown(self) -> TeardownResult:
         """Remove it."""
-        return teardown(self.api(), self.spec.run, self.book, self.said.append)
+        return teardown(self.api(), self.spec.run, self.ledger, self.said.append)
 
 
 @functools.cache

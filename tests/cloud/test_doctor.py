@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from microshard.backends.ec2 import controller_address as address
-from tests.unit.backends.ec2.test_cost_estimate import FILE
+from microshard.backends.ec2 import network
+from tests.unit.backends.ec2.definitions import FILE
 
 from .command import Said, microshard
 from .fleets import Lab
@@ -20,7 +20,7 @@ Doctor = Callable[..., Said]
 
 @pytest.fixture
 def doctor(lab: Lab, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Doctor:
-    monkeypatch.setattr(address, "public_address", lambda: "192.0.2.9")
+    monkeypatch.setattr(network, "public_address", lambda: "192.0.2.9")
 
     def ask(*words: object) -> Said:
         before = lab.simulation.everything()
@@ -96,6 +96,6 @@ def test_what_is_left_of_earlier_runs_is_told(doctor: Doctor, lab: Lab, monkeypa
     monkeypatch.setattr("microshard.backends.ec2.checks.user", lambda: "tester")
     fleet = lab.provision()
     said = doctor()
-    assert "note   runs: tester has things of small-1 here" in said.out
+    assert "note   runs: tester has resources of small-1" in said.out
     assert fleet.run == "small-1"
     assert lab.teardown().clean

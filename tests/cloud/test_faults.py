@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from microshard.backends.ec2.api import Api
-from microshard.backends.ec2.errors import CapacityError, CloudError, LaunchError
+from microshard.backends.ec2.api import Api, CapacityError, CloudError, LaunchError
 from microshard.backends.ec2.spec import SpecError, VolumeSpec
 
-from .fleets import REGION, SMALL, Lab
+from .fleets import REGION, SMALL, Lab, WatchedLedger
 from .strict import Fault, Simulation
 
 
@@ -22,8 +22,8 @@ def _nothing_is_left(lab: Lab) -> Iterator[None]:
     yield
     lab.simulation.faults.clear()
     lab.simulation.policy = None
-    removal = lab.teardown()
-    assert removal.clean, removal.left
+    result = lab.teardown()
+    assert result.clean, result.left
     assert lab.simulation.everything() == {}
 
 
@@ -76,7 +76,7 @@ def test_a_wrong_region_is_found_before_any_call(lab: Lab) -> None:
 
 
 def test_an_endpoint_that_does_not_answer(lab: Lab) -> None:
-    api = Api(REGION, endpoint="http://127.0.0.1:9", patience=dataclasses.replace(lab.patience, attempts=1))
+    api = Api(REGION, endpoint="http://127.0.0.1:9", retry=dataclasses.replace(lab.retry, attempts=1))
     with pytest.raises(CloudError, match="Unreachable"):
         api.call("describe_vpcs")
 
@@ -136,7 +136,7 @@ def test_missing_capacity_once_goes_to_the_next_zone_with_all_hosts(lab: Lab) ->
     fleet = lab.provision()
     assert {h.zone for h in fleet.hosts} == {"us-east-1b"}
     assert len(lab.simulation.everything()["instance"]) == 3, "what was launched in the first zone was given back"
-    assert "tried in vain: 1 x c5.large on-demand in us-east-1a: InsufficientInstanceCapacity" in fleet.notes
+    assert fleet.notes == ("no capacity for 1 x c5.large on-demand in us-east-1a: InsufficientInstanceCapacity",)
 
 
 def test_missing_capacity_in_one_zone(lab: Lab) -> None:
@@ -185,7 +185,7 @@ def test_throttling_is_waited_out(lab: Lab, action: str) -> None:
 def test_throttling_without_end_is_an_error_after_a_bounded_number_of_calls(lab: Lab) -> None:
     lab.simulation.inject(Fault("RunInstances", "RequestLimitExceeded", times=None))
     assert failing(lab).code == "RequestLimitExceeded"
-    assert launches(lab.simulation) == lab.patience.attempts
+    assert launches(lab.simulation) == lab.retry.attempts
 
 
 CREATIONS = [
@@ -231,7 +231,7 @@ def test_a_volume_with_other_iops_than_asked(lab: Lab) -> None:
     lab.simulation.inject(Fault("RunInstances", alter="iops=3000"))
     error = failing(lab)
     assert error.code == "VolumeMismatch"
-    assert str(error).count("IOPS is 3000, asked for 4000") == 2
+    assert str(error).count("IOPS is 3000, requested 4000") == 2
 
 
 def test_volume_rates_beyond_the_type_are_refused_by_ec2_and_told(lab: Lab) -> None:
@@ -239,22 +239,22 @@ def test_volume_rates_beyond_the_type_are_refused_by_ec2_and_told(lab: Lab) -> N
     assert error.code == "InvalidParameterCombination"
 
 
-def test_an_instance_that_ends_while_it_starts(lab: Lab) -> None:
-    lab.simulation.timing.pending = 60
+def end_first_launch(lab: Lab, reason: str) -> list[str]:
+    """End the first instances as soon as they are launched; returns where their ids will be."""
     ended: list[str] = []
 
-    class Ending:
-        def append(self, **record: object) -> None:
-            book.append(**record)
-            if record.get("state") == "made" and record.get("what") == "instance" and not ended:
-                ended.extend(record["ids"])  # type: ignore[arg-type]
-                lab.simulation.end_instance(ended[0], "Client.InternalError")
+    def watch(record: dict[str, Any]) -> None:
+        if record["state"] == "made" and record["what"] == "instance" and not ended:
+            ended.extend(record["ids"])
+            lab.simulation.end_instance(ended[0], reason)
 
-        def records(self) -> object:
-            return book.records()
+    lab.ledger = WatchedLedger(lab.ledger, watch)
+    return ended
 
-    book = lab.book
-    lab.book = Ending()  # type: ignore[assignment]
+
+def test_an_instance_that_ends_while_it_starts(lab: Lab) -> None:
+    lab.simulation.timing.pending = 60
+    ended = end_first_launch(lab, "Client.InternalError")
     error = failing(lab)
     assert error.code == "InstanceEnded"
     assert ended[0] in str(error)
@@ -262,20 +262,7 @@ def test_an_instance_that_ends_while_it_starts(lab: Lab) -> None:
 
 def test_capacity_that_is_missing_only_after_the_launch_goes_to_the_next_zone(lab: Lab) -> None:
     lab.simulation.timing.pending = 0.05
-    ended: list[str] = []
-
-    class Ending:
-        def append(self, **record: object) -> None:
-            book.append(**record)
-            if record.get("state") == "made" and record.get("what") == "instance" and not ended:
-                ended.extend(record["ids"])  # type: ignore[arg-type]
-                lab.simulation.end_instance(ended[0], "Server.InsufficientInstanceCapacity")
-
-        def records(self) -> object:
-            return book.records()
-
-    book = lab.book
-    lab.book = Ending()  # type: ignore[assignment]
+    end_first_launch(lab, "Server.InsufficientInstanceCapacity")
     assert lab.provision().zone == "us-east-1b"
 
 
@@ -294,10 +281,10 @@ def test_an_instance_ended_by_someone_else_hinders_nothing(lab: Lab) -> None:
 def test_a_launch_shown_late_is_waited_for_by_the_teardown(lab: Lab) -> None:
     lab.simulation.inject(Fault("RunInstances", lost="after", times=None))
     lab.simulation.timing.consistency = 0.3
-    lab.patience = dataclasses.replace(lab.patience, attempts=1)
+    lab.retry = dataclasses.replace(lab.retry, attempts=1)
     began = time.time()
     assert failing(lab).code == "Unreachable"
-    removal = lab.teardown()
-    assert removal.clean
+    result = lab.teardown()
+    assert result.clean
     assert lab.simulation.everything() == {}
     assert time.time() - began > lab.simulation.timing.consistency

@@ -109,7 +109,7 @@ def test_a_run_in_another_region_is_found_by_its_ledger(gc: Gc, lab: Lab, tmp_pa
     folder = RunFolder.create(tmp_path / "runs", "small")
     write_json(folder / "run.json", dataclasses.replace(folder.marker(), pid=gone))
     lab.wish(run=folder.run_id)
-    provision(Api("eu-west-1", patience=RETRY_POLICY), lab.spec, folder.ledger, folder / "ssh")
+    provision(Api("eu-west-1", retry=RETRY_POLICY), lab.spec, folder.ledger, folder / "ssh")
     assert "(ec2 eu-west-1): removed" in gc().out
     assert lab.simulation.everything() == {}
 

@@ -6,8 +6,8 @@ import json
 import re
 from pathlib import Path
 
-from microshard.backends.ec2 import quota
-from microshard.backends.ec2.checks import _TRIALS
+from microshard.backends.ec2.account import fetch_quotas
+from microshard.backends.ec2.checks import DRY_RUNS
 
 from .fleets import FULL, Lab, client
 from .strict import Fault
@@ -27,7 +27,7 @@ def test_every_call_is_in_the_policy_and_no_permission_is_unused(lab: Lab) -> No
     lab.spec = FULL
     admin = client(lab.simulation.url)
     lab.simulation.policy = policy
-    quota.ask(lab.api(), [("c5.large", "on_demand")])
+    fetch_quotas(lab.api(), [("c5.large", "on_demand")])
     # A life with everything in it: three groups, spot, placement, a zone without room, things left behind.
     lab.simulation.inject(Fault("RunInstances", "InsufficientInstanceCapacity", skip=1))
     fleet = lab.provision()
@@ -38,14 +38,14 @@ def test_every_call_is_in_the_policy_and_no_permission_is_unused(lab: Lab) -> No
     admin.modify_instance_attribute(InstanceId=fleet.hosts[0].instance_id, BlockDeviceMappings=stay)
     by_hand = {"ec2:CreateNetworkInterface", "ec2:ModifyInstanceAttribute"}
     lab.simulation.policy = policy
-    removal = lab.teardown()
-    assert removal.clean, removal.errors
-    assert removal.errors == []
+    result = lab.teardown()
+    assert result.clean, result.errors
+    assert result.errors == []
     assert lab.simulation.permissions - by_hand == policy
 
 
 def test_the_doctor_tries_every_permission_of_ec2_in_the_policy() -> None:
-    tried = {f"ec2:{''.join(part.capitalize() for part in action.split('_'))}" for action, _ in _TRIALS}
+    tried = {f"ec2:{''.join(part.capitalize() for part in action.split('_'))}" for action in DRY_RUNS}
     assert tried | {"ec2:CreateTags", "ssm:GetParameter", "servicequotas:GetServiceQuota"} == documented()
 
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from microshard.backends.ec2.errors import CloudError
+from microshard.backends.ec2.api import CloudError
 from microshard.backends.ec2.fleet import lost_hosts
 from microshard.backends.ec2.spec import VolumeSpec
 
-from .fleets import FULL, Lab, client
+from .fleets import FULL, Lab, WatchedLedger, client
 from .strict import Simulation
 
 
@@ -171,17 +171,11 @@ def test_an_interrupted_host_is_named_with_the_reason(lab: Lab) -> None:
 def test_every_creation_is_in_the_ledger_before_its_call(lab: Lab) -> None:
     seen: list[tuple[str, int]] = []
 
-    class Watching:
-        def append(self, **record: Any) -> None:
-            if record.get("state") == "creating":
-                seen.append((record["what"], len(lab.simulation.calls)))
-            lab_book.append(**record)
+    def watch(record: dict[str, Any]) -> None:
+        if record["state"] == "creating":
+            seen.append((record["what"], len(lab.simulation.calls)))
 
-        def records(self) -> Any:
-            return lab_book.records()
-
-    lab_book = lab.book
-    lab.book = Watching()
+    lab.ledger = WatchedLedger(lab.ledger, watch)
     lab.provision()
     actions = {
         "key-pair": "ImportKeyPair", "vpc": "CreateVpc", "internet-gateway": "CreateInternetGateway",
@@ -256,7 +250,7 @@ def test_it_waits_for_what_is_not_visible_yet(lab: Lab) -> None:
     lab.simulation.timing.consistency = 0.15
     lab.simulation.timing.pending = 0.1
     lab.simulation.timing.terminating = 0.1
-    lab.patience = dataclasses.replace(lab.patience, launch=5.0)
+    lab.retry = dataclasses.replace(lab.retry, launch=5.0)
     fleet = lab.wish(placement_group=True).group(1, market="spot").provision()
     assert len(fleet.hosts) == 3
     assert lab.teardown().clean

@@ -17,11 +17,11 @@ import pytest
 
 from microshard.backends.local_processes import running
 from microshard.records.run_folder import RunFolder
+from tests.unit.backends.ec2.definitions import SIMPLE
 
 from .command import Said, microshard
 from .fleets import Lab, client
 from .strict import Fault
-from .test_run_refused import SIMPLE
 
 FULL = "VcpuLimitExceeded"
 
@@ -88,7 +88,7 @@ def test_what_was_left_goes_first_and_new_hosts_are_asked_for_after_their_price(
     done = broken.actions()[before:]
     assert done.index("TerminateInstances") < done.index("RunInstances"), "the old ones go before new ones are made"
     assert not running(broken.run), "the playbook that has outlived the run does not make anything beside it"
-    told = [said.out.index(words) for words in ("0 of 2 measured, 2 to go", "Price of the run: about", "not prepared")]
+    told = [said.out.index(words) for words in ("0 of 2 measured, 2 to go", "Cost of the run: about", "not prepared")]
     assert told == sorted(told), said.out
     assert "Service Quotas" in said.out
     assert broken.mine() == {}

@@ -12,18 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.backends.ec2.test_cost_estimate import FILE
+from tests.unit.backends.ec2.definitions import FILE, SIMPLE
 
 from .command import Said, microshard
 from .fleets import Lab
 from .strict import Fault
 
 Run = Callable[..., Said]
-SIMPLE = FILE.replace("topology:\n", "topology:\n  kind: standalone\n").replace(
-    "  collections: [{namespace: vosa.mot_results, shard_key: {_id: hashed}}]\n", ""
-)
-SIMPLE = SIMPLE.replace("matrix: {topology.shards.count: [1, 4]}\n", "")
-SIMPLE = SIMPLE[: SIMPLE.index("    volumes:")] + SIMPLE[SIMPLE.index("  client_hosts:") :]
 
 
 @pytest.fixture
@@ -107,7 +102,7 @@ def test_hosts_of_a_fleet_that_failed_are_gone_before_the_next_is_made(run: Run,
     said = run(SIMPLE.replace("  client_hosts:", f"{volumes}  client_hosts:") + types)
     assert said.code == 4, said.out + said.err
     assert "not prepared: fleet1: no hosts on EC2" in said.out
-    assert "IOPS is 3000, asked for 6000" in said.out
+    assert "IOPS is 3000, requested 6000" in said.out
     assert "fleet2: no hosts on EC2" in said.out
     done = [(c.action, c.get("InstanceType")) for c in lab.simulation.calls]
     tried = [kind for action, kind in done if action == "RunInstances"]

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from microshard.backends.ec2 import instances
 from microshard.backends.ec2.cost_estimate import PREPARE_SECONDS_EACH
 from microshard.backends.ec2.ec2_plan import Ec2Plan, plan_ec2
 from microshard.backends.ec2.execute import most_ports
 from microshard.backends.ec2.spec import fleet_spec
+from microshard.backends.ec2.tables import find_instance
 from microshard.plan.estimate import ADD_SHARD_SECONDS
 
 from .fleets import Lab
@@ -48,24 +48,24 @@ def by_point(seen: Ec2Plan) -> list[str]:
 
 def whole(seen: Ec2Plan) -> list[str]:
     """The sweep: hosts, vCPUs, time, money."""
-    (fleet,) = seen.view.fleets
-    facts = [(group.count, instances.find(group.instance_types[0])) for group in fleet.groups]
+    (fleet,) = seen.estimate.fleets
+    facts = [(group.count, find_instance(group.instance_types[0])) for group in fleet.groups]
     vcpus = sum(count * found.vcpus for count, found in facts if found is not None)
     working = sum(
         point.measure_seconds + (point.deploy_seconds + point.load_seconds if step.deploy else 0.0)
         for step in seen.plan.steps
         for point in [seen.plan.point(step.point)]
     )
-    assert fleet.cost.hourly_usd is not None
-    assert seen.view.cost_usd is not None
-    assert seen.view.most_usd is not None
+    assert fleet.price.hourly_usd is not None
+    assert seen.estimate.cost_usd is not None
+    assert seen.estimate.most_usd is not None
     return [
         f"| hosts, vCPUs | {sum(group.count for group in fleet.groups)}, {vcpus:,} |",
-        f"| price of the hosts with their volumes, on demand | {fleet.cost.hourly_usd:.2f} USD an hour |",
+        f"| price of the hosts with their volumes, on demand | {fleet.price.hourly_usd:.2f} USD an hour |",
         f"| making, preparing and removing the hosts | {(fleet.seconds - working) / 60:.0f} min |",
         f"| deploying, loading and measuring 5 points, 3 repetitions | {working / 60:.0f} min |",
-        f"| the sweep | {fleet.seconds / 60:.0f} min, {seen.view.cost_usd:.0f} USD |",
-        f"| most it can cost, by its budget of 4 hours | {seen.view.most_usd:.0f} USD |",
+        f"| the sweep | {fleet.seconds / 60:.0f} min, {seen.estimate.cost_usd:.0f} USD |",
+        f"| most it can cost, by its budget of 4 hours | {seen.estimate.most_usd:.0f} USD |",
     ]
 
 
@@ -73,7 +73,7 @@ def limits(seen: Ec2Plan) -> list[str]:
     """Parts of the sentences about what breaks first."""
     largest = seen.plan.points[-1]
     loading = largest.load_seconds / (largest.deploy_seconds + largest.load_seconds + 3 * largest.measure_seconds)
-    (fleet,) = seen.view.fleets
+    (fleet,) = seen.estimate.fleets
     hosts = sum(group.count for group in fleet.groups)
     return [
         f"{loading:.0%} of the time of a point with 1,024 shards is spent loading",
@@ -98,12 +98,12 @@ def stated(text: str, lines: list[str]) -> None:
 def test_the_tables_and_limits_are_those_of_the_plan(text: str, seen: Ec2Plan, lab: Lab) -> None:
     lab.simulation.quota = 5000
     stated(text, [*by_point(seen), *whole(seen), *limits(seen)])
-    assert not seen.view.limits, "nothing of it is refused"
+    assert not seen.estimate.violations, "nothing of it is refused"
 
 
 def test_the_calls_are_those_the_simulated_account_gets(text: str, seen: Ec2Plan, lab: Lab) -> None:
     lab.simulation.quota = 5000
-    (fleet,) = seen.view.fleets
+    (fleet,) = seen.estimate.fleets
     lab.spec = fleet_spec(
         fleet.infrastructure,
         run="scale-1",

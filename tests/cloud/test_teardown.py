@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 
-from microshard.backends.ec2 import find_leftovers as gc
-from microshard.backends.ec2.ledger import Memory
 from microshard.backends.ec2.spec import to_mapping
+from microshard.backends.ec2.teardown import find_leftover_runs, remove_leftover_runs
 from microshard.records.run_folder import JsonLines
 
 from .fleets import REGION, RETRY_POLICY, SMALL, Lab, client
@@ -73,10 +72,10 @@ def test_two_runs_of_one_account_at_once_do_not_disturb_one_another(simulation: 
 def test_an_error_does_not_stop_the_rest(lab: Lab) -> None:
     lab.provision()
     lab.simulation.inject(Fault("DeleteSecurityGroup", "UnauthorizedOperation", times=None))
-    removal = lab.teardown()
-    assert not removal.clean
-    assert {entry.split()[0] for entry in removal.left} == {"security-group", "vpc"}
-    assert any("DeleteSecurityGroup: UnauthorizedOperation" in e for e in removal.errors)
+    result = lab.teardown()
+    assert not result.clean
+    assert {entry.split()[0] for entry in result.left} == {"security-group", "vpc"}
+    assert any("DeleteSecurityGroup: UnauthorizedOperation" in e for e in result.errors)
     assert set(lab.simulation.everything()) == {"security-group", "vpc", "route-table"}
     lab.simulation.faults.clear()
     assert lab.teardown().clean
@@ -95,19 +94,19 @@ def test_the_network_is_gone_for_a_while(lab: Lab, lost: Any) -> None:
 def test_without_a_network_it_says_that_it_does_not_know(lab: Lab) -> None:
     lab.provision()
     lab.simulation.inject(Fault("*", lost="before", times=None))
-    lab.patience = dataclasses.replace(lab.patience, attempts=1)
-    removal = lab.teardown()
-    assert removal.left == ["not known: EC2 could not be asked"]
+    lab.retry = dataclasses.replace(lab.retry, attempts=1)
+    result = lab.teardown()
+    assert result.left == ["not known: EC2 could not be asked"]
     lab.simulation.faults.clear()
     assert lab.teardown().clean
 
 
 def test_an_instance_that_does_not_end_is_listed(lab: Lab) -> None:
-    lab.patience = dataclasses.replace(lab.patience, terminate=0.05)
+    lab.retry = dataclasses.replace(lab.retry, terminate=0.05)
     fleet = lab.provision()
     lab.simulation.timing.terminating = 3600
-    removal = lab.teardown()
-    assert f"instance {fleet.hosts[0].instance_id}" in removal.left
+    result = lab.teardown()
+    assert f"instance {fleet.hosts[0].instance_id}" in result.left
     lab.simulation.timing.terminating = 0
     for host in fleet.hosts:
         lab.simulation.end_instance(host.instance_id)
@@ -121,9 +120,9 @@ def test_a_volume_that_stayed_behind_is_deleted(lab: Lab) -> None:
     client(lab.simulation.url).modify_instance_attribute(
         InstanceId=fleet.hosts[0].instance_id, BlockDeviceMappings=wish
     )
-    removal = lab.teardown()
-    assert removal.clean
-    assert f"volume {data.id}" in removal.removed
+    result = lab.teardown()
+    assert result.clean
+    assert f"volume {data.id}" in result.removed
 
 
 @pytest.mark.parametrize("hangs_on", ["key", "security group", "subnet"])
@@ -136,9 +135,9 @@ def test_an_untagged_instance_is_found_by_what_it_hangs_on(lab: Lab, hangs_on: s
         "key": {"KeyName": "microshard-small-1"}, "security group": {"SecurityGroupIds": [fleet.security_group]},
     }  # fmt: skip
     stray = ec2.run_instances(**wish, **more.get(hangs_on, {}), SubnetId=own)["Instances"][0]["InstanceId"]
-    removal = lab.teardown()
-    assert removal.clean
-    assert f"instance {stray}" in removal.removed
+    result = lab.teardown()
+    assert result.clean
+    assert f"instance {stray}" in result.removed
     assert lab.simulation.everything() == {}
 
 
@@ -150,12 +149,12 @@ def test_gc_takes_expired_and_finished_runs_of_the_owner_and_no_other(lab: Lab) 
         ("his", "else", 1),
     ):
         lab.wish(run=run, owner=owner, expires_at=expires).provision()
-    found = gc.leftovers(lab.api(), "tester", now=5000, over=lambda run: run == "over")
+    found = find_leftover_runs(lab.api(), "tester", now=5000, over=lambda run: run == "over")
     assert [(item.run, item.reason) for item in found] == [("old", "expired"), ("over", "over")]
     assert len(lab.simulation.everything()["vpc"]) == 4, "a look removes nothing"
-    removals = gc.collect(lab.api(), "tester", now=5000, over=lambda run: run == "over")
-    assert [r.run for r in removals] == ["old", "over"]
-    assert all(r.clean for r in removals)
+    results = remove_leftover_runs(lab.api(), "tester", now=5000, over=lambda run: run == "over")
+    assert [r.run for r in results] == ["old", "over"]
+    assert all(r.clean for r in results)
     assert len(lab.simulation.everything()["vpc"]) == 2
 
 
@@ -164,7 +163,7 @@ class Controller:
 
     def __init__(self, simulation: Simulation, folder: Path) -> None:
         self.simulation = simulation
-        wish = {"region": REGION, "endpoint": simulation.url, "patience": dataclasses.asdict(RETRY_POLICY)}
+        wish = {"region": REGION, "endpoint": simulation.url, "retry": dataclasses.asdict(RETRY_POLICY)}
         self._process = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("controller.py")), json.dumps(wish)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder,
@@ -207,10 +206,10 @@ def test_a_controller_killed_after_any_call_leaves_nothing_gc_does_not_find(
         made = len(lab.simulation.calls)
         assert made < kill_after if done else made == kill_after
         if not lab.simulation.everything():
-            continue  # killed before the first creation or after the last removal: there is nothing to find
+            continue  # killed before the first creation or after the last result: there is nothing to find
         run = f"killed-{kill_after}"
         book = JsonLines(folder / "ledger.jsonl")
-        gc.collect(api, "tester", now=0, over=lambda name, run=run: name == run, books={run: book})  # type: ignore[misc]
+        remove_leftover_runs(api, "tester", now=0, over=lambda name, run=run: name == run, ledgers={run: book})  # type: ignore[misc]
         assert lab.simulation.everything() == {}, f"after call {kill_after}"
     assert kill_after > 40, "it was killed in every stage of the life"
 
@@ -219,5 +218,7 @@ def test_gc_without_the_ledger_finds_the_same(controller: Controller, lab: Lab, 
     for kill_after in range(4, 24, 3):
         (tmp_path / str(kill_after)).mkdir()
         controller.life(kill_after, tmp_path / str(kill_after))
-        gc.collect(lab.api(), "tester", now=_EXPIRY, books={"unrelated": Memory()})
+        remove_leftover_runs(
+            lab.api(), "tester", now=_EXPIRY, ledgers={"unrelated": JsonLines(tmp_path / "unrelated.jsonl")}
+        )
         assert lab.simulation.everything() == {}, f"after call {kill_after}"

@@ -21,7 +21,7 @@ import yaml  # type: ignore[import-untyped]
 
 from microshard.embedded.binary import find_mongod
 from tests.cloud.fleets import dummy_environment
-from tests.cloud.strict import Boots, Simulation
+from tests.cloud.strict import Machines, Simulation
 from tests.hosts.bed import Bed, BedError, Machine
 from tests.hosts.bed.disks import attach
 from tests.hosts.bed.system import command
@@ -50,7 +50,7 @@ class Land:
     def __init__(self, lab: Bed, folder: Path) -> None:
         self.lab = lab
         self.folder = folder
-        self.simulation = Simulation(boots=Boots(boot=self._boot, end=self._end))
+        self.simulation = Simulation(machines=Machines(boot=self._boot, end=self._end))
         self.by_address = {machine.address: machine for machine in lab.machines}
 
     @property
@@ -66,7 +66,7 @@ class Land:
     def fresh(self) -> None:
         """An empty account whose next instances are the bed's machines."""
         self.simulation.reset()
-        self.simulation.boots.addresses[:] = list(self.by_address)
+        self.simulation.machines.addresses[:] = list(self.by_address)
         shutil.rmtree(self.runs, ignore_errors=True)
 
     def start(self, *words: str) -> subprocess.Popen[str]:
@@ -160,7 +160,7 @@ class Land:
                     os.kill(pid, signal.SIGKILL)
         if machine.processes():
             machine.cut()
-        free = self.simulation.boots.addresses
+        free = self.simulation.machines.addresses
         free[:] = sorted([*free, address])  # the next fleet has the same machines
 
 

@@ -223,7 +223,7 @@ def test_a_run_that_was_killed_is_taken_up_on_new_hosts_and_measures_what_is_lef
     code, said = land.run("resume", folder.name)
     assert code == 0, f"{said}\n{land.log()}"
     assert "2 of 4 measured, 2 to go" in said
-    assert said.index("2 to go") < said.index("Price of the run: about") < said.index("Budget: ")
+    assert said.index("2 to go") < said.index("Cost of the run: about") < said.index("Budget: ")
     results = {p.relative_to(folder).as_posix(): json.loads(p.read_text()) for p in folder.glob("results/p0?/r?.json")}
     assert sorted(results) == [f"results/p0{point}/r{r}.json" for point in (1, 2) for r in (1, 2)]
     assert all(result["valid"] for result in results.values())
@@ -240,7 +240,7 @@ def test_a_run_that_was_killed_is_taken_up_on_new_hosts_and_measures_what_is_lef
     assert begun["remarks"] == []
     page = (folder / "report" / "report.html").read_text()
     for words in (
-        "taken up again on new hosts, shard_hosts: 1 x m5.xlarge",
+        "resumed on new hosts, shard_hosts: 1 x m5.xlarge",
         "fleet1-1.json: shard_hosts: 1 x c5.xlarge",
     ):
         assert words in page

@@ -54,9 +54,9 @@ def of_run(folder: RunFolder) -> Backend:
 
 def in_use(folder: RunFolder) -> str | None:
     """Why a run's folder must not be removed yet; None when nothing of the run is left outside of it."""
-    from microshard.backends.ec2.leftovers import regions_of
+    from microshard.backends.ec2.resources import regions_in_use
 
-    if regions := regions_of(folder):
+    if regions := regions_in_use(folder):
         return (
             f"{folder.run_id} has created hosts on EC2 ({', '.join(sorted(regions))}) that are not known to be gone, "
             f"and without its folder nobody finds them before they expire; first: microshard down {folder.run_id}, or, "
@@ -75,7 +75,7 @@ def has_processes(folder: RunFolder) -> bool:
 def collector(place: str, request: GcRequest) -> Collector:
     """What finds and removes leftovers at a place of PLACES."""
     if place == "ec2":
-        from microshard.backends.ec2.leftovers import Ec2Leftovers
+        from microshard.backends.ec2.backend import Ec2Leftovers
 
         return Ec2Leftovers(request)
     from microshard.run.gc import RunFolderCollector

@@ -35,9 +35,9 @@ def run(file: Path, scale: str | None, overrides: dict[str, Any], runs: Path, on
         overrides = {**overrides, "teardown": "keep"}
     confirm_programs(file, scale, overrides, yes=yes)
     if on == "ec2":
-        from microshard.backends.ec2.execute import execute_on_ec2
+        from microshard.backends.ec2.execute import run_on_ec2
 
-        return execute_on_ec2(file, scale, overrides, runs, Console())
+        return run_on_ec2(file, scale, overrides, runs, Console())
     with prepared(file, scale=scale, overrides=overrides, runs=runs, backend=chosen(on)) as ready:
         return execute(ready, runs, Console())
 
@@ -100,7 +100,7 @@ def _plan_on_ec2(file: Path, scale: str | None, overrides: dict[str, Any], conso
 
     planned = plan_ec2(file, scale=scale, overrides=overrides)
     if as_json:
-        whole = {**dataclasses.asdict(planned.plan), "ec2": planned.view.as_json()}
+        whole = {**dataclasses.asdict(planned.plan), "ec2": planned.estimate.as_json()}
         click.echo(json.dumps(whole, indent=1, default=str))
     else:
         render(planned.plan, console)

@@ -14,10 +14,10 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--pending", type=float, default=0.0, help="seconds until an instance runs")
     parser.add_argument("--terminating", type=float, default=0.0, help="seconds until an instance is gone")
-    parser.add_argument("--consistency", type=float, default=0.0, help="seconds until a new thing is visible")
-    wish = parser.parse_args()
-    timing = Timing(wish.pending, wish.terminating, wish.consistency)
-    with Simulation(timing=timing).serving(wish.port) as simulation:
+    parser.add_argument("--consistency", type=float, default=0.0, help="seconds until a new resource is visible")
+    options = parser.parse_args()
+    timing = Timing(options.pending, options.terminating, options.consistency)
+    with Simulation(timing=timing).serving(options.port) as simulation:
         print(simulation.url, flush=True)
         sys.stdin.read()
 

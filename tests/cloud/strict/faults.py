@@ -1,4 +1,4 @@
-"""Bad luck on order: which call it strikes, how often, and what happens."""
+"""Faults to inject: which call they strike, how often, and what happens."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _STATUS = {
 class Fault:
     """Something that goes wrong.
 
-    `action` is a name or a pattern (`Delete*`). `times` None means for ever; `skip` calls pass unharmed first.
+    `action` is a name or a pattern (`Delete*`). `times` None means always; the first `skip` calls pass.
     `zone` and `instance_type` narrow it to launches there. `delay` is in seconds, before anything else.
     `lost`: the connection is cut before the call is carried out, or after it and before the answer.
-    `alter` is handed to the launch: stuck_pending, never_attach, iops=N, or no_tags.
+    `alter` changes the launch: stuck_pending, never_attach, iops=N, or no_tags.
     """
 
     action: str
@@ -48,7 +48,7 @@ class Fault:
     struck: int = 0
 
     def matches(self, call: Call, zone: str) -> bool:
-        """Whether it is about this call at all."""
+        """Whether it applies to this call."""
         return (
             fnmatch.fnmatchcase(call.action, self.action)
             and (not self.zone or self.zone == zone)
@@ -68,26 +68,27 @@ class Strike:
 
 
 class Faults:
-    """The faults that wait for their call."""
+    """The injected faults."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._faults: list[Fault] = []
 
     def add(self, fault: Fault) -> Fault:
-        """Let it wait for its call."""
+        """Add a fault."""
         with self._lock:
             self._faults.append(fault)
         return fault
 
     def clear(self) -> None:
-        """No more bad luck."""
+        """Remove all faults."""
         with self._lock:
             self._faults.clear()
 
     def strike(self, call: Call, zone: str) -> Strike:
         """What happens to this call; used-up faults are over."""
-        delay, lost, alter, error = 0.0, "", list[str](), None
+        delay, alter, error = 0.0, list[str](), None
+        lost: Lost = ""
         with self._lock:
             for fault in self._faults:
                 if not fault.matches(call, zone) or (fault.times is not None and fault.struck >= fault.times):
@@ -102,4 +103,4 @@ class Faults:
                     alter.append(fault.alter)
                 if fault.code and error is None:
                     error = ApiError(fault.code, fault.message, _STATUS.get(fault.code, 400))
-        return Strike(delay, "before" if lost == "before" else "after" if lost == "after" else "", error, tuple(alter))
+        return Strike(delay, lost, error, tuple(alter))

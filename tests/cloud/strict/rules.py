@@ -1,4 +1,4 @@
-"""What the real EC2 refuses and moto lets pass: order of deletion, and what may be launched."""
+"""What the real EC2 refuses and moto accepts: the order of deletion, and what may be launched."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYPES
 
 from .wire import ApiError, Call
-from .world import Region
+from .account import Region
 
 # EBS volume types: GiB, IOPS and MiB/s as in the EBS user guide.
 _SIZE = {"gp2": (1, 16384), "gp3": (1, 65536), "io1": (4, 16384), "io2": (4, 65536), "st1": (125, 16384),
@@ -17,8 +17,8 @@ _IOPS = {"gp3": (3000, 80000, 500), "io1": (100, 64000, 50), "io2": (100, 256000
 _USER_DATA_BYTES = 16384
 
 
-def refuse_deletion(call: Call, region: Region) -> None:
-    """Raises ApiError where something else still hangs on what is to be deleted."""
+def check_deletion(call: Call, region: Region) -> None:
+    """Raise ApiError where something else still depends on what is to be deleted."""
     backend = region.backend
     match call.action:
         case "DeleteSecurityGroup":
@@ -63,10 +63,10 @@ def zone_of(call: Call, region: Region) -> str:
     return call.get("Placement.AvailabilityZone")
 
 
-def refuse_launch(call: Call, region: Region, quota: int | None) -> None:
-    """Raises ApiError where the real RunInstances would refuse."""
+def check_launch(call: Call, region: Region, quota: int | None) -> None:
+    """Raise ApiError where the real RunInstances would refuse."""
     facts = _facts(call)
-    _refuse_image(call, region, facts)
+    _check_image(call, region, facts)
     if call.get("KeyName") and call.get("KeyName") not in region.backend.key_pairs:
         raise ApiError("InvalidKeyPair.NotFound", f"The key pair '{call.get('KeyName')}' does not exist")
     if call.members("NetworkInterface") and (call.values("SecurityGroupId") or call.get("SubnetId")):
@@ -76,11 +76,11 @@ def refuse_launch(call: Call, region: Region, quota: int | None) -> None:
         )
     if len(base64.b64decode(call.get("UserData"))) > _USER_DATA_BYTES:
         raise ApiError("InvalidParameterValue", f"User data is limited to {_USER_DATA_BYTES} bytes")
-    _refuse_zone(call, region)
-    _refuse_placement(call, region, facts)
-    _refuse_processor(call, facts)
+    _check_zone(call, region)
+    _check_placement(call, region, facts)
+    _check_processor(call, facts)
     for mapping in call.members("BlockDeviceMapping"):
-        _refuse_volume(mapping)
+        _check_volume(mapping)
     names = [m.get("DeviceName") for m in call.members("BlockDeviceMapping")]
     if len(set(names)) != len(names):
         raise ApiError("InvalidBlockDeviceMapping", "The device is used in more than one block-device mapping")
@@ -109,7 +109,7 @@ def _facts(call: Call) -> dict[str, Any]:
     return facts
 
 
-def _refuse_image(call: Call, region: Region, facts: dict[str, Any]) -> None:
+def _check_image(call: Call, region: Region, facts: dict[str, Any]) -> None:
     image = region.backend.amis.get(call.get("ImageId"))
     if image is None:
         raise ApiError("InvalidAMIID.NotFound", f"The image id '[{call.get('ImageId')}]' does not exist")
@@ -121,7 +121,7 @@ def _refuse_image(call: Call, region: Region, facts: dict[str, Any]) -> None:
         )
 
 
-def _refuse_zone(call: Call, region: Region) -> None:
+def _check_zone(call: Call, region: Region) -> None:
     zone = zone_of(call, region)
     offered = INSTANCE_TYPE_OFFERINGS["availability-zone"].get(region.name, [])
     if zone and not any(o["Location"] == zone and o["InstanceType"] == call.get("InstanceType") for o in offered):
@@ -132,7 +132,7 @@ def _refuse_zone(call: Call, region: Region) -> None:
         )
 
 
-def _refuse_placement(call: Call, region: Region, facts: dict[str, Any]) -> None:
+def _check_placement(call: Call, region: Region, facts: dict[str, Any]) -> None:
     name = call.get("Placement.GroupName")
     if not name:
         return
@@ -146,7 +146,7 @@ def _refuse_placement(call: Call, region: Region, facts: dict[str, Any]) -> None
         )
 
 
-def _refuse_processor(call: Call, facts: dict[str, Any]) -> None:
+def _check_processor(call: Call, facts: dict[str, Any]) -> None:
     cores, threads = call.get("CpuOptions.CoreCount"), call.get("CpuOptions.ThreadsPerCore")
     if not cores and not threads:
         return
@@ -159,7 +159,7 @@ def _refuse_processor(call: Call, facts: dict[str, Any]) -> None:
         )
 
 
-def _refuse_volume(mapping: dict[str, str]) -> None:
+def _check_volume(mapping: dict[str, str]) -> None:
     if "VirtualName" in mapping or "NoDevice" in mapping:
         return
     kind = mapping.get("Ebs.VolumeType", "gp2")
@@ -169,25 +169,16 @@ def _refuse_volume(mapping: dict[str, str]) -> None:
     low, high = _SIZE[kind]
     if not low <= size <= high:
         raise ApiError("InvalidParameterValue", f"Volume of {size}GiB is not in the limits {low} to {high} of {kind}")
-    _refuse_rates(kind, size, mapping.get("Ebs.Iops"), mapping.get("Ebs.Throughput"))
-
-
-def _refuse_rates(kind: str, size: int, iops: str | None, throughput: str | None) -> None:
-    if kind in {"io1", "io2"} and iops is None:
+    iops, throughput = mapping.get("Ebs.Iops"), mapping.get("Ebs.Throughput")
+    if iops is None and kind in {"io1", "io2"}:
         raise ApiError("MissingParameter", f"The parameter iops must be specified for {kind} volumes.")
+    for name, value, kinds in (("iops", iops, set(_IOPS)), ("throughput", throughput, {"gp3"})):
+        if value is not None and kind not in kinds:
+            raise ApiError("InvalidParameterCombination", f"The parameter {name} is not supported for {kind} volumes.")
     if iops is not None:
-        if kind not in _IOPS:
-            raise ApiError("InvalidParameterCombination", f"The parameter iops is not supported for {kind} volumes.")
         least, most, ratio = _IOPS[kind]
-        if not least <= int(iops) <= most or (int(iops) > least and int(iops) > size * ratio):
+        if not least <= int(iops) <= max(least, min(most, size * ratio)):
             raise ApiError("InvalidParameterCombination", f"{iops} IOPS are not possible for {kind} of {size} GiB")
-    if throughput is not None:
-        if kind != "gp3":
-            raise ApiError(
-                "InvalidParameterCombination", f"The parameter throughput is not supported for {kind} volumes."
-            )
-        # 0.25 MiB/s for each IOPS, 125 to 2000 MiB/s
-        if not 125 <= int(throughput) <= 2000 or int(throughput) > max(125.0, 0.25 * int(iops or 3000)):
-            raise ApiError(
-                "InvalidParameterCombination", f"Throughput {throughput} is too high for {iops or 3000} IOPS"
-            )
+    # 0.25 MiB/s for each IOPS, 125 to 2000 MiB/s
+    if throughput is not None and not 125 <= int(throughput) <= max(125, min(2000, int(iops or 3000) // 4)):
+        raise ApiError("InvalidParameterCombination", f"Throughput {throughput} is too high for {iops or 3000} IOPS")

@@ -18,13 +18,11 @@ from moto.core.request import Request
 from moto.ec2.responses import EC2Response
 from werkzeug.serving import BaseWSGIServer, make_server
 
-from . import answers
+from . import actions
+from .account import Account, Machines, Timing, hide_created, refuse_hidden, without_hidden
 from .faults import Fault, Faults
-from .launch import run_instances
-from .rules import refuse_deletion, zone_of
-from .visibility import note_made, refuse_hidden, without_hidden
-from .wire import Answer, ApiError, Call, error
-from .world import Boots, Timing, World
+from .rules import check_deletion, zone_of
+from .wire import Answer, ApiError, Call, error, json_answer
 
 # moto lists the methods of a service anew for each call, a fifth of what a call costs.
 vars(responses)["method_names_from_class"] = functools.cache(vars(responses)["method_names_from_class"])
@@ -39,17 +37,17 @@ class Simulation:
     timing: Timing = field(default_factory=Timing)
     quota: int | None = None  # vCPUs
     policy: set[str] | None = None  # permissions the caller has; None is all
-    boots: Boots = field(default_factory=Boots)
+    machines: Machines = field(default_factory=Machines)
     faults: Faults = field(default_factory=Faults)
     calls: list[Call] = field(default_factory=list)  # as they came in, the refused ones too
     permissions: set[str] = field(default_factory=set)  # every permission a call has needed
     url: str = ""
-    world: World = field(init=False)
+    account: Account = field(init=False)
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _server: BaseWSGIServer | None = None
 
     def __post_init__(self) -> None:
-        self.world = World(self.timing, self.boots)
+        self.account = Account(self.timing, self.machines)
 
     @contextlib.contextmanager
     def serving(self, port: int = 0, listening: socket.socket | None = None) -> Iterator[Simulation]:
@@ -67,7 +65,7 @@ class Simulation:
             self._server.shutdown()
             thread.join()
             self._server.server_close()
-            self.world.reset()
+            self.account.reset()
 
     def reset(self) -> None:
         """An empty account without faults, delays, quota or policy."""
@@ -78,23 +76,23 @@ class Simulation:
             self.quota = self.policy = None
             self.timing.now = time.monotonic
             self.timing.pending = self.timing.terminating = self.timing.consistency = 0.0
-            self.world.reset()
+            self.account.reset()
 
     def inject(self, fault: Fault) -> Fault:
-        """Let something go wrong."""
+        """Add a fault."""
         return self.faults.add(fault)
 
     def everything(self) -> dict[str, list[str]]:
-        """What lives in the account beside AWS's own default things, by kind."""
+        """Return what exists in the account beside AWS's default resources, by kind."""
         with self._lock:
-            for region in self.world.regions.values():
+            for region in self.account.regions.values():
                 region.advance()
-            return self.world.everything()
+            return self.account.everything()
 
     def end_instance(self, name: str, reason: str = "Server.SpotInstanceTermination") -> None:
-        """Somebody else ends an instance: an interruption of spot capacity, or a colleague."""
+        """End an instance from outside: a spot interruption, or a colleague."""
         with self._lock:
-            for region in self.world.regions.values():
+            for region in self.account.regions.values():
                 if name in region.instances():
                     region.terminate(region.instances()[name], reason)
 
@@ -123,7 +121,7 @@ class Simulation:
             call.index = len(self.calls)
         try:
             with self._lock:
-                region = self.world.region(call.region)
+                region = self.account.region(call.region)
                 zone = zone_of(call, region)
             strike = self.faults.strike(call, zone)
             if strike.delay:
@@ -132,13 +130,15 @@ class Simulation:
                 return None
             if strike.error:
                 raise strike.error
-            call.alter = dict.fromkeys(strike.alter, "")
+            call.alter = strike.alter
             with self._lock:
                 self._authorise(call)
                 region.advance()
                 answer = self._carry_out(call, body, environ)
         except ApiError as problem:
-            return _json_error(problem) if call.service in answers.JSON else error(problem)
+            if call.service in actions.JSON:
+                return json_answer({"__type": problem.code, "message": problem.message}, problem.status)
+            return error(problem)
         return None if strike.lost == "after" else answer
 
     def _authorise(self, call: Call) -> None:
@@ -149,30 +149,30 @@ class Simulation:
             needed.append("ec2:CreateTags")  # tagging at creation is a permission of its own
         self.permissions.update(needed)
         if self.policy is not None and not self.policy.issuperset(needed):
-            code = "AccessDeniedException" if call.service in answers.JSON else "UnauthorizedOperation"
+            code = "AccessDeniedException" if call.service in actions.JSON else "UnauthorizedOperation"
             raise ApiError(code, "You are not authorized to perform this operation.", 403)
         if call.get("DryRun") == "true":
             raise ApiError("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412)
 
     def _carry_out(self, call: Call, body: bytes, environ: dict[str, Any]) -> Answer:
-        region = self.world.region(call.region)
+        region = self.account.region(call.region)
         if call.service == "ssm":
-            return answers.ssm(call, region, body)
+            return actions.ssm(call, region, body)
         if call.service == "servicequotas":
-            return answers.service_quota(call, body, self.quota)
+            return actions.service_quota(call, body, self.quota)
         if call.service == "sts":
-            return answers.identity()
+            return actions.identity()
         refuse_hidden(call, region)
-        if call.action in answers.OWN:
-            return answers.answer(call, region)
-        refuse_deletion(call, region)
+        if call.action in actions.ANSWERED_HERE:
+            return actions.answer(call, region)
+        check_deletion(call, region)
 
         def forward(changed: Call) -> Answer:
             return _moto(changed, environ)
 
         launch = call.action == "RunInstances"
-        answer = run_instances(call, region, self.quota, forward) if launch else forward(call)
-        note_made(call, answer, region)
+        answer = actions.run_instances(call, region, self.quota, forward) if launch else forward(call)
+        hide_created(call, answer, region)
         return without_hidden(answer, region) if call.action.startswith("Describe") else answer
 
 
@@ -199,8 +199,3 @@ def _moto(call: Call, environ: dict[str, Any]) -> Answer:
     status, answered, content = EC2Response.dispatch(request, url, headers)
     kind = answered.get("Content-Type") or answered.get("content-type") or "text/xml;charset=UTF-8"
     return Answer(content.encode() if isinstance(content, str) else content, int(status), kind)
-
-
-def _json_error(problem: ApiError) -> Answer:
-    text = f'{{"__type": "{problem.code}", "message": "{problem.message}"}}'
-    return Answer(text.encode(), problem.status, "application/x-amz-json-1.1")

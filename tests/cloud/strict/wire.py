@@ -1,7 +1,8 @@
-"""EC2's query protocol: a call as it came in, and answers as EC2 writes them."""
+"""EC2's query protocol: requests as they arrive, and answers as EC2 writes them."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ class ApiError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What goes back over the wire."""
+    """An HTTP answer."""
 
     body: bytes
     status: int = 200
@@ -33,12 +34,12 @@ class Answer:
 class Call:
     """One request: action and the flat parameters of the query protocol (`NetworkInterface.1.SubnetId`)."""
 
-    service: str  # ec2 or ssm
+    service: str  # ec2, ssm, servicequotas or sts
     region: str
     action: str
     parameters: dict[str, str] = field(default_factory=dict)
     index: int = 0  # of all calls since the last reset, from 1
-    alter: dict[str, str] = field(default_factory=dict)  # what faults ask to be done to the result
+    alter: tuple[str, ...] = ()  # what faults change in a launch
 
     def get(self, name: str, default: str = "") -> str:
         """A parameter, or the default."""
@@ -61,7 +62,7 @@ class Call:
         return [found[number] for number in sorted(found)]
 
     def tags(self, resource_type: str) -> dict[str, str]:
-        """The tags the call wants on what it makes of this type."""
+        """The tags the call puts on new resources of this type."""
         found: dict[str, str] = {}
         for specification in self.members("TagSpecification"):
             if specification.get("ResourceType") == resource_type:
@@ -82,6 +83,11 @@ def error(problem: ApiError) -> Answer:
         "</Error></Errors><RequestID>00000000-0000-4000-8000-000000000000</RequestID></Response>"
     )
     return Answer(text.encode(), problem.status)
+
+
+def json_answer(content: object, status: int = 200) -> Answer:
+    """An answer of a service that speaks JSON."""
+    return Answer(json.dumps(content).encode(), status, "application/x-amz-json-1.1")
 
 
 def result(action: str, inner: str) -> Answer:

@@ -1,4 +1,4 @@
-"""The few ways this project calls AWS: once, over all pages, or until a new thing is visible."""
+"""How this project calls AWS: single calls, paged lists, calls repeated until a new resource is visible, and errors."""
 
 from __future__ import annotations
 
@@ -7,27 +7,94 @@ import functools
 import os
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from microshard.backends.ec2.errors import NO_LOGIN, THROTTLED, UNREACHABLE, CloudError
+from microshard.errors import EXIT_PLACE, MicroshardError
+
+# Missing capacity: another zone, type or market may have it. "Unsupported" is a type that is not offered in a zone.
+CAPACITY = frozenset(
+    {
+        "InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity",
+        "InsufficientCapacity", "UnfulfillableCapacity", "Unsupported", "Server.InsufficientInstanceCapacity",
+    }
+)  # fmt: skip
+# Missing on the spot market only: on-demand capacity has separate quotas.
+SPOT_CAPACITY = CAPACITY | {"MaxSpotInstanceCountExceeded", "SpotMaxPriceTooLow", "Server.SpotInstanceTermination"}
+_THROTTLED = frozenset(
+    {"RequestLimitExceeded", "Throttling", "ThrottlingException", "RequestThrottled", "EC2ThrottledException"}
+)
+# AWS does not accept the credentials: nothing else will work either.
+NO_LOGIN = frozenset(
+    {
+        "NoCredentials", "AuthFailure", "InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch",
+        "ExpiredToken", "ExpiredTokenException", "RequestExpired",
+    }
+)  # fmt: skip
+_UNREACHABLE = "Unreachable"
+
+_POLICY_ADVICE = "The IAM policy lacks this action; docs/ec2.md has the smallest policy that suffices."
+_ADVICE = {
+    "NoCredentials": "Give credentials as for the AWS CLI: AWS_PROFILE, an SSO login, or an access key.",
+    "AuthFailure": "The access key is unknown or disabled, or the region is not enabled for this account.",
+    "InvalidClientTokenId": "The access key is unknown or disabled.",
+    "UnrecognizedClientException": "The access key is unknown or disabled.",
+    "SignatureDoesNotMatch": "The secret key does not match the access key.",
+    "ExpiredToken": "The session has expired: log in again.",
+    "ExpiredTokenException": "The session has expired: log in again.",
+    "RequestExpired": "The session has expired, or this machine's clock is wrong.",
+    "UnauthorizedOperation": _POLICY_ADVICE,
+    "AccessDeniedException": _POLICY_ADVICE,
+    "VcpuLimitExceeded": "Request a higher quota of running instances (Service Quotas), or use smaller or fewer hosts.",
+    "InstanceLimitExceeded": "Request a higher quota of running instances (Service Quotas), or use fewer hosts.",
+    "MaxSpotInstanceCountExceeded": "Request a higher quota of spot instances, or use market on_demand.",
+    "VolumeLimitExceeded": "Request a higher EBS quota, or use smaller volumes.",
+    "VpcLimitExceeded": "Name an existing VPC or subnet, or delete unused VPCs.",
+    "InvalidAMIID.NotFound": "An image belongs to one region: prefer the name of a distribution (al2023, debian-12).",
+    _UNREACHABLE: "Check the network, the region and the endpoint.",
+}
+
+
+class CloudError(MicroshardError):
+    """A call to AWS failed; `code` is AWS's name of the error."""
+
+    exit_code = EXIT_PLACE
+
+    def __init__(self, action: str, code: str, message: str) -> None:
+        advice = _ADVICE.get(code, "")
+        super().__init__(f"{action}: {code}: {message}" + (f" {advice}" if advice else ""))
+        self.action = action
+        self.code = code
+        self.message = message
+
+
+class CapacityError(CloudError):
+    """No allowed zone, type or market has capacity; `attempts` lists the launches that were tried."""
+
+    def __init__(self, group: str, code: str, attempts: Sequence[str]) -> None:
+        super().__init__("RunInstances", code, f"no capacity for {group}; tried {'; '.join(attempts)}.")
+        self.attempts = tuple(attempts)
+
+
+class LaunchError(CloudError):
+    """Instances or volumes did not come up as requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How long to wait, in seconds."""
+    """How long to wait, in seconds, and how often to try."""
 
     launch: float = 300.0  # for instances to run and volumes to attach
     terminate: float = 600.0  # for instances to be gone: some types take minutes
-    visible: float = 30.0  # for a new thing to be seen by other calls (eventual consistency)
-    poll: float = 0.5  # first pause between two looks; grows to ten times that
+    visible: float = 30.0  # for a new resource to be seen by other calls (eventual consistency)
+    poll: float = 0.5  # first pause between two polls; grows to ten times that
     connect: float = 10.0  # for a connection to AWS
     answer: float = 60.0  # for an answer of AWS
-    attempts: int = 5  # tries of one call that is throttled or gets no answer, the first included
-    backoff: float = 0.5  # first pause before a try is repeated; doubles, with jitter
+    attempts: int = 5  # of one call that is throttled or gets no answer, the first included
+    backoff: float = 0.5  # first pause before a call is repeated; doubles, with jitter
 
-    def looks(self, seconds: float) -> Iterator[None]:
+    def polls(self, seconds: float) -> Iterator[None]:
         """Yield at once and then at growing intervals, a last time when `seconds` are over."""
         deadline = time.monotonic() + seconds
         pause = self.poll
@@ -39,115 +106,117 @@ class RetryPolicy:
             time.sleep(min(pause, left))
             pause = min(pause * 1.3, self.poll * 10)
 
+    def back_off(self, attempt: int) -> None:
+        """Wait before attempt number `attempt` + 1 (from 0), longer each time, with jitter."""
+        time.sleep(self.backoff * 2**attempt * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret
+
 
 class Api:
-    """EC2 of one region (and SSM's public parameters, the quotas, and who asks).
+    """EC2 of one region, with SSM's public parameters, Service Quotas and the caller's identity.
 
-    Two clients: reads go through botocore's own standard retries. Calls that make something get one attempt each and
-    are repeated here, because botocore would repeat InsufficientInstanceCapacity (HTTP 500) as if it were a hiccup,
-    and would repeat a creation whose answer was lost without first looking whether it had worked.
+    There are two EC2 clients: reads go through botocore's standard retries. Calls that create something get one attempt
+    each and are repeated here, because botocore would retry InsufficientInstanceCapacity (HTTP 500) as a transient
+    error, and would repeat a creation whose answer was lost without first checking whether it had worked.
     """
 
     def __init__(
-        self,
-        region: str,
-        *,
-        endpoint: str | None = None,
-        profile: str | None = None,
-        patience: RetryPolicy | None = None,
+        self, region: str, *, endpoint: str | None = None, profile: str | None = None, retry: RetryPolicy | None = None
     ) -> None:
-        import boto3  # type: ignore[import-untyped]  # noqa: PLC0415 (0.3 s that only EC2 runs should pay)
-        from botocore.config import Config  # type: ignore[import-untyped]  # noqa: PLC0415
+        import boto3  # type: ignore[import-untyped]  # noqa: PLC0415 - 0.3 s that only EC2 runs should pay
+        from botocore.config import Config  # type: ignore[import-untyped]  # noqa: PLC0415 - with boto3
 
         self.region = region
-        self.patience = patience or RetryPolicy()
+        self.retry = retry or RetryPolicy()
         session = _session(boto3, region, profile)
-        times = {"connect_timeout": self.patience.connect, "read_timeout": self.patience.answer}
-        reading = Config(retries={"mode": "standard", "total_max_attempts": self.patience.attempts}, **times)
-        making = Config(retries={"mode": "standard", "total_max_attempts": 1}, **times)
-        self._reader = session.client("ec2", endpoint_url=endpoint, config=reading)
-        self._maker = session.client("ec2", endpoint_url=endpoint, config=making)
-        self._other = functools.cache(lambda name: session.client(name, endpoint_url=endpoint, config=reading))
+        timeouts = {"connect_timeout": self.retry.connect, "read_timeout": self.retry.answer}
+        retrying = Config(retries={"mode": "standard", "total_max_attempts": self.retry.attempts}, **timeouts)
+        once = Config(retries={"mode": "standard", "total_max_attempts": 1}, **timeouts)
+        self._reader = session.client("ec2", endpoint_url=endpoint, config=retrying)
+        self._creator = session.client("ec2", endpoint_url=endpoint, config=once)
+        self._service = functools.cache(lambda name: session.client(name, endpoint_url=endpoint, config=retrying))
 
     def call(self, action: str, **parameters: Any) -> dict[str, Any]:
-        """One call with standard retries, for reading and deleting. Raises CloudError."""
-        return _translated(self._reader, action, parameters)
+        """Make one call with standard retries, for reading and deleting. Raises CloudError."""
+        return invoke(self._reader, action, parameters)
 
-    def make(self, action: str, **parameters: Any) -> dict[str, Any]:
-        """One attempt of a call that makes something. Raises CloudError; after it, see `is_unclear`."""
-        return _translated(self._maker, action, parameters)
+    def create(self, action: str, **parameters: Any) -> dict[str, Any]:
+        """Make a single attempt of a call that creates something. Raises CloudError; after it, see `is_unclear`."""
+        return invoke(self._creator, action, parameters)
 
     def parameter(self, name: str) -> str:
-        """A public SSM parameter. Raises CloudError."""
-        return str(_translated(self._other("ssm"), "get_parameter", {"Name": name})["Parameter"]["Value"])
+        """Return a public SSM parameter. Raises CloudError."""
+        return str(invoke(self._service("ssm"), "get_parameter", {"Name": name})["Parameter"]["Value"])
 
     def quota(self, service: str, code: str) -> float:
-        """The account's own quota, or AWS's default for it. Raises CloudError."""
-        wish = {"ServiceCode": service, "QuotaCode": code}
-        return float(_translated(self._other("service-quotas"), "get_service_quota", wish)["Quota"]["Value"])
+        """Return the account's quota, or AWS's default for it. Raises CloudError."""
+        parameters = {"ServiceCode": service, "QuotaCode": code}
+        return float(invoke(self._service("service-quotas"), "get_service_quota", parameters)["Quota"]["Value"])
 
-    def account(self) -> tuple[str, str]:
-        """Number of the account that pays, and as whom it is spoken to (ARN). Raises CloudError."""
-        # Nobody needs a permission for it (STS API reference).
-        answer = _translated(self._other("sts"), "get_caller_identity", {})
+    def caller(self) -> tuple[str, str]:
+        """Return account number and caller's ARN, which needs no permission (STS API reference). Raises CloudError."""
+        answer = invoke(self._service("sts"), "get_caller_identity", {})
         return str(answer["Account"]), str(answer["Arn"])
 
-    def may(self, action: str, **parameters: Any) -> bool | None:
-        """Whether a call would be allowed, asked with DryRun; None when AWS does not say. Raises CloudError."""
+    def is_allowed(self, action: str, **parameters: Any) -> bool | None:
+        """Ask with DryRun whether a call would be allowed; None when AWS does not say. Raises CloudError."""
         try:
-            _translated(self._maker, action, {**parameters, "DryRun": True})
+            self.create(action, **parameters, DryRun=True)
         except CloudError as error:
             if error.code == "DryRunOperation":
                 return True
             if error.code == "UnauthorizedOperation":
                 return False
-            if error.code == UNREACHABLE or error.code in THROTTLED or error.code in NO_LOGIN:
+            if error.code == _UNREACHABLE or error.code in _THROTTLED or error.code in NO_LOGIN:
                 raise
         return None
 
     def pages(self, action: str, key: str, **parameters: Any) -> list[dict[str, Any]]:
-        """The entries of all pages of a Describe call. Raises CloudError."""
+        """Return the entries of all pages of a Describe call. Raises CloudError."""
         entries: list[dict[str, Any]] = []
-        token: str | None = None
+        token: dict[str, Any] = {}
         while True:
-            more = {"NextToken": token} if token else {}
-            answer = self.call(action, **parameters, **more)
+            answer = self.call(action, **parameters, **token)
             entries.extend(answer.get(key, ()))
-            token = answer.get("NextToken")
-            if not token:
+            if not answer.get("NextToken"):
                 return entries
+            token = {"NextToken": answer["NextToken"]}
 
-    def when_visible(self, action: str, **parameters: Any) -> dict[str, Any]:
-        """A call that names something made a moment ago: repeated while AWS does not know it yet. Raises CloudError."""
+    def zones_offering(self, types: Sequence[str]) -> dict[str, list[str]]:
+        """Return the availability zones that offer each instance type. Raises CloudError."""
+        offers = self.pages(
+            "describe_instance_type_offerings", "InstanceTypeOfferings", LocationType="availability-zone",
+            Filters=[{"Name": "instance-type", "Values": sorted(types)}],
+        )  # fmt: skip
+        return {name: [str(o["Location"]) for o in offers if o["InstanceType"] == name] for name in types}
+
+    def call_when_visible(self, action: str, *, creates: bool = False, **parameters: Any) -> dict[str, Any]:
+        """Make a call that names a new resource, and repeat it while AWS does not know that. Raises CloudError."""
         problem: CloudError | None = None
-        for _ in self.patience.looks(self.patience.visible):
+        for _ in self.retry.polls(self.retry.visible):
             try:
-                return self.call(action, **parameters)
+                return (self.create if creates else self.call)(action, **parameters)
             except CloudError as error:
-                if not is_missing(error):
+                # A new image is never among the resources: one that is not found does not exist.
+                if not is_missing(error) or error.code.startswith("InvalidAMIID"):
                     raise
                 problem = error
-        raise problem or AssertionError("looks() yields at least once")
-
-    def pause(self, attempt: int) -> None:
-        """Wait before try number `attempt` + 1 (attempt from 0), longer each time, with jitter."""
-        time.sleep(self.patience.backoff * 2**attempt * random.uniform(0.5, 1.0))  # noqa: S311
+        raise problem or AssertionError("polls() yields at least once")
 
 
 def is_missing(error: CloudError) -> bool:
-    """AWS does not know what the call named: not yet, or no longer."""
+    """Whether AWS does not know what the call named: not yet, or no longer."""
     return error.code.endswith((".NotFound", ".Unknown", "NotFound"))
 
 
 def is_unclear(error: CloudError) -> bool:
-    """The call may be repeated: it was throttled, or it is not known whether it was carried out."""
-    return error.code in THROTTLED or error.code in {UNREACHABLE, "InternalError", "Unavailable", "ServiceUnavailable"}
+    """Whether a call may be repeated: it was throttled, or it is not known whether it was carried out."""
+    return error.code in _THROTTLED | {_UNREACHABLE, "InternalError", "Unavailable", "ServiceUnavailable"}
 
 
 def default_region() -> str | None:
-    """The region of the AWS configuration: AWS_REGION, AWS_DEFAULT_REGION or the profile. Raises CloudError."""
-    import botocore.session  # type: ignore[import-untyped]  # noqa: PLC0415
-    from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]  # noqa: PLC0415
+    """Return the region of the AWS configuration: AWS_REGION, AWS_DEFAULT_REGION or the profile. Raises CloudError."""
+    import botocore.session  # type: ignore[import-untyped]  # noqa: PLC0415 - 0.2 s that only EC2 runs should pay
+    from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]  # noqa: PLC0415 - with botocore
 
     try:
         found = os.environ.get("AWS_REGION") or botocore.session.get_session().get_config_variable("region")
@@ -156,56 +225,64 @@ def default_region() -> str | None:
     return str(found) if found else None
 
 
+def may_have_credentials() -> bool:
+    """Whether this machine's AWS configuration has credentials, searched for as the AWS CLI does."""
+    import botocore.session  # noqa: PLC0415 - 0.2 s that only EC2 runs should pay
+    from botocore.exceptions import BotoCoreError  # noqa: PLC0415 - with botocore
+
+    try:
+        session = botocore.session.get_session()
+        if os.environ.get("AWS_EC2_METADATA_DISABLED", "").lower() != "true":
+            session.set_config_variable("metadata_service_timeout", 1)
+        return session.get_credentials() is not None
+    except BotoCoreError:
+        return True  # something is configured and wrong: the first call says what
+
+
 @functools.cache
-def _models() -> Any:
-    """The descriptions of AWS's services, read once: EC2's takes 0.2 s."""
-    import botocore.loaders  # type: ignore[import-untyped]  # noqa: PLC0415
+def _service_models() -> Any:
+    """Return the loader of AWS's service descriptions, shared by all sessions: EC2's takes 0.2 s to read."""
+    import botocore.loaders  # type: ignore[import-untyped]  # noqa: PLC0415 - with boto3
 
     return botocore.loaders.create_loader()
 
 
-def _botocore_session() -> Any:
-    import botocore.session  # noqa: PLC0415
-
-    session = botocore.session.get_session()
-    session.register_component("data_loader", _models())
-    return session
-
-
 def _session(boto3: Any, region: str, profile: str | None) -> Any:
-    from botocore.exceptions import BotoCoreError  # noqa: PLC0415
+    import botocore.session  # noqa: PLC0415 - with boto3
+    from botocore.exceptions import BotoCoreError  # noqa: PLC0415 - with boto3
 
     try:
-        inner = _botocore_session()
+        inner = botocore.session.get_session()
+        inner.register_component("data_loader", _service_models())
         session = boto3.Session(region_name=region, profile_name=profile, botocore_session=inner)
-        inner.get_scoped_config()  # a profile that is not there is told here, whichever version of botocore it is
+        inner.get_scoped_config()  # fails for an unknown profile in every version of botocore
         known: list[str] = session.get_available_regions("ec2")
     except BotoCoreError as error:
         raise CloudError("session", "NoCredentials", f"{error}.") from error
     if region not in known:
         near = difflib.get_close_matches(region, known, 1)
-        raise CloudError(
-            "session", "UnknownRegion", f"no region is named {region}" + (f"; did you mean {near[0]}?" if near else "")
-        )
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise CloudError("session", "UnknownRegion", f"no region is named {region}{hint}")
     return session
 
 
-def _translated(client: Any, action: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    from botocore import exceptions as broken  # noqa: PLC0415
-    from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]  # noqa: PLC0415
+def invoke(client: Any, action: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    """Call a boto3 client; every exception of botocore becomes a CloudError."""
+    from botocore import exceptions as botocore  # noqa: PLC0415 - with boto3
+    from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]  # noqa: PLC0415 - with boto3
 
-    name = "".join(part.capitalize() for part in action.split("_"))
+    name = action.title().replace("_", "")
     try:
         answer: dict[str, Any] = getattr(client, action)(**parameters)
-    except broken.ClientError as error:
-        told = error.response.get("Error", {})
-        raise CloudError(name, str(told.get("Code", "Unknown")), str(told.get("Message", error))) from error
-    except (broken.NoCredentialsError, broken.PartialCredentialsError, broken.CredentialRetrievalError) as error:
+    except botocore.ClientError as error:
+        details = error.response.get("Error", {})
+        raise CloudError(name, str(details.get("Code", "Unknown")), str(details.get("Message", error))) from error
+    except (botocore.NoCredentialsError, botocore.PartialCredentialsError, botocore.CredentialRetrievalError) as error:
         raise CloudError(name, "NoCredentials", f"{error}.") from error
-    except (broken.TokenRetrievalError, broken.SSOError) as error:
+    except (botocore.TokenRetrievalError, botocore.SSOError) as error:
         raise CloudError(name, "ExpiredToken", f"{error}.") from error
-    except (broken.HTTPClientError, broken.EndpointConnectionError, ResponseParserError) as error:
-        raise CloudError(name, UNREACHABLE, f"{error}") from error
-    except broken.BotoCoreError as error:
+    except (botocore.HTTPClientError, botocore.EndpointConnectionError, ResponseParserError) as error:
+        raise CloudError(name, _UNREACHABLE, f"{error}") from error
+    except botocore.BotoCoreError as error:
         raise CloudError(name, type(error).__name__, f"{error}") from error
     return answer

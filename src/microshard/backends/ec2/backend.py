@@ -1,32 +1,31 @@
-"""Hosts made on EC2 as the place of a run: reached like any others, but lost, and removed, in EC2's own ways."""
+"""The EC2 backend: hosts reached over SSH like any others, but created, lost and removed through the EC2 API."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from microshard.backends import local_processes
-from microshard.backends.ec2.api import Api
+from microshard.backends.ec2.api import Api, CloudError, default_region, may_have_credentials
 from microshard.backends.ec2.cost_estimate import DEFAULT_REGION
-from microshard.backends.ec2.errors import CloudError
 from microshard.backends.ec2.fleet import lost_hosts
-from microshard.backends.ec2.teardown import teardown
+from microshard.backends.ec2.resources import find_all, is_gone, regions_in_use
+from microshard.backends.ec2.teardown import find_leftover_runs, remove_leftover_runs, teardown
 from microshard.backends.ssh import SshBackend, listing_of
 from microshard.errors import MicroshardError, PlaceError
 from microshard.model.plan import Point
-from microshard.records.run_folder import RunFolder, write_json
+from microshard.records.run_folder import JsonLines, RunFolder, read_object, write_json
 from microshard.run.ansible import EventHandler, Playbooks, ignore
+from microshard.run.gc import Found, GcRequest, Removed, RunBook
 
-INVENTORY = "inventory.yml"  # in the run's folder; written by the role from what it has made
-FLEET = "hosts/fleet.json"  # in the run's folder: the variables of playbooks/provision.yml and deprovision.yml
-
-# Words of EC2's state reasons for what happened.
-_INTERRUPTED = "Server.SpotInstanceTermination"
+_INVENTORY = "inventory.yml"  # in the run's folder; written by the role ec2_fleet
+_FLEET = "hosts/fleet.json"  # in the run's folder: the variables of playbooks/provision.yml and deprovision.yml
+_INTERRUPTED = "Server.SpotInstanceTermination"  # code of EC2's state reason
 
 
 @dataclass
@@ -37,114 +36,144 @@ class Ec2Backend(SshBackend):
     region: str = DEFAULT_REGION
 
     @property
-    def where(self) -> str:  # type: ignore[override]  # an attribute where it never changes
-        """As messages call it."""
+    def where(self) -> str:  # type: ignore[override]  # a class attribute in the base
+        """The name of the place in messages."""
         return f"EC2 {self.region}"
 
     @classmethod
     def of(cls, folder: RunFolder, region: str) -> Ec2Backend:
-        """The hosts that were made for a run. Raises PlaceError."""
-        path = folder / INVENTORY
-        return cls(path, listing_of(path), region=region)
-
-    @classmethod
-    def to_be_made(cls, folder: RunFolder, region: str) -> Ec2Backend:
-        """Those of a run that has none yet."""
-        return cls(folder / INVENTORY, {}, region=region)
+        """Return the backend of a run; its hosts are those of its inventory, none before that is written."""
+        path = folder / _INVENTORY
+        return cls(path, listing_of(path) if path.exists() else {}, region=region)
 
     @classmethod
     def recorded_as(cls, known: Mapping[str, Any]) -> Ec2Backend:
-        """The hosts a run was made on; their inventory may be gone with them."""
+        """Return the backend a run was made with; the inventory may be gone with its hosts."""
         path = Path(known["inventory"])
-        made = cls(path, listing_of(path) if path.exists() else {}, region=known["region"])
-        made.facts = {name: dict(facts) for name, facts in known["hosts"].items()}
-        made.used = list(known["used"])
-        return made
+        backend = cls(path, listing_of(path) if path.exists() else {}, region=known["region"])
+        backend.facts = {name: dict(facts) for name, facts in known["hosts"].items()}
+        backend.used = list(known["used"])
+        return backend
 
     def recorded(self, folder: RunFolder) -> Mapping[str, Any]:
-        """As hosts of one's own, and the region."""
+        """What SSH hosts record, and the region."""
         return {**super().recorded(folder), "region": self.region}
 
-    def lost(self, folder: RunFolder) -> dict[str, str]:  # noqa: ARG002 - EC2 is asked
-        """Hosts that do not run any more, by name, with the reason. Raises CloudError."""
-        known = {name: str(self.variable(name, "microshard_instance")) for name in self.names}
-        told = lost_hosts(Api(self.region), known)
+    def lost(self, folder: RunFolder) -> dict[str, str]:  # noqa: ARG002 - EC2 knows
+        """Return the hosts that no longer run, by name, with the reason. Raises CloudError."""
+        instances = {name: str(self.variable(name, "microshard_instance")) for name in self.names}
         return {
-            name: f"{known[name]} was taken away by EC2: spot interruption ({reason})"
+            name: f"{instances[name]} was terminated by a spot interruption ({reason})"
             if reason == _INTERRUPTED
-            else f"{known[name]} does not run any more ({reason})"
-            for name, reason in told.items()
+            else f"{instances[name]} does not run any more ({reason})"
+            for name, reason in lost_hosts(Api(self.region), instances).items()
         }
 
     def missing(self, folder: RunFolder, point: Point) -> list[str]:
-        """Hosts that are gone; where none is, processes that do not run any more."""
+        """Return the hosts that are gone; where none is, processes that do not run any more."""
         try:
             lost = self.lost(folder)
         except CloudError as error:
-            return [f"whether a host is gone is not known: {error}"]
-        mine = [f"{host.name}: {lost[host.name]}" for host in point.hosts if host.name in lost]
-        return mine or super().missing(folder, point)
+            return [f"it is not known whether a host is gone: {error}"]
+        of_point = [f"{host.name}: {lost[host.name]}" for host in point.hosts if host.name in lost]
+        return of_point or super().missing(folder, point)
 
     def clean(self, folder: RunFolder, handler: EventHandler = ignore) -> list[str]:
-        """Remove the hosts, and with them everything on them; then it is looked whether anything of the run is left."""
+        """Terminate the hosts and remove everything of the run; return what is left."""
         local_processes.end_playbooks(folder)
-        left = [] if is_gone(folder) else removed(folder, self.region, handler)
+        left = [] if is_gone(folder) else remove_hosts(folder, self.region, handler)
         shutil.rmtree(folder / "secrets", ignore_errors=True)  # the next fleet has other addresses
         return left
 
-    def leftovers(self, folder: RunFolder) -> tuple[str, ...]:  # noqa: ARG002
-        """None: the collector of EC2 finds them by their tags."""
+    def leftovers(self, folder: RunFolder) -> tuple[str, ...]:  # noqa: ARG002 - Ec2Leftovers finds them by their tags
+        """Return nothing: `Ec2Leftovers` finds them in the account."""
         return ()
 
     def running(self, folder: RunFolder) -> list[str]:
-        """None where the hosts are gone, or were not made; else as on any hosts."""
+        """Return the run's processes; none where the hosts are gone, or were never launched."""
         return [] if is_gone(folder) or not self.names else super().running(folder)
 
 
-def made(folder: RunFolder, record: Path, variables: Mapping[str, Any], playbooks: Playbooks) -> dict[str, Any]:
-    """Make a fleet as `variables` wish for; what was made, as cloud.fleet.Fleet has it.
+def create_hosts(folder: RunFolder, record: Path, variables: Mapping[str, Any], playbooks: Playbooks) -> dict[str, Any]:
+    """Create a fleet from the variables of the role ec2_fleet; return it as `Ec2Fleet.as_json`, also in `record`.
 
-    It stays in the file `record`. Raises PlaceError with EC2's own words.
+    Raises PlaceError with EC2's message.
     """
-    path = folder / FLEET
+    path = folder / _FLEET
     write_json(path, {**variables, "ec2_fleet_record": str(record)})
     try:
         playbooks.run("provision", path)
     except MicroshardError as error:
         raise PlaceError(f"no hosts on EC2: {error}") from None
-    told: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
-    return told
+    fleet: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
+    return fleet
 
 
-def removed(folder: RunFolder, region: str, listener: EventHandler = lambda _event: None) -> list[str]:
-    """Remove everything of the run on EC2 and look again; what is left, one sentence each."""
+def remove_hosts(folder: RunFolder, region: str, handler: EventHandler = ignore) -> list[str]:
+    """Remove everything of the run on EC2 and search again; return what is left, one sentence each."""
     began = time.time() - 0.001  # the ledger's times are rounded
     try:
-        Playbooks(folder, listener).run("deprovision", folder / FLEET)
+        Playbooks(folder, handler).run("deprovision", folder / _FLEET)
     except MicroshardError as error:
         folder.journal.append(event="teardown failed", message=str(error))
     for record in folder.ledger.records():
         if record.get("kind") == "ec2" and record.get("state") in {"gone", "left"} and record["t"] >= began:
-            return [f"EC2 {region}: {thing}" for thing in record.get("left", ())]
+            return [f"EC2 {region}: {resource}" for resource in record.get("left", ())]
     # The role did not come to its end: the same without Ansible.
     try:
-        return [f"EC2 {region}: {thing}" for thing in teardown(Api(region), folder.run_id, folder.ledger).left]
+        return [f"EC2 {region}: {resource}" for resource in teardown(Api(region), folder.run_id, folder.ledger).left]
     except CloudError as error:
-        return [f"EC2 {region}: not known, it could not be asked: {error}"]
+        return [f"EC2 {region}: not known, it cannot be queried: {error}"]
 
 
-def is_gone(folder: RunFolder) -> bool:
-    """Whether everything the ledger names on EC2 was seen gone since."""
-    gone = True
-    for record in folder.ledger.records():
-        if record.get("kind") == "ec2" and record.get("state") in {"creating", "gone", "left"}:
-            gone = record["state"] == "gone"
-    return gone
+def created_region(folder: RunFolder) -> str | None:
+    """Return the region in which the run has created hosts; None when it has not."""
+    region = read_object(folder / _FLEET).get("ec2_fleet_region")
+    return None if region is None else str(region)
 
 
-def region_of(folder: RunFolder) -> str | None:
-    """The region of a run that is there; None when it never was on EC2."""
-    try:
-        return str(json.loads((folder / FLEET).read_text(encoding="utf-8"))["ec2_fleet_region"])
-    except (OSError, ValueError, KeyError):
-        return None
+class Ec2Leftovers:
+    """Collects leftovers on EC2: in the requested and the configured region, and in those of the runs' ledgers."""
+
+    def __init__(self, request: GcRequest) -> None:
+        self.request = request
+        self.book = RunBook(request.runs)
+        self.ledgers: dict[str, dict[str, JsonLines]] = {}  # region → run → its ledger, of runs not known to be gone
+        for run, folder in self.book.folders.items():
+            for region in regions_in_use(folder):
+                self.ledgers.setdefault(region, {})[run] = folder.ledger
+
+    def look(self) -> list[Found]:
+        """Find runs of the owner that are over or expired, and runs of this machine whose ledger is not closed."""
+        found = []
+        for region, api in self._apis():
+            listed = find_leftover_runs(api, self.request.owner, now=time.time(), over=self.book.over)
+            runs = {item.run: (item.reason, item.resources) for item in listed}
+            for run in self.ledgers.get(region, {}):
+                if run not in runs and self.book.over(run):
+                    runs[run] = "over", tuple(find_all(api, run))
+            found += [
+                Found(run, f"ec2 {region}", reason, tuple(map(str, resources)))
+                for run, (reason, resources) in runs.items()
+                if resources
+            ]
+        return found
+
+    def collect(self) -> list[Removed]:
+        """Tear them down and search again."""
+        for run, folder in self.book.folders.items():
+            if self.book.over(run):  # its playbook may have created something or not
+                local_processes.end_playbooks(folder)
+        done = []
+        for region, api in self._apis():
+            results = remove_leftover_runs(
+                api, self.request.owner, now=time.time(), over=self.book.over, ledgers=self.ledgers.get(region)
+            )
+            done += [Removed(r.run, f"ec2 {region}", tuple(r.removed), tuple(r.left), tuple(r.errors)) for r in results]
+        return done
+
+    def _apis(self) -> Iterator[tuple[str, Api]]:
+        if not self.request.explicit and not self.ledgers and not may_have_credentials():
+            return  # nobody uses EC2 on this machine
+        for region in dict.fromkeys([default_region() or DEFAULT_REGION, *self.request.regions, *self.ledgers]):
+            yield region, Api(region)

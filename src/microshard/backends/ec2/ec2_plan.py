@@ -1,4 +1,4 @@
-"""An experiment on EC2: planned for hosts that are not there yet, and again for those that are."""
+"""Plan an experiment on EC2 for hosts that do not exist yet, and again for those that do."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from microshard.backends.ec2 import account_limits as ask
-from microshard.backends.ec2 import api, instances
-from microshard.backends.ec2.cost_estimate import DEFAULT_REGION, CostEstimate, outlook
-from microshard.backends.ec2.fleet_plan import share_hosts
+from microshard.backends.ec2.account import fetch_account_limits
+from microshard.backends.ec2.api import default_region
+from microshard.backends.ec2.cost_estimate import DEFAULT_REGION, CostEstimate, estimate_cost, group_into_fleets
+from microshard.backends.ec2.tables import find_instance
 from microshard.experiment.load import LoadedExperiment, load
 from microshard.experiment.matrix import PointDefinition, expand
 from microshard.model.infrastructure import Infrastructure
@@ -26,96 +26,90 @@ from microshard.run.prepare import RunRequest, make_plan, pipelines
 
 @dataclass(frozen=True, slots=True)
 class Ec2Plan:
-    """A definition, the plans made of it for EC2, and what they make and cost."""
+    """A definition, the plans made of it for EC2, and what they cost."""
 
-    asked: RunRequest
-    folder: Path  # where files lie that the experiment names
+    request: RunRequest
+    folder: Path  # of the files the experiment names
     definitions: Mapping[str, PointDefinition]  # by the point's id
     plans: tuple[Plan, ...]  # one a fleet
-    view: CostEstimate
+    estimate: CostEstimate
 
     @property
     def loaded(self) -> LoadedExperiment:
         """The definition."""
-        return self.asked.loaded
+        return self.request.loaded
 
     @property
     def plan(self) -> Plan:
-        """All fleets' plans as one; the time is that of the fleets from their first host to none."""
-        return dataclasses.replace(merged(self.plans), estimate_seconds=self.view.seconds)
+        """All fleets' plans as one; its time includes launching and terminating the fleets."""
+        return dataclasses.replace(merged(self.plans), estimate_seconds=self.estimate.seconds)
 
-    def refuse_broken(self) -> None:
-        """Raises DefinitionError, with the places in the file, when EC2 or the budget would refuse it."""
-        errors = [b for b in self.view.limits if b.severity == "error"]
+    def raise_on_violations(self) -> None:
+        """Raise DefinitionError, with the places in the file, when EC2 or the budget would refuse it."""
+        errors = [(v.key, v.message) for v in self.estimate.violations if v.severity == "error"]
         if errors:
-            raise self.loaded.error((b.key, b.message) for b in errors)
+            raise self.loaded.error(errors)
 
-    def refuse_not_yet(self) -> None:
-        """Raises DefinitionError for what can be planned and made, but is not used by any role on the hosts yet."""
+    def raise_on_unsupported(self) -> None:
+        """Raise DefinitionError for what can be planned and created, but no role on the hosts supports yet."""
         problems = dict.fromkeys(p for d in self.definitions.values() for p in not_on_hosts_yet(d.experiment))
         if problems:
             raise self.loaded.error(problems)
 
-    def planned(self, points: Sequence[str], inputs: Inputs) -> Plan:
-        """The plan of a fleet's points for hosts that are there. Raises DefinitionError."""
-        there = dataclasses.replace(inputs, folder=self.folder)
-        return _planned(self.asked, self.definitions, points, there)
+    def replan(self, points: Sequence[str], inputs: Inputs) -> Plan:
+        """Return the plan of a fleet's points for hosts that exist. Raises DefinitionError."""
+        return _plan_points(self.request, self.definitions, points, dataclasses.replace(inputs, folder=self.folder))
 
 
 def plan_ec2(
     path: Path, *, scale: str | None = None, overrides: Mapping[str, Any] | None = None, folder: Path | None = None
 ) -> Ec2Plan:
-    """Load, expand and plan for EC2, and ask the account what may be asked. Nothing is made.
+    """Load, expand and plan for EC2, with the account's quotas and images where it answers. Creates nothing.
 
-    `folder` is where files lie that the experiment names, when it is not the experiment's own. Raises
-    DefinitionError, also for what EC2 cannot do; PlaceError for a broken pipeline file.
+    `folder` has the files the experiment names, when it is not the experiment's folder. Raises DefinitionError, also
+    for what EC2 cannot do; PlaceError for a broken pipeline file.
     """
     loaded = load(path, scale=scale, overrides=overrides or {})
-    asked = RunRequest(path, loaded, "ec2", scale, dict(overrides or {}))
+    request = RunRequest(path, loaded, "ec2", scale, dict(overrides or {}))
     folder = folder or path.absolute().parent
     points = expand(loaded)
     definitions = dict(zip(point_names(len(points)), points, strict=True))
-    wishes = [(name, point.experiment.infrastructure) for name, point in definitions.items()]
+    fleets = group_into_fleets([(name, point.experiment.infrastructure) for name, point in definitions.items()])
     plans = tuple(
-        _planned(asked, definitions, shared.points, Inputs(folder=folder, hosts=tuple(_hosts(shared.infrastructure))))
-        for shared in share_hosts(wishes)
+        _plan_points(
+            request, definitions, fleet.points, Inputs(folder=folder, hosts=tuple(_hosts(fleet.infrastructure)))
+        )
+        for fleet in fleets
     )
-    region = api.default_region() or DEFAULT_REGION
-    told = ask.account((wish for _, wish in wishes), region)
-    view = outlook(
+    region = default_region() or DEFAULT_REGION
+    estimate = estimate_cost(
         merged(plans),
-        wishes,
+        fleets,
         loaded.experiment.budget,
         teardown=loaded.experiment.teardown,
         region=region,
-        quotas=told.quotas,
-        quota=told.quota,
-        images=told.images,
+        account=fetch_account_limits((fleet.infrastructure for fleet in fleets), region),
     )
-    return Ec2Plan(asked, folder, definitions, plans, view)
+    return Ec2Plan(request, folder, definitions, plans, estimate)
 
 
-def _planned(
-    asked: RunRequest, definitions: Mapping[str, PointDefinition], names: Sequence[str], inputs: Inputs
+def _plan_points(
+    request: RunRequest, definitions: Mapping[str, PointDefinition], names: Sequence[str], inputs: Inputs
 ) -> Plan:
     inputs = dataclasses.replace(
-        inputs,
-        names=tuple(names),
-        pipelines=pipelines(asked.path),
-        backend="ec2",
-        where="EC2",
+        inputs, names=tuple(names), pipelines=pipelines(request.path), backend="ec2", where="EC2"
     )
-    return make_plan(asked.loaded, [definitions[name] for name in names], inputs)
+    return make_plan(request.loaded, [definitions[name] for name in names], inputs)
 
 
 def _hosts(infrastructure: Infrastructure) -> Iterator[Host]:
-    """The hosts as they will be named, with their type's cores and RAM from the dated table.
+    """Yield the hosts as they will be named, with their type's cores and RAM from the dated table.
 
-    They have no address yet: their names stand for it. Of a type the table does not know too little is assumed.
+    They have no address yet: their names stand for it. A type that is not in the table counts as one core.
     """
     for name in GROUPS:
         group = getattr(infrastructure, name)
-        facts = instances.find(group.instance_type) if group is not None and group.instance_type else None
+        facts = find_instance(group.instance_type) if group is not None and group.instance_type else None
         for number in range(1, group.count + 1 if group is not None else 1):
             yield Host(
                 name=f"{name}-{number}",

@@ -1,31 +1,34 @@
-"""A whole run on EC2: fleet by fleet, hosts made, the same steps as elsewhere, hosts removed, and a look back."""
+"""Execute or resume a whole run on EC2: fleet by fleet, hosts launched, the usual steps, hosts terminated."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from microshard import this_machine as place
-from microshard.backends.ec2 import backend as ec2_hosts
-from microshard.backends.ec2 import controller_address as address
+from microshard import this_machine
 from microshard.backends.ec2.api import Api
-from microshard.backends.ec2.backend import Ec2Backend
-from microshard.backends.ec2.cost_estimate import GRACE_SECONDS, FleetEstimate, of_the_rest
+from microshard.backends.ec2.backend import Ec2Backend, create_hosts, created_region, remove_hosts
+from microshard.backends.ec2.cost_estimate import GRACE_SECONDS, FleetEstimate, estimate_remaining
 from microshard.backends.ec2.ec2_plan import Ec2Plan, plan_ec2
-from microshard.backends.ec2.fleet_plan import cost
-from microshard.backends.ec2.fleet_records import PlanBook, others_before, record_of
+from microshard.backends.ec2.network import controller_cidrs
 from microshard.backends.ec2.render import show
+from microshard.backends.ec2.resources import is_gone
 from microshard.backends.ec2.spec import fleet_spec, to_mapping
+from microshard.backends.ec2.tables import fleet_price
 from microshard.errors import MicroshardError, PlaceError
 from microshard.experiment.errors import DefinitionError
 from microshard.interrupts import Stopped, signals
-from microshard.model.plan import Plan
-from microshard.records.run_folder import RunFolder, write_json
+from microshard.model.plan import Plan, Point
+from microshard.plan.merge import merged
+from microshard.records.codec import DamagedFileError
+from microshard.records.run_folder import RunFolder, read_object, write_json
 from microshard.run.ansible import Playbooks
 from microshard.run.backend import Backend
 from microshard.run.completed_steps import RunProgress, completed_steps
@@ -38,113 +41,121 @@ from microshard.run.resume import ResumeRequest
 from microshard.run.runner import Runner
 
 
-def execute_on_ec2(file: Path, scale: str | None, overrides: Mapping[str, Any], runs: Path, console: Console) -> int:
-    """Plan, make, run and remove. Returns the exit code.
+def run_on_ec2(file: Path, scale: str | None, overrides: Mapping[str, Any], runs: Path, console: Console) -> int:
+    """Plan, launch, measure and terminate. Returns the exit code.
 
-    Raises MicroshardError for what keeps the run from starting at all; nothing is made then.
+    Raises MicroshardError for what keeps the run from starting at all; nothing is created then.
     """
-    seen = plan_ec2(file, scale=scale, overrides=overrides)
-    cidrs = _allowed(seen)  # known before a folder is made
-    folder = RunFolder.create(runs, seen.plan.name)
+    plan = plan_ec2(file, scale=scale, overrides=overrides)
+    cidrs = _check(plan)  # known before a folder is made
+    folder = RunFolder.create(runs, plan.plan.name)
     with folder.lock():
-        write_request(folder, seen.asked)
-        write_json(folder / "plan.json", seen.plan)
-        Ec2Backend.to_be_made(folder, seen.view.fleets[0].region).record(folder)
-        announce(seen.plan, seen.loaded.warnings, folder, console)
-        return _carried_out(seen, [RunProgress((), plan.steps) for plan in seen.plans], folder, cidrs, console)
+        write_request(folder, plan.request)
+        write_json(folder / "plan.json", plan.plan)
+        Ec2Backend.of(folder, plan.estimate.fleets[0].region).record(folder)
+        announce(plan.plan, plan.loaded.warnings, folder, console)
+        return _execute(plan, [RunProgress((), each.steps) for each in plan.plans], folder, cidrs, console)
 
 
 def resume_on_ec2(request: ResumeRequest, _backend: Backend, console: Console) -> int:
-    """Create new hosts for what is left of a run, and execute it. Returns the exit code.
+    """Launch new hosts for the remaining steps of a run and execute them. Returns the exit code.
 
-    The hosts of the aborted part are gone already. Raises MicroshardError as `execute_on_ec2` does.
+    Whatever the earlier session has created is gone already. Raises MicroshardError as `run_on_ec2` does.
     """
-    seen = plan_ec2(request.experiment, scale=request.scale, overrides=request.overrides, folder=request.folder)
-    request.refuse_another_plan(seen.loaded, seen.plan)
-    return execute_remaining(request.run, seen, console)
+    plan = plan_ec2(request.experiment, scale=request.scale, overrides=request.overrides, folder=request.folder)
+    request.refuse_another_plan(plan.loaded, plan.plan)
+    return execute_remaining(request.run, plan, console)
 
 
-def execute_remaining(folder: RunFolder, seen: Ec2Plan, console: Console) -> int:
-    """Execute what is left of a planned run on new hosts. Returns the exit code."""
-    stocks = completed_steps(folder, seen.plans, console)
-    rest = dataclasses.replace(seen, view=of_the_rest(seen.view, seen.plans, [stock.remaining for stock in stocks]))
-    return _carried_out(rest, stocks, folder, _allowed(rest), console)
+def execute_remaining(folder: RunFolder, plan: Ec2Plan, console: Console) -> int:
+    """Execute the remaining steps of a planned run on new hosts. Returns the exit code."""
+    progress = completed_steps(folder, plan.plans, console)
+    estimate = estimate_remaining(plan.estimate, plan.plans, [each.remaining for each in progress])
+    plan = dataclasses.replace(plan, estimate=estimate)
+    return _execute(plan, progress, folder, _check(plan), console)
 
 
-def _allowed(seen: Ec2Plan) -> dict[str, tuple[str, ...]]:
-    """Fleet → who may reach its hosts by SSH. Raises MicroshardError for what EC2 or the account would refuse."""
-    seen.refuse_broken()
-    seen.refuse_not_yet()
-    for region in dict.fromkeys(fleet.region for fleet in seen.view.fleets):
-        Api(region).account()  # without a login nothing will work
-    return {fleet.name: address.controller_cidrs(fleet.infrastructure.ec2) for fleet in seen.view.fleets}
+def _check(plan: Ec2Plan) -> dict[str, tuple[str, ...]]:
+    """Return fleet → networks that may reach its hosts. Raises MicroshardError for what EC2 would refuse."""
+    plan.raise_on_violations()
+    plan.raise_on_unsupported()
+    for region in dict.fromkeys(fleet.region for fleet in plan.estimate.fleets):
+        Api(region).caller()  # without a login nothing will work
+    return {fleet.name: controller_cidrs(fleet.infrastructure.ec2) for fleet in plan.estimate.fleets}
 
 
-def _carried_out(
-    seen: Ec2Plan,
-    stocks: Sequence[RunProgress],
+def _execute(
+    plan: Ec2Plan,
+    progress: Sequence[RunProgress],
     folder: RunFolder,
     cidrs: Mapping[str, tuple[str, ...]],
     console: Console,
 ) -> int:
-    if seen.view.fleets:
-        show(seen.view, console)
-    with Progress(folder, seen.plan, console) as progress:
-        run = _Run(seen, folder, progress, cidrs, stocks)
-        run.run()
+    if plan.estimate.fleets:
+        show(plan.estimate, console)
+    with Progress(folder, plan.plan, console) as display:
+        run = Ec2Run(plan, folder, display, cidrs, progress)
+        run.execute()
     report(folder, run.outcome, console)
     return run.outcome.exit_code
 
 
 def most_ports(plan: Plan) -> int:
-    """How many ports a host of the plan may need at one time: of all points, as they may stand side by side."""
+    """Return how many ports a host may need at once, when the clusters of all points run side by side."""
     return sum(point.most_ports for point in plan.points)
 
 
-class _Run:
+def reprice(meter: Meter, fleet: FleetEstimate, created: Mapping[str, Any]) -> Iterator[str]:
+    """Charge from now on for what was launched, which may be another type than the first that was listed."""
+    types = {host["group"]: host["instance_type"] for host in created["hosts"]}
+    groups = [dataclasses.replace(group, instance_types=(types[group.name],)) for group in fleet.groups]
+    price = fleet_price(groups, fleet.region)
+    if price.hourly_usd is not None:
+        meter.reprice(price.hourly_usd)
+    elif fleet.price.hourly_usd is not None:
+        yield f"there is no price of {', '.join(price.unknown)}; the cost is that of the types listed first"
+
+
+class Ec2Run:
     """The fleets of a run that have steps left, one after the other."""
 
     def __init__(
         self,
-        seen: Ec2Plan,
+        plan: Ec2Plan,
         folder: RunFolder,
-        progress: Progress,
+        display: Progress,
         cidrs: Mapping[str, tuple[str, ...]],
-        stocks: Sequence[RunProgress],  # one a plan
+        progress: Sequence[RunProgress],  # one a plan
     ) -> None:
-        self.seen = seen
+        self.plan = plan
         self.folder = folder
-        self.progress = progress
+        self.display = display
         self.cidrs = cidrs
+        self.progress = progress
         self.outcome = Outcome()
         self.answers = AnswerBook()
-        self.stocks = stocks
-        self.book = PlanBook(folder, seen.plans)
-        self._take_over()
-        self.playbooks = Playbooks(folder, progress.event)
-        budget = seen.view.budget
+        self.record = PlanRecord(folder, plan.plans)
+        self.playbooks = Playbooks(folder, display.event)
+        budget = plan.estimate.budget
         self.meter = Meter(budget.max_hours, budget.max_cost_usd)
         self.expires_at = int(time.time() + (budget.max_hours or 0) * 3600 + GRACE_SECONDS)
+        # What earlier sessions have measured counts, and later answers are compared with it.
+        self.outcome.add_completed(progress)
+        for item in (item for each in progress for item in each.completed):
+            self.answers.difference(plan.plan.point(item.step.point), item.result)
+            display.step_done(item.step, item.result)
 
-    def _take_over(self) -> None:
-        """What earlier parts have measured counts, and later answers are compared with it, whatever fleets are made."""
-        self.outcome.add_completed(self.stocks)
-        plan = self.seen.plan
-        for item in (item for stock in self.stocks for item in stock.completed):
-            self.answers.difference(plan.point(item.step.point), item.result)
-            self.progress.step_done(item.step, item.result)
-
-    def run(self) -> None:
-        """Take every fleet; whatever happens, its hosts are removed unless they are to stay."""
+    def execute(self) -> None:
+        """Execute every fleet; whatever happens, its hosts are terminated unless they are to be kept."""
         started = time.monotonic()
         with signals():
             try:
-                for fleet in self.seen.view.fleets:
+                for fleet in self.plan.estimate.fleets:
                     self.outcome.over_budget = self.meter.exhausted()
                     if self.outcome.over_budget:
                         break
-                    self.meter.reprice(fleet.cost.hourly_usd)
-                    self._fleet(fleet)
+                    self.meter.reprice(fleet.price.hourly_usd)
+                    self._execute_fleet(fleet)
                     self.meter.reprice(0.0)
                     if self.outcome.stopped_by is not None or self.outcome.over_budget or self.outcome.left:
                         break
@@ -153,103 +164,131 @@ class _Run:
                 self.folder.journal.append(event="stopped", signal=stopped.number)
                 self.playbooks.stop()
             finally:
-                self._nothing_stays()
+                self._remove_hosts()
         self.outcome.seconds = time.monotonic() - started
         self.folder.journal.append(event="hosts ended", hours=round(self.meter.hours, 3), usd=self.meter.usd)
 
-    def _fleet(self, fleet: FleetEstimate) -> None:
-        number = next(n for n, plan in enumerate(self.seen.plans) if fleet.points[0] in {p.id for p in plan.points})
-        foreseen, stock = self.seen.plans[number], self.stocks[number]
+    def _execute_fleet(self, fleet: FleetEstimate) -> None:
+        plans = self.plan.plans
+        number = next(n for n, plan in enumerate(plans) if fleet.points[0] in {p.id for p in plan.points})
+        progress = self.progress[number]
         try:
-            backend = self._made(fleet, stock)
+            backend = self.launch(fleet, progress)
             inputs = backend.inputs(self.folder.path.parent)
-            with backend.ports(most_ports(foreseen)) as base:
-                points = [point.id for point in foreseen.points]
-                plan = self.seen.planned(points, dataclasses.replace(inputs, base_port=base))
+            with backend.ports(most_ports(plans[number])) as base:
+                points = [point.id for point in plans[number].points]
+                plan = self.plan.replan(points, dataclasses.replace(inputs, base_port=base))
             backend.check_room(plan)
-            found = backend.binaries(plan)
-            self.book.enter(number, plan)
-            lock_binaries(self.folder, self.seen.asked, found)
-            write_points(self.folder, plan, found, backend)
-            rest = dataclasses.replace(plan, steps=stock.remaining)
+            binaries = backend.binaries(plan)
+            self.record.update(number, plan)
+            lock_binaries(self.folder, self.plan.request, binaries)
+            write_points(self.folder, plan, binaries, backend)
+            rest = dataclasses.replace(plan, steps=progress.remaining)
             runner = Runner(
-                self.folder, rest, found, self.progress, backend=backend, meter=self.meter, answers=self.answers
+                self.folder, rest, binaries, self.display, backend=backend, meter=self.meter, answers=self.answers
             )
-            runner.recorder.restore(stock.completed, self._first_index(number))
+            # The first step's index among all steps of the run, those of earlier sessions before it.
+            first = sum(len(each.steps) for each in plans) - sum(len(each.remaining) for each in self.progress[number:])
+            runner.recorder.restore(progress.completed, first)
             self.outcome.add(runner.run())
         except (MicroshardError, DefinitionError) as error:
             self.outcome.failed |= dict.fromkeys(fleet.points, str(error))
-            told = str(error) if len(self.seen.view.fleets) == 1 else f"{fleet.name}: {error}"
-            self.outcome.unprepared = "\n".join(filter(None, [self.outcome.unprepared, told]))
+            message = str(error) if len(self.plan.estimate.fleets) == 1 else f"{fleet.name}: {error}"
+            self.outcome.unprepared = "\n".join(filter(None, [self.outcome.unprepared, message]))
             self.folder.journal.append(event="fleet failed", fleet=fleet.name, message=str(error))
-            self._nothing_stays()  # the next fleet would take these hosts for its own
+            self._remove_hosts()  # the next fleet must not reuse these hosts
 
-    def _first_index(self, number: int) -> int:
-        """Of a fleet's first step among all steps of the run, those of earlier parts before."""
-        steps = sum(len(plan.steps) for plan in self.seen.plans)
-        return steps - sum(len(stock.remaining) for stock in self.stocks[number:])
+    def launch(self, fleet: FleetEstimate, progress: RunProgress) -> Ec2Backend:
+        """Launch the hosts of a fleet and wait until they answer; say where they differ from the plan.
 
-    def _made(self, fleet: FleetEstimate, stock: RunProgress) -> Ec2Backend:
-        """The hosts of a fleet, made and answering; in what they are others is told. Raises PlaceError."""
+        Raises PlaceError.
+        """
         spec = fleet_spec(
             fleet.infrastructure,
             run=self.folder.run_id,
-            owner=place.user(),
-            experiment=self.seen.plan.name,
+            owner=this_machine.user(),
+            experiment=self.plan.plan.name,
             expires_at=self.expires_at,
             controller_cidrs=self.cidrs[fleet.name],
         )
-        wish = {key: value for key, value in to_mapping(spec).items() if key != "run"}
         variables = {
             "microshard_run": {"id": self.folder.run_id, "folder": str(self.folder.path)},
             "ec2_fleet_region": fleet.region,
-            "ec2_fleet_spec": wish,
+            "ec2_fleet_spec": {key: value for key, value in to_mapping(spec).items() if key != "run"},
         }
-        self.progress.stage(None, "hosts")
-        self.playbooks = Playbooks(self.folder, self.progress.event)
-        told = ec2_hosts.made(self.folder, record_of(self.folder, fleet.name), variables, self.playbooks)
-        other = [
-            *_others(told["notes"]),
-            *self._priced_as_made(fleet, told),
-            *others_before(self.folder, fleet.name, told, len(stock.completed)),
+        self.display.stage(None, "hosts")
+        self.playbooks = Playbooks(self.folder, self.display.event)
+        created = create_hosts(self.folder, new_fleet_record(self.folder, fleet.name), variables, self.playbooks)
+        notes = [
+            *created["notes"],
+            *reprice(self.meter, fleet, created),
+            *earlier_hosts_notes(self.folder, fleet.name, created, len(progress.completed)),
         ]
-        remarks = [f"{fleet.name}: {note}" for note in other]
-        self.folder.journal.append(event="hosts made", fleet=fleet.name, zone=told["zone"], remarks=remarks)
+        remarks = [f"{fleet.name}: {note}" for note in notes]
+        self.folder.journal.append(event="hosts made", fleet=fleet.name, zone=created["zone"], remarks=remarks)
         for remark in remarks:
-            self.progress.console.print(f"[yellow]warning:[/yellow] {remark}", highlight=False, soft_wrap=True)
+            self.display.console.print(f"[yellow]warning:[/yellow] {remark}", highlight=False, soft_wrap=True)
         backend = Ec2Backend.of(self.folder, fleet.region)
-        self.playbooks = backend.playbooks(self.folder, self.progress.event, backend.names)
+        self.playbooks = backend.playbooks(self.folder, self.display.event, backend.names)
         try:
             self.playbooks.run("wait_for_ssh", None)
         except MicroshardError as error:
             raise PlaceError(f"hosts on EC2 do not answer: {error}") from None
         return backend
 
-    def _priced_as_made(self, fleet: FleetEstimate, told: Mapping[str, Any]) -> Iterator[str]:
-        """From now on what was made is paid, which may be another type than the first that was listed."""
-        types = {host["group"]: host["instance_type"] for host in told["hosts"]}
-        groups = [dataclasses.replace(group, instance_types=(types[group.name],)) for group in fleet.groups]
-        price = cost(groups, fleet.region)
-        if price.hourly_usd is not None:
-            self.meter.reprice(price.hourly_usd)
-        elif fleet.cost.hourly_usd is not None:
-            yield f"there is no price of {', '.join(price.unknown)}; money is counted as for the types listed first"
-
-    def _nothing_stays(self) -> None:
-        """The hosts are removed where the runner did not come to it."""
-        region = ec2_hosts.region_of(self.folder)
-        if region is None or self.outcome.kept or ec2_hosts.is_gone(self.folder):
+    def _remove_hosts(self) -> None:
+        """Terminate the hosts where the runner did not get to it."""
+        region = created_region(self.folder)
+        if region is None or self.outcome.kept or is_gone(self.folder):
             return
-        if self.outcome.left:
-            return  # looked at already, and told
-        self.progress.stage(None, "hosts away")
-        self.outcome.left = ec2_hosts.removed(self.folder, region, self.progress.event)
+        if not self.outcome.left:  # else the runner has tried and reported it
+            self.display.stage(None, "terminating hosts")
+            self.outcome.left = remove_hosts(self.folder, region, self.display.event)
 
 
-def _others(notes: Sequence[str]) -> Iterator[str]:
-    """In what hosts are others than wished for; all that was tried in vain in one sentence."""
-    vain = "tried in vain: "
-    tried = [note.removeprefix(vain) for note in notes if note.startswith(vain)]
-    yield from (note for note in notes if not note.startswith(vain))
-    if tried:
-        yield vain + "; ".join(tried)
+class PlanRecord:
+    """plan.json: points of fleets that were launched are recorded with their hosts, the others as planned."""
+
+    def __init__(self, folder: RunFolder, plans: Sequence[Plan]) -> None:
+        self.folder = folder
+        self.plans = list(plans)  # one a fleet
+        self.launched: dict[str, Point] = {}  # by the point's id
+        self.before: dict[str, Point] = {}
+        with contextlib.suppress(FileNotFoundError, DamagedFileError):
+            self.before = {point.id: point for point in folder.plan().points}
+
+    def update(self, number: int, plan: Plan) -> None:
+        """Record the plan of a fleet whose hosts run. Raises DiskError."""
+        self.plans[number] = plan
+        self.launched |= {point.id: point for point in plan.points}
+        whole = merged(self.plans)
+        points = tuple(self.launched.get(p.id) or self.before.get(p.id, p) for p in whole.points)
+        hosts = tuple(dict.fromkeys(host for point in points for host in point.hosts))
+        journal = self.folder.journal.records()
+        remarks = [remark for r in journal if r.get("event") == "hosts made" for remark in r.get("remarks", ())]
+        warnings = tuple(dict.fromkeys([*remarks, *whole.warnings]))
+        write_json(self.folder / "plan.json", dataclasses.replace(whole, points=points, hosts=hosts, warnings=warnings))
+
+
+def new_fleet_record(folder: RunFolder, fleet: str) -> Path:
+    """Return the file for a fleet's hosts; the one of an earlier session is renamed to hosts/FLEET-N.json."""
+    path = folder / "hosts" / f"{fleet}.json"
+    if path.exists():
+        path.rename(next(p for n in range(1, 10_000) if not (p := path.with_stem(f"{fleet}-{n}")).exists()))
+    return path
+
+
+def earlier_hosts_notes(folder: RunFolder, fleet: str, created: Mapping[str, Any], measured: int) -> Iterator[str]:
+    """Yield a note where some of the fleet's measurements were made on the hosts of an earlier session."""
+    earlier = sorted((folder / "hosts").glob(f"{fleet}-*.json"), key=lambda path: int(path.stem.rpartition("-")[2]))
+    if measured and earlier:
+        yield (
+            f"resumed on new hosts, {_describe_hosts(created)}; {measured} earlier measurement(s) were made on "
+            f"others ({'; '.join(f'{path.name}: {_describe_hosts(read_object(path))}' for path in earlier)})"
+        )
+
+
+def _describe_hosts(created: Mapping[str, Any]) -> str:
+    counts = Counter((host["group"], host["instance_type"], host["market"]) for host in created.get("hosts", []))
+    kinds = [f"{group}: {count} x {kind} {market}" for (group, kind, market), count in counts.items()]
+    return f"{', '.join(kinds) or 'unknown'} in {created.get('zone', 'an unknown zone')}"

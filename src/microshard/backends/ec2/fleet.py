@@ -1,29 +1,38 @@
-"""A whole fleet: provisioned, read back, and described for the inventory."""
+"""Provision a whole fleet, compare it with what was requested, and describe it as an Ansible inventory."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from microshard.backends.ec2 import find, images, keys, request, userdata, volumes
-from microshard.backends.ec2.api import Api
-from microshard.backends.ec2.errors import CloudError
-from microshard.backends.ec2.images import Image
-from microshard.backends.ec2.launch import Instance, Launcher, describe
-from microshard.backends.ec2.ledger import Ledger
-from microshard.backends.ec2.network import Builder, Network
-from microshard.backends.ec2.request import TypeFacts
-from microshard.backends.ec2.spec import TAG_GROUP, TAG_RUN, FleetSpec, GroupSpec
-from microshard.backends.ec2.volumes import HostVolume
+from microshard.backends.ec2.account import MachineImage, resolve_image
+from microshard.backends.ec2.api import Api, CloudError
+from microshard.backends.ec2.launch import HostVolume, Instance, Launcher, describe_instances, read_volumes
+from microshard.backends.ec2.network import FleetNetwork, NetworkBuilder, ensure_keys, write_known_hosts
+from microshard.backends.ec2.request import TypeDescription, user_data
+from microshard.backends.ec2.resources import find_resources
+from microshard.backends.ec2.spec import GROUPS, STAND_IN, TAG_GROUP, TAG_RUN, FleetSpec, GroupSpec
+from microshard.records.run_folder import JsonLines
 
-Say = Callable[[str], None]
+_Images = Mapping[tuple[str, str], MachineImage]  # by name in the experiment and architecture
+_SSH_OPTIONS = {
+    "GlobalKnownHostsFile": "/dev/null",
+    "StrictHostKeyChecking": "yes",
+    "HostKeyAlgorithms": "ssh-ed25519",
+    "IdentitiesOnly": "yes",
+    "ConnectTimeout": "10",
+    # A terminated host does not close its connections: after a minute of silence it counts as gone.
+    "ServerAliveInterval": "15",
+    "ServerAliveCountMax": "4",
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class Ec2Host:
     """A running instance."""
 
     name: str  # GROUP-NUMBER
@@ -40,98 +49,140 @@ class Host:
 
     @property
     def ssh_address(self) -> str:
-        """Where the controller reaches it."""
+        """The address the controller connects to."""
         return self.public_address or self.private_address
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
-    """The hosts of a run and how to reach them."""
+class Ec2Fleet:
+    """The hosts of a run and how to connect to them."""
 
     run: str
     region: str
     zone: str
     vpc_id: str
     security_group: str
-    hosts: tuple[Host, ...]
+    hosts: tuple[Ec2Host, ...]
     key_file: str
     known_hosts: str
     images: dict[str, str]  # AMI by group
-    notes: tuple[str, ...]  # where the fleet differs from the first wish: other zone, type or market
-    launched: int  # instances this call has launched; 0 when everything was there
+    notes: tuple[str, ...]  # where the fleet differs from the first choice: other zone, type or market
+    launched: int  # instances this call has launched; 0 when all were running already
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return dataclasses.asdict(self)
 
+    def inventory(self, python: str) -> dict[str, Any]:
+        """Return an inventory in Ansible's YAML form: every inventory group, over SSH with known host keys only.
 
-def provision(api: Api, spec: FleetSpec, book: Ledger, key_folder: Path, say: Say = lambda _: None) -> Fleet:
-    """Bring the fleet into being; what is there already is taken over, so calling it again changes nothing.
+        `python` is the controller's interpreter. A host's volumes are in its variable `microshard_volumes`.
+        """
+        controller = {"ansible_connection": "local", "ansible_python_interpreter": python}
+        children: dict[str, Any] = {"controller": {"hosts": {"local": controller}}}
+        names = {g: [h.name for h in self.hosts if h.group == g] for g in GROUPS}
+        for group in GROUPS:
+            members = names[group] or names[STAND_IN.get(group, group)]
+            children[group] = {"hosts": {name: {} for name in members}}
+        return {"all": {"hosts": {h.name: self._variables(h) for h in self.hosts}, "children": children}}
 
-    Everything is written to the ledger before it is made, and tagged as it is made. On any error the caller tears the
-    run down, and nothing is made that `teardown` does not find. Raises CloudError, OSError.
+    def _variables(self, host: Ec2Host) -> dict[str, Any]:
+        options = {"UserKnownHostsFile": self.known_hosts, **_SSH_OPTIONS}
+        python = {"microshard_client_python": host.client_python} if host.client_python else {}
+        return {
+            **python,
+            "ansible_host": host.ssh_address,
+            "ansible_user": host.user,
+            "ansible_python_interpreter": "/usr/bin/python3",
+            "ansible_ssh_private_key_file": self.key_file,
+            "ansible_ssh_common_args": " ".join(f"-o {shlex.quote(f'{k}={v}')}" for k, v in options.items()),
+            "microshard_address": host.private_address,  # between the processes of the cluster
+            "microshard_instance": host.instance_id,
+            "microshard_volumes": [
+                {"purpose": v.purpose, "type": v.type, "serial": v.serial, "device": v.device, "size_gib": v.size_gib}
+                for v in host.volumes
+            ],
+        }
+
+
+def provision(
+    api: Api, spec: FleetSpec, ledger: JsonLines, key_folder: Path, log: Callable[[str], None] = lambda _: None
+) -> Ec2Fleet:
+    """Create the fleet; what exists already is reused, so calling it again changes nothing.
+
+    Everything is recorded in the ledger before it is created, and tagged as it is created. On any error the caller
+    tears the run down; `teardown` finds everything that was created. Raises CloudError, OSError.
     """
-    types = _types(api, spec)
-    chosen = _images(api, spec, types)
-    offered = _offered(api, spec, types)
-    living = _living(api, spec, book)
-    zone = next((str(i["Placement"]["AvailabilityZone"]) for some in living.values() for i in some), None)
-    run_keys = keys.ensure_keys(key_folder)
-    builder = Builder(api, spec, book)
-    builder.key_pair(run_keys)
-    network = builder.network()
+    types = _describe_types(api, spec)
+    wanted = {(g.image, types[t].architecture) for g in spec.groups for t in g.instance_types}
+    images = {(name, architecture): resolve_image(api, name, architecture) for name, architecture in sorted(wanted)}
+    offered = {
+        name: [zone for zone in zones if not spec.zones or zone in spec.zones]
+        for name, zones in api.zones_offering(list(types)).items()
+    }
+    existing = _existing_instances(api, spec, ledger)
+    zone = next((str(i["Placement"]["AvailabilityZone"]) for found in existing.values() for i in found), None)
+    keys = ensure_keys(key_folder)
+    builder = NetworkBuilder(api, spec, ledger)
+    builder.ensure_key_pair(keys)
+    network = builder.ensure_network()
     launcher = Launcher(
         api=api,
         spec=spec,
-        book=book,
+        ledger=ledger,
         builder=builder,
         network=network,
         types=types,
-        images=chosen,
+        images=images,
         offered=offered,
-        zones=_zones(spec, network, offered),
-        user_data=userdata.user_data(run_keys.host_private, run_keys.host_public, spec.expires_at),
+        zones=_usable_zones(spec, network, offered),
+        user_data=user_data(keys.host_private, keys.host_public, spec.expires_at),
     )
-    say(f"launching {sum(g.count for g in spec.groups)} hosts in {len(spec.groups)} groups")
-    before = {name: [str(i["InstanceId"]) for i in some] for name, some in living.items()}
+    log(f"launching {sum(g.count for g in spec.groups)} hosts in {len(spec.groups)} groups")
+    before = {name: [str(i["InstanceId"]) for i in found] for name, found in existing.items()}
     ids = launcher.launch(before, zone)
-    say("reading volumes back")
-    hosts = _hosts(api, spec, ids, chosen, types)
-    keys.write_known_hosts(run_keys, [h.ssh_address for h in hosts])
-    group_of = {g.name: g for g in spec.groups}
-    return Fleet(
+    log("comparing volumes with what was requested")
+    hosts = _hosts(api, spec, ids, images, types)
+    write_known_hosts(keys, [h.ssh_address for h in hosts])
+    preferred = {g.name: g.instance_types[0] for g in spec.groups}
+    others = {(h.group, h.instance_type) for h in hosts if h.instance_type != preferred[h.group]}
+    notes = [f"{group}: {other} instead of {preferred[group]}" for group, other in sorted(others)]
+    if launcher.failed_attempts:
+        notes.append(f"no capacity for {'; '.join(launcher.failed_attempts)}")
+    image_of = {g.name: g.image for g in spec.groups}
+    return Ec2Fleet(
         run=spec.run,
         region=api.region,
         zone=hosts[0].zone,
         vpc_id=network.vpc_id,
-        security_group=network.group_id,
+        security_group=network.security_group,
         hosts=tuple(hosts),
-        key_file=str(run_keys.private_file),
-        known_hosts=str(run_keys.known_hosts),
-        images={h.group: chosen[group_of[h.group].image, types[h.instance_type].architecture].id for h in hosts},
-        notes=_notes(spec, hosts, launcher.tried),
+        key_file=str(keys.private_file),
+        known_hosts=str(keys.known_hosts),
+        images={h.group: images[image_of[h.group], types[h.instance_type].architecture].id for h in hosts},
+        notes=tuple(notes),
         launched=len(hosts) - sum(map(len, before.values())),
     )
 
 
 def lost_hosts(api: Api, hosts: Mapping[str, str]) -> dict[str, str]:
-    """Hosts (name → instance) that do not run any more, with AWS's reason: an interruption, or somebody ended them.
+    """Return the hosts (name → instance) that no longer run, with AWS's reason: an interruption, a termination.
 
-    To be asked when a host does not answer during a measurement. Raises CloudError.
+    For hosts that do not answer during a measurement. Raises CloudError.
     """
-    seen = {str(i["InstanceId"]): i for i in describe(api, list(hosts.values()))}
+    found = {str(i["InstanceId"]): i for i in describe_instances(api, list(hosts.values()))}
     lost = {}
     for name, identity in hosts.items():
-        instance = seen.get(identity)
+        instance = found.get(identity)
         if instance is None:
-            lost[name] = "EC2 does not know it any more"
+            lost[name] = "unknown to EC2"
         elif instance["State"]["Name"] != "running":
             reason = instance.get("StateReason", {})
             lost[name] = str(reason.get("Code") or reason.get("Message") or instance["State"]["Name"])
     return lost
 
 
-def _types(api: Api, spec: FleetSpec) -> dict[str, TypeFacts]:
+def _describe_types(api: Api, spec: FleetSpec) -> dict[str, TypeDescription]:
     names = sorted({name for group in spec.groups for name in group.instance_types})
     try:
         found = api.pages("describe_instance_types", "InstanceTypes", InstanceTypes=names)
@@ -139,106 +190,75 @@ def _types(api: Api, spec: FleetSpec) -> dict[str, TypeFacts]:
         if error.code in {"InvalidInstanceType", "InvalidParameterValue"}:
             raise CloudError(error.action, "InvalidInstanceType", f"{error.message} ({', '.join(names)})") from error
         raise
-    types = {facts.name: facts for facts in map(TypeFacts.of, found)}
+    types = {description.name: description for description in map(TypeDescription.of, found)}
     missing = [name for name in names if name not in types]
     if missing:
         raise CloudError("DescribeInstanceTypes", "InvalidInstanceType", f"{api.region} has no {', '.join(missing)}.")
     for group in spec.groups:
         for name in group.instance_types:
-            request.check(group, types[name], placement=spec.placement_group)
+            types[name].check(group, placement_group=spec.placement_group)
     return types
 
 
-def _images(api: Api, spec: FleetSpec, types: dict[str, TypeFacts]) -> dict[tuple[str, str], Image]:
-    wanted = {(g.image, types[t].architecture) for g in spec.groups for t in g.instance_types}
-    return {(wish, architecture): images.resolve(api, wish, architecture) for wish, architecture in sorted(wanted)}
+def _usable_zones(spec: FleetSpec, network: FleetNetwork, offered: Mapping[str, list[str]]) -> list[str]:
+    usable = {zone for zones in offered.values() for zone in zones}
+    if not network.created:
+        usable &= set(network.subnets)
+    return [z for z in spec.zones if z in usable] if spec.zones else sorted(usable)
 
 
-def _offered(api: Api, spec: FleetSpec, types: dict[str, TypeFacts]) -> dict[str, list[str]]:
-    chosen = {"Name": "instance-type", "Values": sorted(types)}
-    found = api.pages(
-        "describe_instance_type_offerings", "InstanceTypeOfferings", LocationType="availability-zone", Filters=[chosen]
-    )
-    offered: dict[str, list[str]] = {name: [] for name in types}
-    for entry in found:
-        zone = str(entry["Location"])
-        if not spec.zones or zone in spec.zones:
-            offered[str(entry["InstanceType"])].append(zone)
-    return offered
+def _launch_order(instance: Instance) -> tuple[str, int, str]:
+    return str(instance.get("LaunchTime", "")), int(instance.get("AmiLaunchIndex", 0)), str(instance["InstanceId"])
 
 
-def _zones(spec: FleetSpec, network: Network, offered: dict[str, list[str]]) -> list[str]:
-    known = {zone for zones in offered.values() for zone in zones}
-    if not network.made:
-        known &= set(network.subnets)
-    return [z for z in spec.zones if z in known] if spec.zones else sorted(known)
-
-
-def _living(api: Api, spec: FleetSpec, book: Ledger) -> dict[str, list[Instance]]:
-    """Instances of the run that are there already, by group; more than were asked for are given back."""
+def _existing_instances(api: Api, spec: FleetSpec, ledger: JsonLines) -> dict[str, list[Instance]]:
+    """Return the run's instances that exist already, by group; those beyond the group's count are terminated."""
     found: dict[str, list[Instance]] = {}
-    for thing in find.of_kind(api, "instance", f"tag:{TAG_RUN}", [spec.run]):
-        if thing.facts["State"]["Name"] in {"pending", "running"}:
-            found.setdefault(thing.tags.get(TAG_GROUP, ""), []).append(thing.facts)
-    wanted = {g.name: g.count for g in spec.groups}
+    for resource in find_resources(api, "instance", f"tag:{TAG_RUN}", [spec.run]):
+        if resource.description["State"]["Name"] in {"pending", "running"}:
+            found.setdefault(resource.tags.get(TAG_GROUP, ""), []).append(resource.description)
+    counts = {g.name: g.count for g in spec.groups}
     surplus: list[str] = []
-    for name, some in found.items():
-        some.sort(key=lambda i: (str(i.get("LaunchTime", "")), int(i.get("AmiLaunchIndex", 0)), str(i["InstanceId"])))
-        surplus += [str(i["InstanceId"]) for i in some[wanted.get(name, 0) :]]
-        del some[wanted.get(name, 0) :]
+    for name, instances in found.items():
+        instances.sort(key=_launch_order)
+        surplus += [str(i["InstanceId"]) for i in instances[counts.get(name, 0) :]]
+        del instances[counts.get(name, 0) :]
     if surplus:
-        book.append(kind="ec2", state="removing", what="instance", ids=surplus)
+        ledger.append(kind="ec2", state="removing", what="instance", ids=surplus)
         api.call("terminate_instances", InstanceIds=surplus)
     return found
 
 
 def _hosts(
-    api: Api,
-    spec: FleetSpec,
-    ids: dict[str, list[str]],
-    chosen: dict[tuple[str, str], Image],
-    types: dict[str, TypeFacts],
-) -> list[Host]:
+    api: Api, spec: FleetSpec, ids: Mapping[str, list[str]], images: _Images, types: Mapping[str, TypeDescription]
+) -> list[Ec2Host]:
     group_of = {i: group for group in spec.groups for i in ids[group.name]}
-    instances = describe(api, list(group_of))
-    roots = {
-        str(i["InstanceId"]): _image(group_of[str(i["InstanceId"])], i, chosen, types).root_device for i in instances
-    }
-    attached = volumes.read_back(api, instances, {i: group.volumes for i, group in group_of.items()}, roots)
-    hosts = []
-    for group in spec.groups:
-        own = [i for i in instances if group_of[str(i["InstanceId"])] is group]
-        own.sort(key=lambda i: (str(i.get("LaunchTime", "")), int(i.get("AmiLaunchIndex", 0)), str(i["InstanceId"])))
-        for number, instance in enumerate(own, 1):
-            identity = str(instance["InstanceId"])
-            hosts.append(
-                Host(
-                    name=f"{group.name}-{number}",
-                    group=group.name,
-                    instance_id=identity,
-                    instance_type=str(instance["InstanceType"]),
-                    zone=str(instance["Placement"]["AvailabilityZone"]),
-                    market=str(instance.get("InstanceLifecycle", "on-demand")),
-                    private_address=str(instance["PrivateIpAddress"]),
-                    public_address=instance.get("PublicIpAddress") or None,
-                    user=_image(group, instance, chosen, types).user,
-                    client_python=_image(group, instance, chosen, types).client_python,
-                    volumes=attached[identity],
-                )
-            )
-    return hosts
+    instances = sorted(describe_instances(api, list(group_of)), key=_launch_order)
 
+    def image_of(group: GroupSpec, instance: Instance) -> MachineImage:
+        return images[group.image, types[str(instance["InstanceType"])].architecture]
 
-def _image(
-    group: GroupSpec, instance: Instance, chosen: dict[tuple[str, str], Image], types: dict[str, TypeFacts]
-) -> Image:
-    return chosen[group.image, types[str(instance["InstanceType"])].architecture]
-
-
-def _notes(spec: FleetSpec, hosts: Sequence[Host], tried: Sequence[str]) -> tuple[str, ...]:
-    """Where the fleet differs from the first wish."""
-    first = {g.name: g.instance_types[0] for g in spec.groups}
-    other = {
-        f"{h.group}: {h.instance_type} instead of {first[h.group]}" for h in hosts if h.instance_type != first[h.group]
-    }
-    return (*(f"tried in vain: {entry}" for entry in tried), *sorted(other))
+    requested = {}
+    for instance in instances:
+        identity = str(instance["InstanceId"])
+        group = group_of[identity]
+        root = {image_of(group, instance).root_device: group.root_volume}
+        requested[identity] = {**root, **{volume.device: volume for volume in group.volumes}}
+    attached = read_volumes(api, instances, requested)
+    return [
+        Ec2Host(
+            name=f"{group.name}-{number}",
+            group=group.name,
+            instance_id=str(instance["InstanceId"]),
+            instance_type=str(instance["InstanceType"]),
+            zone=str(instance["Placement"]["AvailabilityZone"]),
+            market=str(instance.get("InstanceLifecycle", "on-demand")),
+            private_address=str(instance["PrivateIpAddress"]),
+            public_address=instance.get("PublicIpAddress") or None,
+            user=image_of(group, instance).user,
+            client_python=image_of(group, instance).client_python,
+            volumes=attached[str(instance["InstanceId"])],
+        )
+        for group in spec.groups
+        for number, instance in enumerate((i for i in instances if group_of[str(i["InstanceId"])] is group), 1)
+    ]

@@ -1,4 +1,4 @@
-"""What a fleet is to be: the whole wish, as a value."""
+"""The specification of a fleet: its groups of hosts with their volumes, and what surrounds them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from microshard.model.infrastructure import HostGroup, Infrastructure, Market
 MARKETS = get_args(Market)
 # The groups of hosts an experiment may have, as its keys below `infrastructure`.
 GROUPS = ("shard_hosts", "config_hosts", "mongos_hosts", "client_hosts")
-# Groups that stand in for one an experiment gives no hosts of its own (definition.infrastructure).
+# Group → the group whose hosts it uses where an experiment gives it no hosts (model.infrastructure).
 STAND_IN = {"config_hosts": "shard_hosts", "mongos_hosts": "client_hosts"}
 
 TAG_RUN = "microshard:run"
@@ -26,19 +26,19 @@ TAG_USER = "microshard:user"  # to log in as
 
 # /dev/sdf to /dev/sdp are the names EC2 recommends for data volumes on HVM images.
 _DEVICES = {"data": "/dev/sdf", "journal": "/dev/sdg", "log": "/dev/sdh"}
-# Further volumes of a purpose; /dev/xvd[a-d][a-z] are free for volumes as well.
+# More volumes of a purpose; /dev/xvd[a-d][a-z] are free for volumes as well.
 _MORE_DEVICES = {"data": "/dev/xvdb", "journal": "/dev/xvdc", "log": "/dev/xvdd"}
-# MongoDB's and this project's ports (plan.model.FIRST_PORT and up); open between the hosts of a run, to nobody else.
+# MongoDB's and this project's ports; open between the hosts of a run, to nobody else.
 CLUSTER_PORTS = (27000, 32000)
 
 
 class SpecError(ValueError):
-    """A wish that cannot be: the message names the key."""
+    """A fleet that EC2 cannot provide: the message names the key."""
 
 
 @dataclass(frozen=True, slots=True)
 class VolumeSpec:
-    """A volume each host of a group gets. Units: GiB, IOPS, MiB/s; None is the type's own rate."""
+    """A volume each host of a group gets. Units: GiB, IOPS, MiB/s; None is the type's default rate."""
 
     purpose: str  # data, journal or log
     type: str
@@ -49,7 +49,7 @@ class VolumeSpec:
 
     @property
     def device(self) -> str:
-        """The name it is attached under; on Nitro the disk is found by its serial, the volume's id."""
+        """The device name it is attached as; on Nitro the disk is found by its serial, the volume's id."""
         if self.number == 1:
             return _DEVICES[self.purpose]
         return _MORE_DEVICES[self.purpose] + chr(ord("a") + self.number - 2)
@@ -61,12 +61,17 @@ class GroupSpec:
 
     name: str
     count: int
-    instance_types: tuple[str, ...]  # the first is wanted; the others are taken, in order, when capacity is missing
+    instance_types: tuple[str, ...]  # the first is preferred; the others are used, in order, when capacity is missing
     volumes: tuple[VolumeSpec, ...] = ()
     image: str = "al2023"
     market: Market = "on_demand"
-    threads_per_core: int | None = None  # 1 switches hyper-threading off; None leaves the type's own
+    threads_per_core: int | None = None  # 1 disables hyper-threading; None keeps the type's default
     root_gib: int = 16
+
+    @property
+    def root_volume(self) -> VolumeSpec:
+        """The volume the operating system is on."""
+        return VolumeSpec("root", "gp3", self.root_gib)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,25 +81,25 @@ class FleetSpec:
     run: str
     owner: str
     experiment: str
-    expires_at: int  # epoch seconds; the instances end themselves then
+    expires_at: int  # epoch seconds; the instances terminate automatically then
     groups: tuple[GroupSpec, ...]
-    controller_cidrs: tuple[str, ...]  # from where SSH is allowed
+    controller_cidrs: tuple[str, ...]  # networks SSH is allowed from
     ports: tuple[int, int] = CLUSTER_PORTS
     placement_group: bool = False  # all hosts close to each other (cluster strategy)
     zones: tuple[str, ...] = ()  # empty: every zone that offers the types
-    vpc_id: str | None = None  # None: a VPC is made for the run
+    vpc_id: str | None = None  # None: a VPC is created for the run
     subnet_id: str | None = None
     public_addresses: bool = True
 
     def __post_init__(self) -> None:
         if not self.groups:
-            raise SpecError("groups: there is none")
+            raise SpecError("groups: at least one is needed")
         if len({g.name for g in self.groups}) != len(self.groups):
             raise SpecError("groups: two have the same name")
         if not self.controller_cidrs:
-            raise SpecError("controller_cidrs: nobody could reach the hosts")
+            raise SpecError("controller_cidrs: at least one is needed to reach the hosts")
         for cidr in self.controller_cidrs:
-            _refuse_network(cidr)
+            _check_network(cidr)
         for group in self.groups:
             if group.count < 1 or not group.instance_types:
                 raise SpecError(f"groups.{group.name}: needs a count of at least 1 and an instance type")
@@ -106,16 +111,16 @@ class FleetSpec:
 
     @property
     def name(self) -> str:
-        """The name of everything that has a name of its own: key pair, security group, placement group."""
+        """The name of the run's key pair, security group and placement group."""
         return resource_name(self.run)
 
     def serves(self, group: str) -> list[str]:
-        """The groups of an inventory the hosts of a group are in: their own, and those they stand in for."""
-        own = {g.name for g in self.groups}
-        return [group, *(name for name, other in STAND_IN.items() if other == group and name not in own)]
+        """Return the inventory groups of a group's hosts: the group itself, and those it stands in for."""
+        names = {g.name for g in self.groups}
+        return [group, *(name for name, other in STAND_IN.items() if other == group and name not in names)]
 
     def tags(self, **more: str) -> list[dict[str, str]]:
-        """The tags everything of the run carries."""
+        """Return the tags every resource of the run carries."""
         tags = {
             "Name": self.name,
             TAG_RUN: self.run,
@@ -127,7 +132,7 @@ class FleetSpec:
         return [{"Key": key, "Value": value} for key, value in tags.items()]
 
 
-def _refuse_network(cidr: str) -> None:
+def _check_network(cidr: str) -> None:
     try:
         network = ipaddress.ip_network(cidr)
     except ValueError as error:
@@ -139,21 +144,21 @@ def _refuse_network(cidr: str) -> None:
 
 
 def resource_name(run: str) -> str:
-    """The name of a run's key pair, security group and placement group."""
+    """Return the name of a run's key pair, security group and placement group."""
     return f"microshard-{run}"
 
 
 def group_spec(name: str, group: HostGroup) -> GroupSpec:
-    """A group of the experiment file as hosts of EC2. Raises SpecError."""
+    """Convert a group of the experiment file into hosts of EC2. Raises SpecError."""
     if group.instance_type is None:
-        raise SpecError(f"infrastructure.{name}.instance_type: EC2 needs one")
+        raise SpecError(f"infrastructure.{name}.instance_type: required on EC2")
     volumes = []
-    for purpose, wish in group.volumes.named():
-        if wish.type in {"emulated", "existing"}:
-            raise SpecError(f"infrastructure.{name}.volumes.{purpose}.type: EC2 has no {wish.type} volumes")
+    for purpose, volume in group.volumes.named():
+        if volume.type in {"emulated", "existing"}:
+            raise SpecError(f"infrastructure.{name}.volumes.{purpose}.type: EC2 has no {volume.type} volumes")
         volumes += [
-            VolumeSpec(purpose, wish.type, wish.size_gib, wish.iops, wish.throughput_mibps, number)
-            for number in range(1, wish.count + 1)
+            VolumeSpec(purpose, volume.type, volume.size_gib, volume.iops, volume.throughput_mibps, number)
+            for number in range(1, volume.count + 1)
         ]
     return GroupSpec(
         name=name,
@@ -168,7 +173,7 @@ def group_spec(name: str, group: HostGroup) -> GroupSpec:
 
 
 def group_specs(infrastructure: Infrastructure) -> tuple[GroupSpec, ...]:
-    """The groups that have hosts of their own, in the order of GROUPS. Raises SpecError."""
+    """Convert the groups that have hosts, in the order of GROUPS. Raises SpecError."""
     groups = ((name, getattr(infrastructure, name)) for name in GROUPS)
     return tuple(group_spec(name, group) for name, group in groups if group is not None)
 
@@ -182,7 +187,7 @@ def fleet_spec(
     expires_at: int,
     controller_cidrs: tuple[str, ...],
 ) -> FleetSpec:
-    """The hosts of a run as its definition wants them. Raises SpecError."""
+    """Return the fleet an experiment's infrastructure describes. Raises SpecError."""
     ec2 = infrastructure.ec2
     return FleetSpec(
         run=run,
@@ -200,26 +205,20 @@ def fleet_spec(
 
 
 def from_mapping(value: Mapping[str, Any]) -> FleetSpec:
-    """A spec from plain data (JSON, YAML, Ansible). Raises SpecError."""
+    """Read a specification from plain data (JSON, YAML, Ansible). Raises SpecError."""
     try:
-        groups = tuple(
-            GroupSpec(
-                **{
-                    **g,
-                    "instance_types": tuple(g["instance_types"]),
-                    "volumes": tuple(VolumeSpec(**v) for v in g.get("volumes", ())),
-                }
-            )
-            for g in value["groups"]
-        )
-        more = {k: tuple(v) for k, v in value.items() if k in {"controller_cidrs", "ports", "zones"}}
-        return FleetSpec(**{**value, **more, "groups": groups})
+        groups = []
+        for group in value["groups"]:
+            volumes = tuple(VolumeSpec(**volume) for volume in group.get("volumes", ()))
+            groups.append(GroupSpec(**{**group, "instance_types": tuple(group["instance_types"]), "volumes": volumes}))
+        tuples = {k: tuple(v) for k, v in value.items() if k in {"controller_cidrs", "ports", "zones"}}
+        return FleetSpec(**{**value, **tuples, "groups": tuple(groups)})
     except KeyError as error:
-        raise SpecError(f"{error.args[0]}: is missing") from error
+        raise SpecError(f"{error.args[0]}: missing") from error
     except TypeError as error:
         raise SpecError(str(error)) from error
 
 
 def to_mapping(spec: FleetSpec) -> dict[str, Any]:
-    """The spec as plain data."""
+    """Return the specification as plain data."""
     return dataclasses.asdict(spec)

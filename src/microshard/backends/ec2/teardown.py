@@ -1,27 +1,43 @@
-"""Everything of a run goes, in the right order; then it is looked whether it is gone."""
+"""Remove everything of a run in the right order, then search again to prove that it is gone."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from microshard.backends.ec2 import find, ledger
-from microshard.backends.ec2.api import Api, is_missing
-from microshard.backends.ec2.errors import CloudError
-from microshard.backends.ec2.find import Thing
-from microshard.backends.ec2.ledger import Ledger
+from microshard.backends.ec2.api import Api, CloudError, is_missing
+from microshard.backends.ec2.resources import (
+    CloudResource,
+    find_all,
+    find_by_owner,
+    find_resources,
+    recorded_ids,
+    unanswered_since,
+)
+from microshard.records.run_folder import JsonLines
 
-_ROUNDS = 4  # passes over what is still there; each repeats what an error or a dependency has held up
+_ROUNDS = 4  # each removes what an error or a dependency has held up in the round before
 _TERMINATE_AT_ONCE = 500  # ids in one TerminateInstances; AWS recommends to stay at or below 1,000
+# Deleted by id, in this order. Internet gateways are detached first.
+_DELETIONS = {
+    "volume": ("delete_volume", "VolumeId"),
+    "network-interface": ("delete_network_interface", "NetworkInterfaceId"),
+    "security-group": ("delete_security_group", "GroupId"),
+    "key-pair": ("delete_key_pair", "KeyName"),
+    "placement-group": ("delete_placement_group", "GroupName"),
+    "subnet": ("delete_subnet", "SubnetId"),
+    "internet-gateway": ("delete_internet_gateway", "InternetGatewayId"),
+    "vpc": ("delete_vpc", "VpcId"),
+}
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 @dataclass(slots=True)
-class Removal:
-    """What a teardown has done."""
+class TeardownResult:
+    """What a teardown has removed, and what is left."""
 
     run: str
     removed: list[str] = field(default_factory=list)
@@ -30,168 +46,198 @@ class Removal:
 
     @property
     def clean(self) -> bool:
-        """Nothing of the run is left, and that has been looked at."""
+        """Whether a search has found nothing of the run."""
         return not self.left
 
 
-def teardown(api: Api, run: str, book: Ledger, say: Say = lambda _: None) -> Removal:
+def teardown(api: Api, run: str, ledger: JsonLines | None = None, log: Log = lambda _: None) -> TeardownResult:
     """Remove everything of a run; safe to repeat. Errors are collected and do not stop it.
 
-    `left` names what is still there afterwards, by a fresh look by tag, by the run's names, and by the ids in the
-    ledger; when the look itself fails, that is what is left.
+    `left` names what a last search still finds by tag, by the run's names, and by the ids in the ledger; when the
+    search itself fails, that is what is left. `ledger` is None for a run whose folder is not on this machine.
     """
-    return _Teardown(api, run, book, say).run_to_end()
+    return _Teardown(api, run, ledger, log).execute()
 
 
 class _Teardown:
-    def __init__(self, api: Api, run: str, book: Ledger, say: Say) -> None:
+    def __init__(self, api: Api, run: str, ledger: JsonLines | None, log: Log) -> None:
         self.api = api
-        self.book = book
-        self.say = say
-        self.result = Removal(run)
-        # Ids seen on the way, so that a thing is looked for even if it has lost its tags.
-        self.known = ledger.known_ids(book, "instance") | ledger.known_ids(book, "volume")
-        self.dirty = True
+        self.ledger = ledger
+        self.log = log
+        self.result = TeardownResult(run)
+        # Ids found on the way: a resource is searched for even if it has lost its tags.
+        self.known = recorded_ids(ledger, "instance") | recorded_ids(ledger, "volume")
+        self.waited = False
 
-    def run_to_end(self) -> Removal:
+    def execute(self) -> TeardownResult:
         for number in range(_ROUNDS):
-            things = self._look()
-            if things is not None and not things and not self._may_still_appear():
-                self.result.left = []
-                self.book.append(kind="ec2", state="gone", run=self.result.run)
-                return self.result
-            if number and things:
-                time.sleep(self.api.patience.poll)
-            for thing in things or ():
-                if thing.kind == "instance":
-                    self.known.add(thing.id)
-                    self.known.update(
-                        m["Ebs"]["VolumeId"] for m in thing.facts.get("BlockDeviceMappings", ()) if "Ebs" in m
-                    )
-            self._remove(things or [])
-        things = self._look()
-        self.result.left = ["not known: EC2 could not be asked"] if things is None else [str(t) for t in things]
-        self.book.append(
-            kind="ec2", state="gone" if self.result.clean else "left", run=self.result.run, left=self.result.left
-        )
+            found = self._search()
+            if found is not None and not found and not self._wait_for_unanswered():
+                break
+            if number and found:
+                time.sleep(self.api.retry.poll)
+            self._remove(found or [])
+        else:
+            found = self._search()
+        self.result.left = ["not known: EC2 cannot be queried"] if found is None else [str(r) for r in found]
+        self._record("gone" if self.result.clean else "left", run=self.result.run, left=self.result.left)
         return self.result
 
-    def _look(self) -> list[Thing] | None:
+    def _record(self, state: str, **details: object) -> None:
+        if self.ledger is not None:
+            self.ledger.append(kind="ec2", state=state, **details)
+
+    def _search(self) -> list[CloudResource] | None:
         try:
-            tagged = find.by_run(self.api, self.result.run)
-            return tagged + find.untagged(self.api, self.result.run, tagged, self.known)
+            return find_all(self.api, self.result.run, self.known)
         except CloudError as error:
-            self._note(error)
+            self.result.errors.append(str(error))
             return None
 
-    def _may_still_appear(self) -> bool:
-        """A creation without an answer may show itself a little later: wait that long once, then look again."""
-        since = ledger.unanswered_since(self.book)
-        if since is None or not self.dirty:
+    def _wait_for_unanswered(self) -> bool:
+        """A creation without an answer may become visible a little later: wait that long once, then search again."""
+        since = unanswered_since(self.ledger)
+        if since is None or self.waited:
             return False
-        self.dirty = False
-        left = since + self.api.patience.visible - time.time()
+        self.waited = True
+        left = since + self.api.retry.visible - time.time()
         if left <= 0:
             return False
-        self.say(f"waiting {left:.0f} s for what may still appear")
+        self.log(f"waiting {left:.0f} s for what may still become visible")
         time.sleep(left)
         return True
 
-    def _remove(self, things: list[Thing]) -> None:
-        of: dict[str, list[Thing]] = {}
-        for thing in things:
-            of.setdefault(thing.kind, []).append(thing)
-        self._spot(of.get("spot-instances-request", []))
-        self._instances(of.get("instance", []))
-        gone = {t.id for t in of.get("instance", [])}
-        self._each(
-            (v for v in of.get("volume", []) if not _goes_with(v, gone)),
-            lambda t: self.api.call("delete_volume", VolumeId=t.id),
-        )
-        self._each(
-            (e for e in of.get("network-interface", []) if not e.facts.get("Attachment")),
-            lambda t: self.api.call("delete_network_interface", NetworkInterfaceId=t.id),
-        )
-        self._each(of.get("security-group", []), lambda t: self.api.call("delete_security_group", GroupId=t.id))
-        self._each(of.get("key-pair", []), lambda t: self.api.call("delete_key_pair", KeyName=t.id))
-        self._each(of.get("placement-group", []), lambda t: self.api.call("delete_placement_group", GroupName=t.id))
-        self._each(of.get("subnet", []), lambda t: self.api.call("delete_subnet", SubnetId=t.id))
-        self._each(of.get("internet-gateway", []), self._gateway)
-        self._each(of.get("vpc", []), lambda t: self.api.call("delete_vpc", VpcId=t.id))
+    def _remove(self, found: list[CloudResource]) -> None:
+        by_kind: dict[str, list[CloudResource]] = {}
+        for resource in found:
+            by_kind.setdefault(resource.kind, []).append(resource)
+        instances = by_kind.get("instance", [])
+        for instance in instances:
+            self.known.add(instance.id)
+            mappings = instance.description.get("BlockDeviceMappings", ())
+            self.known.update(m["Ebs"]["VolumeId"] for m in mappings if "Ebs" in m)
+        self._cancel_spot_requests(by_kind.get("spot-instances-request", []))
+        self._end_instances(instances)
+        ending = {instance.id for instance in instances}
+        for kind, (action, id_key) in _DELETIONS.items():
+            for resource in by_kind.get(kind, []):
+                attachments = resource.description.get("Attachments", ())
+                if kind == "volume" and any(a.get("InstanceId") in ending for a in attachments):
+                    continue  # EC2 deletes it with its instance, or the next round does
+                if kind == "network-interface" and resource.description.get("Attachment"):
+                    continue
+                try:
+                    if kind == "internet-gateway":
+                        self._detach_gateway(resource)
+                    self.api.call(action, **{id_key: resource.id})
+                except CloudError as error:
+                    if not is_missing(error):
+                        self.result.errors.append(f"{resource}: {error}")
+                        continue
+                self._record_removed([resource])
 
-    def _spot(self, requests: list[Thing]) -> None:
+    def _cancel_spot_requests(self, requests: list[CloudResource]) -> None:
         if not requests:
             return
         try:
-            self.api.call("cancel_spot_instance_requests", SpotInstanceRequestIds=[t.id for t in requests])
+            self.api.call("cancel_spot_instance_requests", SpotInstanceRequestIds=[r.id for r in requests])
         except CloudError as error:
-            self._note(error)
+            self.result.errors.append(str(error))
         else:
-            self._done(requests)
+            self._record_removed(requests)
         # Cancelling ends no instance: one that was launched but is not visible by its tags yet is known from here.
-        self.known.update(str(t.facts["InstanceId"]) for t in requests if t.facts.get("InstanceId"))
+        self.known.update(str(r.description["InstanceId"]) for r in requests if r.description.get("InstanceId"))
 
-    def _instances(self, instances: list[Thing]) -> None:
+    def _end_instances(self, instances: list[CloudResource]) -> None:
         if not instances:
             return
-        ids = [t.id for t in instances]
-        self.say(f"ending {len(ids)} instances")
+        ids = [instance.id for instance in instances]
+        self.log(f"terminating {len(ids)} instances")
         for start in range(0, len(ids), _TERMINATE_AT_ONCE):
             self._terminate(ids[start : start + _TERMINATE_AT_ONCE])
         try:
-            for _ in self.api.patience.looks(self.api.patience.terminate):
-                still = find.of_kind(self.api, "instance", "instance-id", ids)
+            for _ in self.api.retry.polls(self.api.retry.terminate):
+                still = find_resources(self.api, "instance", "instance-id", ids)
                 if not still:
-                    self._done(instances)
+                    self._record_removed(instances)
                     return
-            self.result.errors.append(
-                f"not ended in {self.api.patience.terminate:.0f} s: {', '.join(t.id for t in still)}"
-            )
+            late = ", ".join(instance.id for instance in still)
+            self.result.errors.append(f"not terminated after {self.api.retry.terminate:.0f} s: {late}")
         except CloudError as error:
-            self._note(error)
+            self.result.errors.append(str(error))
 
     def _terminate(self, ids: list[str]) -> None:
-        """All at once. One that is not known any more makes EC2 refuse all: it is left out of the next try."""
+        """Terminate all at once. EC2 refuses all where it no longer knows one: that one is left out of the next try."""
         while ids:
             try:
                 self.api.call("terminate_instances", InstanceIds=ids)
             except CloudError as error:
                 unknown = set(re.findall(r"i-[0-9a-f]+", error.message)) if is_missing(error) else set()
                 if not unknown & set(ids):
-                    self._note(error)
+                    self.result.errors.append(str(error))
                     return
                 ids = [i for i in ids if i not in unknown]
             else:
                 return
 
-    def _gateway(self, thing: Thing) -> None:
-        for attachment in thing.facts.get("Attachments", ()):
+    def _detach_gateway(self, gateway: CloudResource) -> None:
+        for attachment in gateway.description.get("Attachments", ()):
             try:
-                self.api.call("detach_internet_gateway", InternetGatewayId=thing.id, VpcId=attachment["VpcId"])
+                self.api.call("detach_internet_gateway", InternetGatewayId=gateway.id, VpcId=attachment["VpcId"])
             except CloudError as error:
                 if error.code != "Gateway.NotAttached":
                     raise
-        self.api.call("delete_internet_gateway", InternetGatewayId=thing.id)
 
-    def _each(self, things: Iterable[Thing], remove: Callable[[Thing], object]) -> None:
-        for thing in things:
-            try:
-                remove(thing)
-            except CloudError as error:
-                if not is_missing(error):
-                    self._note(error, thing)
-                    continue
-            self._done([thing])
-
-    def _done(self, things: Iterable[Thing]) -> None:
-        for thing in things:
-            self.result.removed.append(str(thing))
-            self.book.append(kind="ec2", state="removed", what=thing.kind, ids=[thing.id])
-
-    def _note(self, error: CloudError, thing: Thing | None = None) -> None:
-        self.result.errors.append(f"{thing}: {error}" if thing else str(error))
+    def _record_removed(self, resources: Iterable[CloudResource]) -> None:
+        for resource in resources:
+            self.result.removed.append(str(resource))
+            self._record("removed", what=resource.kind, ids=[resource.id])
 
 
-def _goes_with(volume: Thing, instances: set[str]) -> bool:
-    """Whether it hangs on an instance that is just ending: EC2 deletes it then, or the next round does."""
-    return any(a.get("InstanceId") in instances for a in volume.facts.get("Attachments", ()))
+@dataclass(frozen=True, slots=True)
+class LeftoverRun:
+    """A run that has resources in the account and should not."""
+
+    run: str
+    reason: str  # "expired" or "over"
+    resources: tuple[CloudResource, ...]
+
+
+def find_leftover_runs(
+    api: Api, owner: str, *, now: float, over: Callable[[str], bool] = lambda _: False
+) -> list[LeftoverRun]:
+    """Find runs of `owner` that are past their expiry at `now` (epoch seconds) or that `over` says are over.
+
+    A run that is neither is never listed, nor anything of another owner. Raises CloudError.
+    """
+    runs: dict[str, list[CloudResource]] = {}
+    for resource in find_by_owner(api, owner):
+        if resource.run:
+            runs.setdefault(resource.run, []).append(resource)
+    found = []
+    for run, resources in sorted(runs.items()):
+        expiries = [r.expires_at for r in resources if r.expires_at is not None]
+        if expiries and max(expiries) <= now:
+            found.append(LeftoverRun(run, "expired", tuple(resources)))
+        elif over(run):
+            found.append(LeftoverRun(run, "over", tuple(resources)))
+    return found
+
+
+def remove_leftover_runs(
+    api: Api,
+    owner: str,
+    *,
+    now: float,
+    over: Callable[[str], bool] = lambda _: False,
+    ledgers: Mapping[str, JsonLines] | None = None,
+) -> list[TeardownResult]:
+    """Tear down every leftover run; `ledgers` are those of runs whose folder is on this machine. Raises CloudError.
+
+    Runs with a ledger that `over` names are torn down even when nothing of them is found by tag: something may exist
+    without one, or not be visible yet.
+    """
+    ledgers = ledgers or {}
+    runs = [item.run for item in find_leftover_runs(api, owner, now=now, over=over)]
+    runs += [run for run in ledgers if run not in runs and over(run)]
+    return [teardown(api, run, ledgers.get(run)) for run in runs]

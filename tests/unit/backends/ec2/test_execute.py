@@ -1,43 +1,228 @@
-"""What a run on EC2 counts while it goes on."""
+"""A run on EC2 that is resumed: which hosts are launched again, for which steps, what is said of it, what is paid."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import io
+import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
-from microshard.backends.ec2.ec2_plan import plan_ec2
-from microshard.backends.ec2.execute import _Run
-from microshard.records.run_folder import RunFolder
-from microshard.run.completed_steps import RunProgress
-from microshard.run.progress import Progress
-from tests.unit.backends.ec2.test_cost_estimate import FILE
+from microshard.backends.ec2 import execute
+from microshard.backends.ec2.api import Api
+from microshard.backends.ec2.cost_estimate import FleetEstimate, estimate_remaining
+from microshard.backends.ec2.ec2_plan import Ec2Plan, plan_ec2
+from microshard.backends.local import LocalBackend
+from microshard.errors import PlaceError
+from microshard.model.plan import Plan, Step
+from microshard.plan import Inputs
+from microshard.records.run_folder import RunFolder, write_json
+from microshard.run.backend import Binaries
+from microshard.run.completed_steps import RunProgress, completed_steps
+from microshard.run.outcome import Meter, Outcome
+from microshard.run.prepare import write_request
+from microshard.run.runner import Runner
+
+from .definitions import FILE, TWO_FLEETS
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> _Run:
-    (tmp_path / "x.yml").write_text(FILE)
-    seen = plan_ec2(tmp_path / "x.yml")
+def plan(tmp_path: Path) -> Ec2Plan:
+    (tmp_path / "x.yml").write_text(TWO_FLEETS)
+    return plan_ec2(tmp_path / "x.yml")
+
+
+@pytest.fixture
+def folder(plan: Ec2Plan, tmp_path: Path) -> RunFolder:
+    """A run that has its plan, and no host yet."""
     folder = RunFolder.create(tmp_path / "runs", "x")
-    stocks = [RunProgress((), plan.steps) for plan in seen.plans]
-    return _Run(seen, folder, Progress(folder, seen.plan, Console(file=io.StringIO())), {}, stocks)
+    write_request(folder, plan.request)
+    write_json(folder / "plan.json", plan.plan)
+    return folder
+
+
+class FakeHosts(LocalBackend):
+    """Hosts that exist as far as planning needs them."""
+
+    def __init__(self, plan: Plan, number: int) -> None:
+        self.hosts = tuple(dataclasses.replace(h, address=f"10.0.{number}.{n}") for n, h in enumerate(plan.hosts))
+
+    def inputs(self, runs: Path) -> Inputs:  # noqa: ARG002 - as Backend has it
+        return Inputs(hosts=self.hosts)
+
+    @contextlib.contextmanager
+    def ports(self, count: int) -> Iterator[int]:  # noqa: ARG002 - as Backend has it
+        yield 28000
+
+    def check_room(self, plan: Plan) -> None:
+        pass
+
+    def binaries(self, plan: Plan) -> dict[str, Binaries]:
+        return {p.id: Binaries(Path("/bin/mongod"), None, embedded=False, version="7.0") for p in plan.points}
+
+
+class FakeRun:
+    """A run whose hosts and measurements are only noted."""
+
+    def __init__(self, plan: Ec2Plan, folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.plan, self.folder, self.monkeypatch = plan, folder, monkeypatch
+        self.fleets: list[str] = []
+        self.steps: list[tuple[str, str, bool, bool, int]] = []
+        self.outcome = Outcome()
+        self.output = io.StringIO()
+
+        def launch(_run: Any, fleet: FleetEstimate, _progress: RunProgress) -> FakeHosts:
+            self.fleets.append(fleet.name)
+            number = int(fleet.name.removeprefix("fleet"))
+            return FakeHosts(plan.plans[number - 1], 10 * len(self.fleets) + number)
+
+        def run(runner: Runner) -> Outcome:
+            for step in runner.plan.steps:
+                order = runner.recorder.first_index + step.index
+                self.steps.append((step.point, step.name, step.deploy, step.undeploy, order))
+            return runner.outcome
+
+        monkeypatch.setattr(execute.Ec2Run, "launch", launch)
+        monkeypatch.setattr(Runner, "run", run)
+        monkeypatch.setattr(Api, "__init__", lambda *_: None)
+        monkeypatch.setattr(Api, "caller", lambda _: ("123456789012", "arn"))
+        monkeypatch.setattr(execute, "report", lambda _folder, outcome, _console: setattr(self, "outcome", outcome))
+
+    def measured(self, *steps: Step) -> None:
+        """Write results as an earlier session has left them."""
+        for order, step in enumerate(steps):
+            result = {
+                "phases": [], "valid": True, "gates": [], "order": order, "point": step.point, "step": step.name,
+                "purpose": "measure",
+            }  # fmt: skip
+            write_json(self.folder / "results" / step.point / f"{step.name}.json", result)
+            self.folder.journal.append(event="step done", point=step.point, name=step.name)
+
+    def resume(self) -> Outcome:
+        execute.execute_remaining(self.folder, self.plan, Console(file=self.output, width=200))
+        return self.outcome
+
+
+@pytest.fixture
+def run(plan: Ec2Plan, folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> FakeRun:
+    return FakeRun(plan, folder, monkeypatch)
+
+
+def points_of(folder: RunFolder) -> Mapping[str, Any]:
+    return {p["id"]: p for p in json.loads((folder / "plan.json").read_text())["points"]}
+
+
+def test_only_fleets_with_steps_left_are_launched_and_only_these_steps_are_executed(run: FakeRun) -> None:
+    one, other = (plan.steps for plan in run.plan.plans)
+    assert [len({s.point for s in steps}) for steps in (one, other)] == [2, 2]
+    run.measured(*one, *other[:3])
+    recorded = (run.folder / "plan.json").read_text().replace('"address": "shard_hosts-1"', '"address": "10.0.99.1"')
+    (run.folder / "plan.json").write_text(recorded)  # as the earlier session has left it
+    before = points_of(run.folder)
+    outcome = run.resume()
+    last = other[3]
+    assert run.fleets == ["fleet2"]
+    assert run.steps == [(last.point, last.name, True, True, 7)]
+    assert (outcome.done, outcome.exit_code) == (7, 0)
+    assert "7 of 8 measured, 1 to go" in run.output.getvalue()
+    now = points_of(run.folder)
+    assert {s.point for s in one} == {p for p in now if now[p] == before[p]}, "other fleets stay as recorded"
+    hosts = {h["address"] for h in now[last.point]["hosts"]}
+    assert all(address.startswith("10.0.12.") for address in hosts)
+    assert hosts <= {h["address"] for h in json.loads((run.folder / "plan.json").read_text())["hosts"]}
+
+
+def test_a_complete_run_launches_no_host(run: FakeRun) -> None:
+    run.measured(*(step for plan in run.plan.plans for step in plan.steps))
+    outcome = run.resume()
+    assert (run.fleets, run.steps, outcome.done, outcome.exit_code) == ([], [], 8, 0)
+
+
+def test_a_run_that_was_aborted_before_its_first_measurement_is_executed_as_a_whole(run: FakeRun) -> None:
+    run.resume()
+    assert run.fleets == ["fleet1", "fleet2"]
+    assert run.steps == [(s.point, s.name, s.deploy, s.undeploy, s.index) for s in run.plan.plan.steps]
+
+
+def test_cost_and_time_are_those_of_the_steps_that_are_left(run: FakeRun) -> None:
+    estimate, plans = run.plan.estimate, run.plan.plans
+    one, other = (plan.steps for plan in plans)
+    whole = estimate_remaining(estimate, plans, [one, other])
+    assert (whole.seconds, whole.cost_usd) == (estimate.seconds, estimate.cost_usd)
+    run.measured(*one, other[0])
+    run.resume()
+    left = [progress.remaining for progress in completed_steps(run.folder, plans, Console(file=io.StringIO()))]
+    rest = estimate_remaining(estimate, plans, left)
+    assert [fleet.name for fleet in rest.fleets] == ["fleet2"]
+    assert rest.cost_usd is not None
+    assert estimate.fleets[1].cost_usd is not None
+    assert rest.cost_usd < estimate.fleets[1].cost_usd
+    assert f"about {rest.cost_usd:.3f} USD" in run.output.getvalue()
+
+
+def test_a_fleet_that_cannot_be_launched_fails_only_what_is_left_of_it(run: FakeRun) -> None:
+    def none(*_: Any) -> None:
+        raise PlaceError("no room")
+
+    run.monkeypatch.setattr(execute.Ec2Run, "launch", none)
+    one, other = (plan.steps for plan in run.plan.plans)
+    run.measured(*one, *(step for step in other if step.point == other[0].point))
+    outcome = run.resume()
+    (left,) = {step.point for step in other} - {other[0].point}
+    assert (list(outcome.failed), outcome.done, outcome.exit_code) == ([left], 6, 4)
+
+
+def test_hosts_of_earlier_sessions_stay_on_record_and_are_named(folder: RunFolder) -> None:
+    def hosts(kind: str, zone: str) -> dict[str, Any]:
+        return {"zone": zone, "hosts": [{"group": "shard_hosts", "instance_type": kind, "market": "spot"}] * 2}
+
+    def notes(measured: int) -> list[str]:
+        return list(execute.earlier_hosts_notes(folder, "fleet1", hosts("c5.large", "us-east-1a"), measured))
+
+    for number, (kind, zone) in enumerate([("c5.xlarge", "us-east-1a"), ("m5.xlarge", "us-east-1b")]):
+        path = execute.new_fleet_record(folder, "fleet1")
+        assert not path.exists()
+        assert len(notes(3)) == min(number, 1)
+        write_json(path, hosts(kind, zone))
+    execute.new_fleet_record(folder, "fleet1")
+    (note,) = notes(3)
+    for words in (
+        "shard_hosts: 2 x c5.large spot in us-east-1a; 3 earlier measurement(s)",
+        "fleet1-1.json: shard_hosts: 2 x c5.xlarge spot in us-east-1a; fleet1-2.json: shard_hosts: 2 x m5.xlarge spot",
+    ):
+        assert words in note
+    assert not notes(0), "nothing was measured on the earlier hosts"
+
+
+def test_damage_is_reported_once_for_all_fleets(plan: Ec2Plan, folder: RunFolder) -> None:
+    (folder / "journal.jsonl").write_text('{"event": "hosts ma\n')
+    output = io.StringIO()
+    progress = completed_steps(folder, plan.plans, Console(file=output, width=200))
+    assert output.getvalue().count("journal.jsonl: 1 line") == 1
+    assert [each.remaining for each in progress] == [plan.steps for plan in plan.plans]
 
 
 @pytest.mark.parametrize(
-    ("got", "usd", "said"),
+    ("launched", "usd", "note"),
     [
         ("c5.4xlarge", 0.68, ""),
         ("m5.4xlarge", 0.768, ""),  # on demand in us-east-1
-        ("zz9.large", 0.68, "there is no price of zz9.large in us-east-1; money is counted as for the types listed"),
+        ("zz9.large", 0.68, "no price of zz9.large in us-east-1"),
     ],
 )
-def test_hosts_are_paid_as_they_were_got(run: _Run, got: str, usd: float, said: str) -> None:
-    (fleet,) = run.seen.view.fleets
-    assert fleet.cost.hourly_usd is not None
-    run.meter.reprice(fleet.cost.hourly_usd)
-    hosts = [("shard_hosts", got), ("client_hosts", "c5.2xlarge")]
-    told = {"hosts": [{"group": group, "instance_type": kind} for group, kind in hosts]}
-    assert [remark[: len(said)] for remark in run._priced_as_made(fleet, told)] == ([said] if said else [])
-    assert run.meter.hourly_usd == pytest.approx(fleet.cost.hourly_usd - 0.68 + usd)
+def test_the_launched_types_are_paid(tmp_path: Path, launched: str, usd: float, note: str) -> None:
+    (tmp_path / "x.yml").write_text(FILE)
+    (fleet,) = plan_ec2(tmp_path / "x.yml").estimate.fleets
+    assert fleet.price.hourly_usd is not None
+    meter = Meter(4.0)
+    meter.reprice(fleet.price.hourly_usd)
+    hosts = [("shard_hosts", launched), ("client_hosts", "c5.2xlarge")]
+    created = {"hosts": [{"group": group, "instance_type": kind} for group, kind in hosts]}
+    notes = list(execute.reprice(meter, fleet, created))
+    assert [note in each for each in notes] == ([True] if note else [])
+    assert meter.hourly_usd == pytest.approx(fleet.price.hourly_usd - 0.68 + usd)

@@ -8,7 +8,7 @@ import pytest
 
 from microshard.backends.ec2.ec2_plan import Ec2Plan, plan_ec2
 from microshard.experiment.errors import DefinitionError
-from tests.unit.backends.ec2.test_cost_estimate import FILE
+from tests.unit.backends.ec2.definitions import FILE
 
 from .fleets import Lab
 from .strict import Fault
@@ -31,9 +31,9 @@ def look(file: Path, lab: Lab) -> Ec2Plan:
 def test_quotas_and_images_are_asked_where_there_are_credentials(file: Path, lab: Lab) -> None:
     lab.simulation.quota = 24
     seen = look(file, lab)
-    assert seen.view.quota == "Standard on demand in us-east-1: 24 vCPUs, 0 in use"
-    assert seen.view.images["us-east-1", "al2023"].startswith("ami-0a102300000000001 (al2023-ami-2023")
-    seen.refuse_broken()
+    assert str(seen.estimate.account) == "Standard on demand in us-east-1: 24 vCPUs, 0 in use"
+    assert seen.estimate.account.images["us-east-1", "al2023"].startswith("ami-0a102300000000001 (al2023-ami-2023")
+    seen.raise_on_violations()
 
 
 def test_a_quota_that_others_have_used_up_is_an_error_before_anything_is_made(file: Path, lab: Lab) -> None:
@@ -41,7 +41,7 @@ def test_a_quota_that_others_have_used_up_is_an_error_before_anything_is_made(fi
     lab.simulation.quota = 33
     seen = plan_ec2(file)
     with pytest.raises(DefinitionError, match=r"24 vCPUs of Standard on demand .* quota is 33, 10 of it in use"):
-        seen.refuse_broken()
+        seen.raise_on_violations()
     assert lab.teardown().clean
 
 
@@ -49,6 +49,6 @@ def test_a_quota_that_others_have_used_up_is_an_error_before_anything_is_made(fi
 def test_an_account_that_does_not_answer_keeps_nobody_from_planning(file: Path, lab: Lab, code: str) -> None:
     lab.simulation.inject(Fault("*", code, times=None))
     seen = look(file, lab)
-    assert f"not known in us-east-1 ({code}: injected by the test)" in seen.view.quota
-    assert seen.view.cost_usd is not None
-    seen.refuse_broken()
+    assert f"us-east-1 ({code}: injected by the test)" in str(seen.estimate.account)
+    assert seen.estimate.cost_usd is not None
+    seen.raise_on_violations()

@@ -1,0 +1,124 @@
+"""Facts and prices of instance types and volumes from dated tables (data/): no call to AWS is needed to plan."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from microshard.backends.ec2.spec import GroupSpec, VolumeSpec
+
+# AWS bills provisioned storage by the second of a month of 30 days (EBS pricing page, examples).
+HOURS_PER_MONTH = 720
+# Above this io2 gets cheaper in steps (EBS pricing page); the table has the first step's price.
+_IO2_FIRST_STEP_IOPS = 32000
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceFacts:
+    """What an instance of a type has. Mbps are 10⁶ bits a second, as AWS gives them; None where AWS gives none."""
+
+    name: str
+    vcpus: int
+    cores: int
+    memory_mib: int
+    architecture: str  # x86_64 or arm64
+    ebs_mbps: float | None  # at any time
+    ebs_iops: int | None
+    ebs_burst_mbps: float | None  # for 30 minutes a day where it is more than the former
+    ebs_burst_iops: int | None
+    nvme_disks: int
+    nvme_gb: int
+    network: str
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """US dollars an hour."""
+
+    usd: float
+    exact: bool  # False: it may be up to 10 % less; see data/extract.py
+    date: str  # YYYY-MM-DD
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPrice:
+    """What a fleet costs an hour."""
+
+    hourly_usd: float | None  # None as soon as one part is unknown
+    known_usd: float  # the sum of the known parts
+    exact: bool  # False: it may be less (see Price)
+    unknown: tuple[str, ...]  # the parts without a price
+    spot: bool  # some hosts are spot instances, which cost less than this
+    dates: tuple[str, ...]  # of the price tables
+
+
+@functools.cache
+def _table(name: str) -> dict[str, Any]:
+    text = resources.files("microshard.backends.ec2.data").joinpath(name).read_text(encoding="utf-8")
+    table: dict[str, Any] = json.loads(text)
+    return table
+
+
+def instance_table_date() -> str:
+    """Return the day of the table of instance types, YYYY-MM-DD."""
+    return str(_table("instances.json")["date"])
+
+
+def find_instance(name: str) -> InstanceFacts | None:
+    """Return the facts of an instance type; None when the table does not have it."""
+    table = _table("instances.json")
+    row = table["types"].get(name)
+    return None if row is None else InstanceFacts(name, **dict(zip(table["columns"], row, strict=True)))
+
+
+def similar_instances(name: str) -> list[str]:
+    """Return names of known types that look like this one, the nearest first."""
+    return difflib.get_close_matches(name, _table("instances.json")["types"], 3)
+
+
+def instance_price(name: str, region: str) -> Price | None:
+    """Return the on-demand Linux price of an instance; None when it is unknown, never 0."""
+    table = _table("prices.json")
+    for quality in ("exact", "at_most"):
+        usd = table[quality].get(name, {}).get(region)
+        if usd is not None:
+            return Price(float(usd), quality == "exact", table["dates"][quality])
+    return None
+
+
+def volume_price(volume: VolumeSpec, region: str) -> Price | None:
+    """Return the price of an EBS volume; None when it is unknown. Instance store is part of its instance's price."""
+    table = _table("prices.json")
+    day = str(table["dates"]["exact"])
+    if volume.type == "instance_store":
+        return Price(0.0, True, day)
+    rates = table["ebs"].get(region, {}).get(volume.type)
+    if rates is None:
+        return None
+    month = volume.size_gib * rates["gb"]
+    month += max(0, (volume.iops or 0) - rates["free_iops"]) * rates["iops"]
+    month += max(0, (volume.throughput_mibps or 0) - rates["free_throughput"]) * rates["throughput"]
+    exact = volume.type != "io2" or (volume.iops or 0) <= _IO2_FIRST_STEP_IOPS
+    return Price(month / HOURS_PER_MONTH, exact, day)
+
+
+def fleet_price(groups: Sequence[GroupSpec], region: str) -> FleetPrice:
+    """Return the price of all hosts with all their volumes, at on-demand rates of the first listed types."""
+    known, unknown, exact, dates = 0.0, dict[str, None](), True, set[str]()
+    for group in groups:
+        parts = [(group.instance_types[0], instance_price(group.instance_types[0], region))]
+        parts += [(f"{v.type} volume", volume_price(v, region)) for v in (group.root_volume, *group.volumes)]
+        for what, price in parts:
+            if price is None:
+                unknown[f"{what} in {region}"] = None
+                continue
+            known += price.usd * group.count
+            exact = exact and price.exact
+            dates.add(price.date)
+    spot = any(g.market != "on_demand" for g in groups)
+    return FleetPrice(None if unknown else known, known, exact, tuple(unknown), spot, tuple(sorted(dates)))
