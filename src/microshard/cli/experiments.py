@@ -105,8 +105,8 @@ def _plan_on_ec2(file: Path, scale: str | None, overrides: dict[str, Any], conso
     else:
         render(planned.plan, console)
         console.print()
-        show(planned.view, console)
-    planned.refuse_broken()
+        show(planned.estimate, console)
+    planned.raise_on_violations()
 
 
 @click.command("validate")

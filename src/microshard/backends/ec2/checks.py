@@ -73,7 +73,9 @@ def _vcpu_quotas(api: Api, groups: Sequence[GroupSpec]) -> Iterator[CheckResult]
     try:
         quotas = fetch_quotas(api, wanted)
     except CloudError as error:
-        yield CheckResult("quotas", "unknown", str(error), "allow servicequotas:GetServiceQuota, or look in the console")
+        yield CheckResult(
+            "quotas", "unknown", str(error), "allow servicequotas:GetServiceQuota, or look in the console"
+        )
         return
     smallest = min((facts.vcpus for name, _ in wanted if (facts := find_instance(name))), default=1)
     for (kind, market), quota in quotas.items():
@@ -138,7 +140,9 @@ def _leftovers(api: Api, owner: str) -> Iterator[CheckResult]:
         yield _failed("runs", error)
         return
     message = f"{owner} has resources of {', '.join(runs)}" if runs else f"{owner} has no resources"
-    yield CheckResult("runs", "note" if runs else "ok", message, "microshard gc --on ec2 removes what is over or expired")
+    yield CheckResult(
+        "runs", "note" if runs else "ok", message, "microshard gc --on ec2 removes what is over or expired"
+    )
 
 
 def _permissions(api: Api) -> Iterator[CheckResult]:
