@@ -86,7 +86,7 @@ def test_an_experiment_is_held_against_the_account(doctor: Doctor, lab: Lab, tmp
     assert said.code == 4
     assert "ok     instance types: c5.4xlarge is offered in us-east-1a" in said.out
     assert "WRONG  instance types: c5.9xlarg is offered in none of the zones" in said.out
-    assert "near: c5.9xlarge" in said.out
+    assert "similar: c5.9xlarge" in said.out
     assert "WRONG  image: DescribeImages: InvalidAMIID.NotFound: The image id '[ami-0123456789abcdef0]'" in said.out
     assert "WRONG  quotas: 8 vCPUs of Standard on demand instances, 0 in use" in said.out
     assert "SSH: would be opened to 192.0.2.7/32 only" in said.out
