@@ -75,7 +75,7 @@ def test_several_volumes_of_one_purpose_are_attached_and_read_back(lab: Lab) -> 
 def test_everything_made_carries_the_tags_of_the_run(full: Lab, ec2: Any) -> None:
     full.provision()
     tagged: dict[str, set[str]] = {}
-    for region in full.simulation.world.regions.values():
+    for region in full.simulation.account.regions.values():
         for name, tags in region.backend.tags.items():
             if tags.get("microshard:run") == "full-1" and tags.get("microshard:owner") == "tester":
                 assert tags["microshard:expires-at"] == "4000000000"

@@ -96,7 +96,7 @@ def test_without_a_network_it_says_that_it_does_not_know(lab: Lab) -> None:
     lab.simulation.inject(Fault("*", lost="before", times=None))
     lab.retry = dataclasses.replace(lab.retry, attempts=1)
     result = lab.teardown()
-    assert result.left == ["not known: EC2 could not be asked"]
+    assert "not known" in result.left[0]
     lab.simulation.faults.clear()
     assert lab.teardown().clean
 

@@ -123,7 +123,7 @@ class Land:
 
     def end(self, machine: Machine, reason: str) -> str:
         """Somebody else ends the instance a machine stands for; its id."""
-        for region in self.simulation.world.regions.values():
+        for region in self.simulation.account.regions.values():
             for name, instance in region.instances().items():
                 if instance.state == "running" and instance.private_ip == machine.address:
                     self.simulation.end_instance(name, reason)

@@ -7,8 +7,8 @@ from typing import Any
 
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYPES
 
-from .wire import ApiError, Call
 from .account import Region
+from .wire import ApiError, Call
 
 # EBS volume types: GiB, IOPS and MiB/s as in the EBS user guide.
 _SIZE = {"gp2": (1, 16384), "gp3": (1, 65536), "io1": (4, 16384), "io2": (4, 65536), "st1": (125, 16384),
