@@ -12,7 +12,8 @@ from typing import Any
 from hdrh.histogram import HdrHistogram
 
 from microshard.model.phases.traffic import Traffic
-from microshard.workloads.base import Engine, PhaseError, series, table
+from microshard.model.result import Column, Latency, Series, Table, Windows
+from microshard.workloads.base import Engine, PhaseError
 from microshard.workloads.recording import latencies, merge_named, new_histogram, record
 from microshard.workloads.workers import Workers
 
@@ -174,18 +175,18 @@ class BackgroundLoad:
         values = sorted(self._latencies.get((name, second), ()))
         return float(values[max(0, -(-len(values) * 95 // 100) - 1)]) if values else None
 
-    def latency(self) -> dict[str, Any]:
+    def latency(self) -> dict[str, Latency]:
         """The `latency` of a result, of the whole load."""
         return latencies(merge_named(period.latency for period in self.periods))
 
-    def windows(self) -> dict[str, Any] | None:
+    def windows(self) -> Windows | None:
         """Operations of each whole second."""
         first, seconds = self.whole_seconds()
         if not seconds:
             return None
-        return {"start": float(first), "seconds": 1.0, "values": [self.operations.get(s, 0) for s in seconds]}
+        return Windows(float(first), 1.0, [self.operations.get(s, 0) for s in seconds])
 
-    def by_period(self) -> dict[str, Any]:
+    def by_period(self) -> Table:
         """A table: what the load achieved before, during and after the event."""
         now = time.time()
         rows = []
@@ -197,17 +198,22 @@ class BackgroundLoad:
                 hist = period.latency.get(name)
                 row += [round(hist.get_value_at_percentile(p) / 1000, 3) if hist else None for p in (50, 95, 99)]
             rows.append(row)
-        columns = [("period", ""), ("time", "s"), ("inserted", "documents"), ("rate", "documents/s")]
-        columns += [(f"{name} p{p}", "ms") for name in ("insert", "read") for p in (50, 95, 99)]
-        return table(tuple(columns), rows)
+        columns = [
+            Column("period"),
+            Column("time", "s"),
+            Column("inserted", "documents"),
+            Column("rate", "documents/s"),
+        ]
+        columns += [Column(f"{name} p{p}", "ms") for name in ("insert", "read") for p in (50, 95, 99)]
+        return Table(columns, rows)
 
     def report_rates(self, engine: Engine[Any]) -> None:
         """Add to a result the documents inserted in each second, and how the rate changed after the event."""
         result = engine.outcome
         _, seconds = self.whole_seconds()
         times = [round(second - result.started, 3) for second in seconds]
-        lines = {"inserted": [self.by_second.get(second, 0) for second in seconds]}
-        result.series.append(series("load", "documents/s", times, lines))
+        rate: list[float | None] = [self.by_second.get(second, 0) for second in seconds]
+        result.series.append(Series("load", "documents/s", t=times, lines={"inserted": rate}))
         rates = {p.name: p.documents / s for p in self.periods if (s := p.seconds(result.ended)) > 0}
         if rates.get("before"):
             change = round(rates.get("during", 0.0) / rates["before"], 4)

@@ -8,8 +8,9 @@ from typing import Any
 
 from microshard.model.job import Phase
 from microshard.model.phases.balance import BalancePhase
+from microshard.model.result import Series
 from microshard.workloads.background_load import BackgroundLoad
-from microshard.workloads.base import Context, Engine, PhaseError, collection_of, series
+from microshard.workloads.base import Context, Engine, PhaseError, collection_of
 from microshard.workloads.chunk_moves import BalanceMonitor, ChunkMover, ShardShare
 from microshard.workloads.connections import Client
 
@@ -215,7 +216,7 @@ class BalanceEngine(Engine[BalancePhase]):
                 name: [getattr(shares[name], what) if name in shares else 0 for _, shares in self.samples]
                 for name in names
             }
-            self.outcome.series.append(series(f"{what} by shard", what, times, lines, stacked=True))
+            self.outcome.series.append(Series(f"{what} by shard", what, stacked=True, t=times, lines=lines))
 
     def _report_migrations(self) -> None:
         result, moves = self.outcome, self.monitor.migrations
@@ -249,7 +250,7 @@ class BalanceEngine(Engine[BalancePhase]):
             if any(load.p95(kind, s) is not None for s in seconds)
         }
         if slow:
-            result.series.append(series("latency", "ms", times, slow))
+            result.series.append(Series("latency", "ms", t=times, lines=slow))
 
     def _verify(self) -> None:
         """Raise PhaseError unless every document is there once, by the shards' counts too."""

@@ -10,9 +10,9 @@ import resource
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import ValidationError
 from pymongo.collection import Collection
@@ -20,10 +20,10 @@ from pymongo.collection import Collection
 from microshard.model.job import Job, JobError, Phase
 from microshard.model.phase import PhaseKeys
 from microshard.model.phases import engine_names
+from microshard.model.result import Better, Metric, PhaseResult
 from microshard.workloads.connections import Client, connect
 
 Keys = TypeVar("Keys", bound=PhaseKeys)
-Columns = tuple[tuple[str, str], ...]  # name and unit of each column of a table
 PROGRESS_SECONDS = 0.5  # between lines of a phase
 
 
@@ -33,63 +33,6 @@ class PhaseError(Exception):
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
         self.kind = kind
-
-
-@dataclass(slots=True)
-class Metric:
-    """The one figure of a phase."""
-
-    name: str
-    unit: str
-    value: float
-    better: Literal["higher", "lower"]
-
-
-@dataclass(slots=True)
-class PhaseResult:
-    """What a phase measured; the fields are those of docs/contracts.md."""
-
-    name: str
-    kind: str
-    engine: str
-    started: float = 0.0  # epoch seconds; the interval the metric is about
-    ended: float = 0.0
-    seconds: float = 0.0  # of the whole phase: with preparation and warm-up before the interval, checks after it
-    metric: Metric | None = None
-    samples: list[float] = field(default_factory=list)
-    counters: dict[str, int] = field(default_factory=dict)
-    answer: list[Any] | None = None
-    answer_sha256: str | None = None
-    client_cpu_seconds: float = 0.0
-    storage: dict[str, Any] | None = None
-    notes: dict[str, str] = field(default_factory=dict)
-    # What only some engines have; left out of the file when empty. docs/contracts.md says what is in each.
-    figures: list[Metric] = field(default_factory=list)
-    windows: dict[str, Any] | None = None
-    latency: dict[str, Any] | None = None
-    series: list[dict[str, Any]] = field(default_factory=list)
-    stages: list[dict[str, Any]] = field(default_factory=list)
-    rungs: list[dict[str, Any]] = field(default_factory=list)
-    table: dict[str, Any] | None = None
-    details: dict[str, Any] | None = None
-    error: dict[str, str] | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """The result as it is written, without the optional parts that are empty."""
-        optional = ("figures", "windows", "latency", "series", "stages", "rungs", "table", "details", "error")
-        return {key: value for key, value in asdict(self).items() if value or key not in optional}
-
-
-def table(columns: Columns, rows: list[list[Any]]) -> dict[str, Any]:
-    """The `table` of a result."""
-    return {"columns": [{"name": name, "unit": unit} for name, unit in columns], "rows": rows}
-
-
-def series(
-    name: str, unit: str, t: list[float], lines: Mapping[str, list[Any]], *, stacked: bool = False
-) -> dict[str, Any]:
-    """One of the `series` of a result; `t` is seconds since the start of the phase."""
-    return {"name": name, "unit": unit, "stacked": stacked, "t": t, "lines": dict(lines)}
 
 
 class Progress:
@@ -222,12 +165,12 @@ class Engine(ABC, Generic[Keys]):
             self.outcome.ended = time.time()
             self.outcome.client_cpu_seconds = cpu_seconds() - cpu + workers_cpu()
 
-    def set_metric(self, name: str, unit: str, value: float, better: Literal["higher", "lower"]) -> None:
+    def set_metric(self, name: str, unit: str, value: float, better: Better) -> None:
         """Set the metric of the phase, measured once."""
         self.outcome.metric = Metric(name, unit, value, better)
         self.outcome.samples = [value]
 
-    def add_figure(self, name: str, unit: str, value: float, better: Literal["higher", "lower"]) -> None:
+    def add_figure(self, name: str, unit: str, value: float, better: Better) -> None:
         """Add a figure besides the metric."""
         self.outcome.figures.append(Metric(name, unit, value, better))
 

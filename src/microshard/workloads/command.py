@@ -17,8 +17,10 @@ from hdrh.histogram import HdrHistogram
 
 from microshard.model.job import Phase
 from microshard.model.phases.command import CommandPhase
+from microshard.model.result import Metric, Stage, Table
+from microshard.records import codec
 from microshard.workloads import answers, recording
-from microshard.workloads.base import Context, Engine, Metric, PhaseError, cpu_seconds
+from microshard.workloads.base import Context, Engine, PhaseError, cpu_seconds
 
 LAST_LINES = 5  # of standard error, in the message of a failure
 SHOWN_CHARACTERS = 200  # of a line that is refused
@@ -47,8 +49,8 @@ class CommandEngine(Engine[CommandPhase]):
             "latency": self._record_latencies,
             "answer": self._set_answer,
             "note": lambda value: self.outcome.notes.update({str(k): str(v) for k, v in value.items()}),
-            "stage": lambda value: self.outcome.stages.append({"name": str(value["name"]), **value}),
-            "table": self._set_table,
+            "stage": lambda value: self.outcome.stages.append(codec.decode(Stage, value)),
+            "table": lambda value: setattr(self.outcome, "table", codec.decode(Table, value)),
             "error": self._fail,
         }
 
@@ -152,9 +154,6 @@ class CommandEngine(Engine[CommandPhase]):
             raise TypeError("an answer is a list of documents")
         self.outcome.answer = answers.canonical(value)
         self.outcome.answer_sha256 = answers.sha256(self.outcome.answer)
-
-    def _set_table(self, value: dict[str, Any]) -> None:
-        self.outcome.table = {"columns": list(value["columns"]), "rows": list(value["rows"])}
 
     def _fail(self, value: dict[str, Any]) -> None:
         raise PhaseError(str(value.get("type", "Error")), str(value["message"]))

@@ -10,9 +10,10 @@ from pymongo.errors import OperationFailure, PyMongoError
 
 from microshard.model.job import Phase
 from microshard.model.phases.initial_sync import InitialSyncPhase
+from microshard.model.result import Column, Series, Table
 from microshard.workloads import restarts
 from microshard.workloads.background_load import BackgroundLoad
-from microshard.workloads.base import Context, Engine, PhaseError, series, table
+from microshard.workloads.base import Context, Engine, PhaseError
 from microshard.workloads.connections import connect
 from microshard.workloads.servers import SECONDARY, direct
 from microshard.workloads.sync_progress import (
@@ -29,15 +30,15 @@ POLL_SECONDS = 0.1
 SERIES_SECONDS = 0.5
 SILENT_SECONDS = 15.0  # without an answer of a member that nobody restarts, it counts as ended
 DELAY_SINCE = 13  # maxWireVersion of 5.0, which renamed slaveDelay to secondaryDelaySecs
-COLUMNS = (
-    ("collection", ""),
-    ("documents", "documents"),
-    ("size", "bytes"),
-    ("indexes", ""),
-    ("copying", "s"),
-    ("finishing indexes", "s"),
-    ("rate", "MB/s"),
-)
+COLUMNS = [
+    Column("collection"),
+    Column("documents", "documents"),
+    Column("size", "bytes"),
+    Column("indexes"),
+    Column("copying", "s"),
+    Column("finishing indexes", "s"),
+    Column("rate", "MB/s"),
+]
 
 
 class InitialSyncEngine(Engine[InitialSyncPhase]):
@@ -249,14 +250,14 @@ class InitialSyncEngine(Engine[InitialSyncPhase]):
             start=1,
         ):
             lines = {line: [sample[number] for sample in self.samples]}
-            result.series.append(series(f"{name} of the new member", unit, times, lines))
+            result.series.append(Series(f"{name} of the new member", unit, t=times, lines=lines))
         rows = [
             [c.namespace, c.documents, c.bytes, c.indexes, round(c.copying, 3), round(c.indexing, 3),
              round(c.bytes / c.copying / 1e6, 3) if c.copying else None]
             for c in sorted(self.sync.clones.values(), key=lambda clone: -clone.bytes)
             if c.namespace.partition(".")[0] not in SYSTEM_DATABASES
         ]  # fmt: skip
-        result.table = table(COLUMNS, rows)
+        result.table = Table(COLUMNS, rows)
         result.counters |= {
             "documents": self.sync.documents,
             "bytes": self.sync.bytes_copied,

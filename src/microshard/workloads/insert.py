@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from microshard.model.datasets import DataError, Index
 from microshard.model.job import JobError, Phase
 from microshard.model.phases.insert import InsertParameters
+from microshard.model.result import StorageSize
 from microshard.workloads import datasets, servers
 from microshard.workloads.base import Context, Engine, PhaseError, collection_of, cpu_seconds
 from microshard.workloads.recording import OperationRates
@@ -125,13 +126,13 @@ class InsertEngine(Engine[InsertParameters]):
             counted = time.monotonic()
             result.storage = servers.storage_size(client, keys.namespace, self.context.job.point.processes)
         result.notes["verification"] = f"count {counted - began:.2f} s, checkpoint {time.monotonic() - counted:.2f} s"
-        on_shards = sum(shard["documents"] for shard in result.storage["by_shard"].values())
+        on_shards = int(sum(result.storage.documents().values()))
         if on_shards < self.documents:
             raise PhaseError("WrongCount", f"the shards' counts add up to {on_shards} of {self.documents} documents")
         if on_shards > self.documents:
             # Only a migration leaves copies behind, and only until the range deleter has removed them.
             result.notes["orphans"] = f"{on_shards - self.documents} copies left by migrations on their old shards"
-        if result.storage["db_path_bytes"] is None:
+        if result.storage.db_path_bytes is None:
             result.notes["disk"] = "the dbPaths are not on this machine; see the telemetry of their hosts"
 
     def _add_figures(self, seconds: float) -> None:
@@ -144,15 +145,16 @@ class InsertEngine(Engine[InsertParameters]):
             self.add_figure(f"rate in {STEADY_SHARE:.0%} of windows of {length}", "documents/s", steady, "higher")
         else:
             result.notes["windows"] = f"the load was shorter than a window of {length}"
-        sizes = result.storage or {}
-        for name, size in (
-            ("data and indexes", sizes["data_bytes"] + sizes["index_bytes"]),
-            ("data", sizes["data_bytes"]),
-            ("indexes", sizes["index_bytes"]),
+        size = result.storage or StorageSize()
+        data, indexes = size.data_bytes or 0, size.index_bytes or 0
+        for name, value in (
+            ("data and indexes", data + indexes),
+            ("data", data),
+            ("indexes", indexes),
             ("resident memory", after.resident_bytes),
         ):
-            self.add_figure(name, "bytes", size, "lower")
-        result.figures += servers.storage_traffic(self.before, after, result.counters["documents"])
+            self.add_figure(name, "bytes", value, "lower")
+        result.figures += servers.storage_traffic(self.before, after, self.documents)
         if after.reads is None:
             result.notes["storage traffic"] = "not counted by this storage engine; see the telemetry of its host"
 

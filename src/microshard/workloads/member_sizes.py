@@ -10,22 +10,23 @@ from typing import Any
 from pymongo.errors import OperationFailure, PyMongoError
 
 from microshard.model.phases.member_sizes import MemberSizesPhase
-from microshard.workloads.base import Engine, PhaseError, collection_of, table
+from microshard.model.result import Column, Table
+from microshard.workloads.base import Engine, PhaseError, collection_of
 from microshard.workloads.connections import Client, connect
 from microshard.workloads.servers import SECONDARY, checkpoint, direct, on_all
 
 POLL_SECONDS = 0.2
-COLUMNS = (
-    ("member", ""),
-    ("block compressor", ""),
-    ("index prefixes", ""),
-    ("documents", "documents"),
-    ("data", "bytes"),
-    ("indexes", "bytes"),
-    ("data and indexes", "bytes"),
-    ("share of the largest", ""),
-    ("time to SECONDARY", "s"),
-)
+COLUMNS = [
+    Column("member"),
+    Column("block compressor"),
+    Column("index prefixes"),
+    Column("documents", "documents"),
+    Column("data", "bytes"),
+    Column("indexes", "bytes"),
+    Column("data and indexes", "bytes"),
+    Column("share of the largest"),
+    Column("time to SECONDARY", "s"),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,7 @@ class MemberSizesEngine(Engine[MemberSizesPhase]):
              round(self.seconds[name], 4) if name in self.seconds else None]
             for name, s in sizes.items()
         ]  # fmt: skip
-        result.table = table(COLUMNS, rows)
+        result.table = Table(COLUMNS, rows)
         result.counters = {"documents": sizes[self.primary.name].documents, "members": len(added), "errors": 0}
         total = float(sum(size.total for size in added.values()))
         self.set_metric("data and indexes of all added members", "bytes", total, "lower")

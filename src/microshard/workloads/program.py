@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from pathlib import Path
@@ -19,30 +18,13 @@ from pymongo.errors import PyMongoError
 
 from microshard.hostlib.proc import Terminated
 from microshard.model.job import Job, JobError
-from microshard.workloads.base import Context, Engine, PhaseError, PhaseResult, Progress, cpu_seconds, find_engine
+from microshard.model.result import PhaseFailure, PhaseResult, StepResult
+from microshard.records.run_folder import DiskError, write_json
+from microshard.workloads.base import Context, Engine, PhaseError, Progress, cpu_seconds, find_engine
 from microshard.workloads.job_reader import read_job
 
 FAILED = 3
 BAD_JOB = 2
-
-
-def write_atomically(path: Path, data: Any) -> None:
-    """Write JSON so that a reader finds the old file or the whole new one, also after a crash."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with draft.open("w", encoding="utf-8") as file:
-            json.dump(data, file, indent=1, ensure_ascii=False)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def run_phase(engine: Engine[Any]) -> tuple[PhaseResult, BaseException | None]:
@@ -69,12 +51,12 @@ def run_phase(engine: Engine[Any]) -> tuple[PhaseResult, BaseException | None]:
     if failure is not None:
         kind = failure.kind if isinstance(failure, PhaseError) else type(failure).__name__
         text = f"ended by {failure}" if isinstance(failure, Terminated) else str(failure)
-        result.error = {"type": kind, "message": text}
+        result.error = PhaseFailure(kind, text)
     return result, failure
 
 
-def run_job(job: Job, progress: Progress, folder: Path | None = None) -> tuple[dict[str, Any], int]:
-    """Run the phases until one fails; the result as JSON and the exit code. Raises JobError before any is run."""
+def run_job(job: Job, progress: Progress, folder: Path | None = None) -> tuple[StepResult, int]:
+    """Run the phases until one fails; the result and the exit code. Raises JobError before any is run."""
     context = Context(job, progress, folder)
     # All parameters are read before the first phase begins: a mistake in the last one must not cost a load.
     engines = [find_engine(phase.engine)(phase, context) for phase in job.phases]
@@ -86,17 +68,16 @@ def run_job(job: Job, progress: Progress, folder: Path | None = None) -> tuple[d
         if failure is not None:
             code = failure.exit_code if isinstance(failure, Terminated) else FAILED
             break
-    problems = [f"{r.name}: {r.error['type']}: {r.error['message']}" for r in results if r.error]
-    return {
-        "microshard": 1,
-        "point": job.point.id,
-        "axes": dict(job.point.axes),
-        "step": job.step,
-        "purpose": job.purpose,
-        "valid": not problems,
-        "problems": problems,
-        "phases": [result.as_json() for result in results],
-    }, code
+    problems = [f"{r.name}: {r.error.type}: {r.error.message}" for r in results if r.error]
+    return StepResult(
+        point=job.point.id,
+        axes=dict(job.point.axes),
+        step=job.step,
+        purpose=job.purpose,
+        valid=not problems,
+        problems=problems,
+        phases=results,
+    ), code
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -119,22 +100,18 @@ def main(arguments: list[str] | None = None) -> int:
         return BAD_JOB
     except Terminated as signal:  # between two phases
         code = signal.exit_code
-        result = {"microshard": 1, "valid": False, "problems": [f"ended by {signal}"], "phases": []}
+        result = StepResult(valid=False, problems=[f"ended by {signal}"])
     except OSError as error:
-        return _disk_error(error, options.progress)
+        print(f"microshard.workloads: {error.filename or options.progress}: {error.strerror or error}", file=sys.stderr)
+        return FAILED
     finally:
         if progress is not None:
             progress.close()
     try:
-        write_atomically(options.out, result)
-    except OSError as error:
-        return _disk_error(error, options.out)
-    for problem in result["problems"]:
+        write_json(options.out, result)
+    except DiskError as error:
+        print(f"microshard.workloads: {error}", file=sys.stderr)
+        return FAILED
+    for problem in result.problems:
         print(f"microshard.workloads: {problem}", file=sys.stderr)
     return code
-
-
-def _disk_error(error: OSError, path: Path | None) -> int:
-    """Report a full or failing disk; there is no result then."""
-    print(f"microshard.workloads: {error.filename or path}: {error.strerror or error}", file=sys.stderr)
-    return FAILED

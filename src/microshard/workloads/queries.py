@@ -9,18 +9,19 @@ from typing import Any
 from pymongo.errors import PyMongoError
 
 from microshard.model.phases.queries import QueriesPhase
+from microshard.model.result import Column, Table
 from microshard.workloads import answers
-from microshard.workloads.base import Engine, Metric, PhaseError, collection_of, table
+from microshard.workloads.base import Engine, Metric, PhaseError, collection_of
 from microshard.workloads.connections import Client
 
-COLUMNS = (
-    ("form", ""),
-    ("time", "s"),
-    ("count", "documents"),
-    ("plan", ""),
-    ("keys examined", "keys"),
-    ("documents examined", "documents"),
-)
+COLUMNS = [
+    Column("form"),
+    Column("time", "s"),
+    Column("count", "documents"),
+    Column("plan"),
+    Column("keys examined", "keys"),
+    Column("documents examined", "documents"),
+]
 
 
 class QueriesEngine(Engine[QueriesPhase]):
@@ -70,7 +71,7 @@ class QueriesEngine(Engine[QueriesPhase]):
         }
         self.add_figure("keys examined", "keys", plan.keys, "lower")
         self.add_figure("documents examined", "documents", plan.documents, "lower")
-        result.table = table(COLUMNS, [[keys.form, median, str(count), stages, plan.keys, plan.documents]])
+        result.table = Table(COLUMNS, [[keys.form, median, str(count), stages, plan.keys, plan.documents]])
 
     def _count(self) -> int:
         """Run the query once."""

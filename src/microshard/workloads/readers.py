@@ -8,8 +8,9 @@ from typing import Any
 
 from microshard.model.job import Phase
 from microshard.model.phases.readers import ReadersPhase
+from microshard.model.result import Column, Series, Table
 from microshard.workloads import recording
-from microshard.workloads.base import Context, Engine, PhaseError, collection_of, cpu_seconds, series, table
+from microshard.workloads.base import Context, Engine, PhaseError, collection_of, cpu_seconds
 from microshard.workloads.connections import Client
 from microshard.workloads.servers import LagMonitor, queries_answered
 from microshard.workloads.workers import Workers
@@ -81,7 +82,7 @@ class ReadersEngine(Engine[ReadersPhase]):
         self._report_latencies(finished)
         self._report_lag()
         rows = [[name, after[name] - before.get(name, 0)] for name in sorted(after)]
-        result.table = table((("member", ""), ("queries answered", "")), rows)
+        result.table = Table([Column("member"), Column("queries answered")], rows)
 
     def _report_latencies(self, finished: dict[str, dict[str, Any]]) -> None:
         """Metric, figures, counters and latencies of what the workers did, by role."""
@@ -127,7 +128,7 @@ class ReadersEngine(Engine[ReadersPhase]):
         self.add_figure("p95 lag", "s", p95, "lower")
         self.add_figure("largest lag", "s", values[-1], "lower")
         times = [round(t - result.started, 3) for t, _ in rows]
-        result.series = [series("lag behind the primary", "s", times, lines)]
+        result.series = [Series("lag behind the primary", "s", t=times, lines=lines)]
 
 
 def known_ids(client: Client, namespace: str) -> dict[str, Any]:

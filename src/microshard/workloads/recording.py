@@ -9,10 +9,11 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
 
 from hdrh.codec import HdrCookieException, HdrHistogramEncoder, HdrLengthException
 from hdrh.histogram import HdrHistogram
+
+from microshard.model.result import Latency, Windows
 
 LONGEST_MICROSECONDS = 3_600_000_000  # an hour; what takes longer counts as that
 SIGNIFICANT_DIGITS = 3
@@ -78,22 +79,20 @@ def merge_named(parts: Iterable[Mapping[str, HdrHistogram]]) -> dict[str, HdrHis
     return merged
 
 
-def latency(histogram: HdrHistogram, *, with_histogram: bool = True) -> dict[str, Any]:
+def latency(histogram: HdrHistogram, *, with_histogram: bool = True) -> Latency:
     """The `latency` of one operation in a result."""
     count = histogram.get_total_count()
-    found: dict[str, Any] = {
-        "count": count,
-        "mean": round(histogram.get_mean_value(), 2) if count else 0.0,
-        "min": histogram.get_min_value() if count else 0,
-        "max": histogram.get_max_value() if count else 0,
-        "percentiles": {p: histogram.get_value_at_percentile(float(p)) for p in PERCENTILES},
-    }
-    if with_histogram:
-        found["histogram"] = encode(histogram)
-    return found
+    return Latency(
+        count=count,
+        mean=round(histogram.get_mean_value(), 2) if count else 0.0,
+        min=histogram.get_min_value() if count else 0,
+        max=histogram.get_max_value() if count else 0,
+        percentiles={p: histogram.get_value_at_percentile(float(p)) for p in PERCENTILES},
+        histogram=encode(histogram) if with_histogram else None,
+    )
 
 
-def latencies(histograms: Mapping[str, HdrHistogram], *, with_histograms: bool = True) -> dict[str, Any]:
+def latencies(histograms: Mapping[str, HdrHistogram], *, with_histograms: bool = True) -> dict[str, Latency]:
     """The `latency` of a result; operations that never happened are left out."""
     return {
         name: latency(histogram, with_histogram=with_histograms)
@@ -163,10 +162,10 @@ class OperationRates:
         number = int(duration / self.seconds)
         return [*self.counts[:number], *([0] * (number - len(self.counts)))]
 
-    def windows(self, start: float, duration: float) -> dict[str, Any] | None:
+    def windows(self, start: float, duration: float) -> Windows | None:
         """The `windows` of a result; None when none was whole."""
         values = self.whole(duration)
-        return {"start": start, "seconds": self.seconds, "values": values} if values else None
+        return Windows(start, self.seconds, [*values]) if values else None
 
     def rate_reached_in(self, share: float, duration: float) -> float | None:
         """The rate per second that at least this share of the whole windows reached."""

@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 from pymongo.errors import PyMongoError
 
 from microshard.model.job import ProcessInfo
-from microshard.workloads.base import Metric, PhaseError
+from microshard.model.result import Metric, ShardSize, StorageSize
+from microshard.workloads.base import PhaseError
 from microshard.workloads.connections import Client, connect
 
 Value = TypeVar("Value")
@@ -160,25 +161,19 @@ def db_path_bytes(processes: Sequence[ProcessInfo]) -> int | None:
     return sum(map(bytes_on_disk, paths)) if all(path.is_dir() for path in paths) else None
 
 
-def storage_size(client: Client, namespace: str, processes: Sequence[ProcessInfo]) -> dict[str, Any]:
+def storage_size(client: Client, namespace: str, processes: Sequence[ProcessInfo]) -> StorageSize:
     """The `storage` of a result, after a checkpoint."""
     checkpoint(processes)
     database, _, collection = namespace.partition(".")
-    by_shard: dict[str, dict[str, int]] = {}
-    index_bytes = 0
+    by_shard: dict[str, ShardSize] = {}
+    data_bytes = index_bytes = 0
     for stats in client[database][collection].aggregate([{"$collStats": {"storageStats": {}}}]):
         storage = stats["storageStats"]
-        by_shard[_shard_name(stats, processes)] = {
-            "documents": int(storage.get("count", 0)),
-            "data_bytes": int(storage["storageSize"]),
-        }
+        size = ShardSize(int(storage.get("count", 0)), int(storage["storageSize"]))
+        by_shard[_shard_name(stats, processes)] = size
+        data_bytes += int(storage["storageSize"])
         index_bytes += int(storage["totalIndexSize"])
-    return {
-        "data_bytes": sum(shard["data_bytes"] for shard in by_shard.values()),
-        "index_bytes": index_bytes,
-        "db_path_bytes": db_path_bytes(processes),
-        "by_shard": dict(sorted(by_shard.items())),
-    }
+    return StorageSize(data_bytes, index_bytes, db_path_bytes(processes), dict(sorted(by_shard.items())))
 
 
 def _shard_name(stats: Mapping[str, Any], processes: Sequence[ProcessInfo]) -> str:

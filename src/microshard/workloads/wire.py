@@ -9,23 +9,24 @@ from typing import Any
 
 from microshard.model.job import Phase
 from microshard.model.phases.wire import WireLink, WirePhase
+from microshard.model.result import Column, Table
 from microshard.workloads.background_load import BackgroundLoad
-from microshard.workloads.base import Context, Engine, PhaseError, table
+from microshard.workloads.base import Context, Engine, PhaseError
 from microshard.workloads.connections import Client, connect, on_loopback
 from microshard.workloads.link import SlowLink
 from microshard.workloads.servers import direct
 
 MODULES = {"snappy": "snappy", "zlib": "zlib", "zstd": "zstandard"}  # that pymongo compresses with
 PACKAGES = {"snappy": "python-snappy", "zstd": "zstandard"}
-COLUMNS = (
-    ("process", ""),
-    ("compressor", ""),
-    ("before compression", "bytes"),
-    ("after compression", "bytes"),
-    ("before decompression", "bytes"),
-    ("after decompression", "bytes"),
-    ("ratio", ""),
-)
+COLUMNS = [
+    Column("process"),
+    Column("compressor"),
+    Column("before compression", "bytes"),
+    Column("after compression", "bytes"),
+    Column("before decompression", "bytes"),
+    Column("after decompression", "bytes"),
+    Column("ratio"),
+]
 Readings = dict[tuple[str, ...], tuple[int, ...]]
 
 
@@ -141,7 +142,7 @@ class WireEngine(Engine[WirePhase]):
             for key, values in sorted(compression.items())
             if any(values)
         ]
-        result.table = table(COLUMNS, rows)
+        result.table = Table(COLUMNS, rows)
         given, sent = sum(row[2] for row in rows), sum(row[3] for row in rows)
         result.counters |= {"bytes before compression": given, "bytes after compression": sent}
         result.details = {"wire": {name: {"in": into, "out": out} for (name,), (into, out) in sorted(wire.items())}}
