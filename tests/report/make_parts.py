@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 from functools import lru_cache
@@ -33,7 +34,7 @@ def latency(median_us: int, count: int = 400, seed: int = 1) -> dict[str, Any]:
     found = recording.new_histogram()
     for _ in range(count):
         found.record_value(max(1, round(median_us * math.exp(rng.gauss(0, 0.6)))))
-    return recording.latency(found)
+    return dataclasses.asdict(recording.latency(found))
 
 
 def _columns(*columns: tuple[str, str]) -> list[dict[str, str]]:

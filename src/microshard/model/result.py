@@ -76,6 +76,8 @@ class Stage:
     seconds: float | None = None
     bytes: Number | None = field(default=None, metadata=OPTIONAL)
     documents: Number | None = field(default=None, metadata=OPTIONAL)
+    indexes: int | None = field(default=None, metadata=OPTIONAL)
+    operations: int | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(slots=True)

@@ -13,8 +13,10 @@ from typing import Any
 from microshard.analysis import gates, verdict
 from microshard.analysis import telemetry as summary
 from microshard.analysis.environment import EnvironmentBook
-from microshard.errors import MicroshardError
+from microshard.errors import MicroshardError, RunFolderError
 from microshard.model.plan import Plan, Point, Step
+from microshard.model.result import PhaseFailure, PhaseResult, StepResult
+from microshard.records import codec
 from microshard.records.run_folder import RunFolder, write_json
 from microshard.run.ansible import PlaybookError
 from microshard.run.backend import Backend
@@ -165,7 +167,7 @@ class MissingResultError(MicroshardError):
     """The results of the client hosts cannot be merged."""
 
 
-def merge_client_results(folder: Path, point: Point, step: Step, shifts: Mapping[str, float]) -> Result:
+def merge_client_results(folder: Path, point: Point, step: Step, shifts: Mapping[str, float]) -> StepResult:
     """The result of a step in which every client host took part.
 
     `folder` is results/POINT/STEP: `hosts/HOST/PHASE.json` are the results of the hosts, `together/PHASE.json` what
@@ -192,40 +194,42 @@ def merge_client_results(folder: Path, point: Point, step: Step, shifts: Mapping
         except PhaseError as error:
             raise MissingResultError(f"{folder}: {planned.name}: {error}") from error
         path = folder / "together" / f"{planned.name}.json"
-        together = _phase(path) if path.exists() else {}
-        phase["storage"] = together.get("storage")
-        if error_found := phase.get("error") or _missing(planned.name, parts, found) or together.get("error"):
-            phase["error"] = error_found
+        together = _phase(path) if path.exists() else PhaseResult()
+        phase.storage = together.storage
+        phase.error = phase.error or _missing(planned.name, parts, found) or together.error
         phases.append(phase)
-    problems = [f"{p['name']}: {p['error']['type']}: {p['error']['message']}" for p in phases if p.get("error")]
-    top = {"microshard": 1, "point": point.id, "axes": point.axes, "step": step.name, "purpose": step.purpose}
-    return {**top, "valid": not problems, "problems": problems, "phases": phases}
+    problems = [f"{p.name}: {p.error.type}: {p.error.message}" for p in phases if p.error]
+    return StepResult(
+        point=point.id,
+        axes=point.axes,
+        step=step.name,
+        purpose=step.purpose,
+        valid=not problems,
+        problems=problems,
+        phases=phases,
+    )
 
 
-def _missing(phase: str, hosts: Mapping[str, Any], found: Mapping[str, Any]) -> Result | None:
+def _missing(phase: str, hosts: Mapping[str, Any], found: Mapping[str, Any]) -> PhaseFailure | None:
     """The error of a phase that some hosts have left no result of."""
-    missing = [host for host in hosts if host not in found]
-    if not missing:
-        return None
-    return {"type": "PartMissing", "message": f"there is no result of {phase} from {', '.join(missing)}"}
+    missing = ", ".join(host for host in hosts if host not in found)
+    return PhaseFailure("PartMissing", f"there is no result of {phase} from {missing}") if missing else None
 
 
-def _shifted(part: Result, seconds: float) -> Result:
+def _shifted(part: PhaseResult, seconds: float) -> PhaseResult:
     """A host's phase with its times on another clock, which is so many seconds ahead of the host's."""
-    new = {**part, "started": part["started"] + seconds, "ended": part["ended"] + seconds}
-    if part.get("windows"):
-        new["windows"] = {**part["windows"], "start": part["windows"]["start"] + seconds}
-    if part.get("rungs"):
-        new["rungs"] = [
-            {**rung, "started": rung["started"] + seconds, "ended": rung["ended"] + seconds} for rung in part["rungs"]
-        ]
-    return new
+    part.started, part.ended = part.started + seconds, part.ended + seconds
+    if part.windows:
+        part.windows.start += seconds
+    for rung in part.rungs:
+        rung.started, rung.ended = (rung.started or 0.0) + seconds, (rung.ended or 0.0) + seconds
+    return part
 
 
-def _phase(path: Path) -> Result:
+def _phase(path: Path) -> PhaseResult:
     """The one phase of a file. Raises MissingResultError."""
     try:
-        (phase,) = json.loads(path.read_text(encoding="utf-8"))["phases"]
-    except (OSError, ValueError, KeyError) as error:
+        (phase,) = codec.read_file(StepResult, path).phases
+    except (OSError, ValueError, RunFolderError) as error:
         raise MissingResultError(f"{path}: not the result of a phase ({error})") from error
-    return dict(phase)
+    return phase

@@ -7,8 +7,9 @@ import time
 from typing import Any
 
 from microshard.model.phases.aggregate import AggregateParameters
+from microshard.model.result import Metric
 from microshard.workloads import answers, restarts
-from microshard.workloads.base import Engine, Metric, PhaseError, collection_of
+from microshard.workloads.base import Engine, PhaseError, collection_of
 from microshard.workloads.connections import Client
 from microshard.workloads.servers import run_in_threads
 

@@ -118,8 +118,8 @@ class Engine(ABC, Generic[Keys]):
         return None
 
     @classmethod
-    def merge(cls, parts: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-        """Merge the results of several client hosts (host → phase as JSON, times on one clock) into one phase.
+    def merge(cls, parts: Mapping[str, PhaseResult]) -> PhaseResult:
+        """Merge the results of several client hosts (by host, times on one clock) into one phase.
 
         For engines whose keys say `spreads`. Raises PhaseError when the parts do not belong together.
         """

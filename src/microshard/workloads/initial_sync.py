@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from pymongo.errors import OperationFailure, PyMongoError
 
 from microshard.model.job import Phase
 from microshard.model.phases.initial_sync import InitialSyncPhase
-from microshard.model.result import Column, Series, Table
+from microshard.model.result import Column, Series, Stage, Table
 from microshard.workloads import restarts
 from microshard.workloads.background_load import BackgroundLoad
 from microshard.workloads.base import Context, Engine, PhaseError
@@ -49,7 +49,7 @@ class InitialSyncEngine(Engine[InitialSyncPhase]):
     def __init__(self, phase: Phase, context: Context) -> None:
         super().__init__(phase, context)
         self.load = BackgroundLoad(self.keys.load) if self.keys.load and self.keys.load_runs else None
-        self.stages: list[dict[str, Any]] = []
+        self.stages: list[Stage] = []
         self.sync = SyncAttempt()
         self.ending = False  # the member is being killed: a sync that begins again belongs to the next attempt
         self.clock_ahead = 0.0  # the member's clock minus ours, s
@@ -213,14 +213,8 @@ class InitialSyncEngine(Engine[InitialSyncPhase]):
         self.ending = True
         started = kill_and_start(self.context, self.info, self.member, self._sample_before_secondary)
         self.ending = False
-        self.stages.append(
-            {
-                "name": f"lost attempt {number}",
-                "seconds": started - joined,
-                "bytes": self.sync.bytes_copied,
-                "documents": self.sync.documents,
-            }
-        )
+        name = f"lost attempt {number}"
+        self.stages.append(Stage(name, started - joined, self.sync.bytes_copied, self.sync.documents))
         self.sync = SyncAttempt()
         return started
 
@@ -240,17 +234,14 @@ class InitialSyncEngine(Engine[InitialSyncPhase]):
     def _report_sync(self) -> None:
         """What was recorded, also when the sync failed."""
         result = self.outcome
-        result.stages = [
-            {key: round(value, 4) if key == "seconds" else value for key, value in stage.items()}
-            for stage in self.stages
-        ]
+        result.stages = [replace(stage, seconds=round(stage.seconds or 0.0, 4)) for stage in self.stages]
         times = [round(at - result.started, 3) for at, *_ in self.samples]
         for number, (name, unit, line) in enumerate(
             (("documents", "documents", "copied"), ("bytes", "bytes", "copied"), ("oplog", "operations", "applied")),
             start=1,
         ):
-            lines = {line: [sample[number] for sample in self.samples]}
-            result.series.append(Series(f"{name} of the new member", unit, t=times, lines=lines))
+            values: list[float | None] = [sample[number] for sample in self.samples]
+            result.series.append(Series(f"{name} of the new member", unit, t=times, lines={line: values}))
         rows = [
             [c.namespace, c.documents, c.bytes, c.indexes, round(c.copying, 3), round(c.indexing, 3),
              round(c.bytes / c.copying / 1e6, 3) if c.copying else None]
@@ -276,17 +267,18 @@ class InitialSyncEngine(Engine[InitialSyncPhase]):
         load.report_rates(self)
 
     def _add_figures(self, total: float) -> None:
-        stages = {stage["name"]: stage for stage in self.stages}
-        clone, oplog = stages["clone"], stages["apply oplog"]
+        seconds = {stage.name: stage.seconds or 0.0 for stage in self.stages}
+        clone, oplog = seconds["clone"], seconds["apply oplog"]
+        size = sum(clone.bytes for clone in self.sync.clones.values())
         self.add_figure("time to SECONDARY", "s", total, "lower")
-        self.add_figure("data copied, over all", "MB/s", clone["bytes"] / total / 1e6, "higher")
-        if clone["seconds"]:
-            self.add_figure("clone", "MB/s", clone["bytes"] / clone["seconds"] / 1e6, "higher")
-            self.add_figure("clone rate", "documents/s", clone["documents"] / clone["seconds"], "higher")
-        if self.sync.applied and oplog["seconds"]:
-            self.add_figure("oplog", "operations/s", self.sync.applied / oplog["seconds"], "higher")
+        self.add_figure("data copied, over all", "MB/s", size / total / 1e6, "higher")
+        if clone:
+            self.add_figure("clone", "MB/s", size / clone / 1e6, "higher")
+            self.add_figure("clone rate", "documents/s", self.sync.documents / clone, "higher")
+        if self.sync.applied and oplog:
+            self.add_figure("oplog", "operations/s", self.sync.applied / oplog, "higher")
         if self.keys.interruptions:
-            lost = sum(stage["seconds"] for stage in self.stages if stage["name"].startswith("lost"))
+            lost = sum(value for name, value in seconds.items() if name.startswith("lost"))
             self.add_figure("lost by interruptions", "s", lost, "lower")
 
     def _verify(self) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 from pymongo.errors import PyMongoError
 
 from microshard.model.phases.queries import QueriesPhase
-from microshard.model.result import Column, Table
+from microshard.model.result import Column, Metric, Table
 from microshard.workloads import answers
-from microshard.workloads.base import Engine, Metric, PhaseError, collection_of
+from microshard.workloads.base import Engine, PhaseError, collection_of
 from microshard.workloads.connections import Client
 
 COLUMNS = [

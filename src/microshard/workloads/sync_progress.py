@@ -20,6 +20,7 @@ from bson import Timestamp, json_util
 from pymongo.errors import PyMongoError
 
 from microshard.model.job import ProcessInfo
+from microshard.model.result import Stage
 from microshard.workloads import restarts
 from microshard.workloads.base import Context, PhaseError
 from microshard.workloads.connections import Client
@@ -135,7 +136,7 @@ class SyncAttempt:
         """How much of the bytes is copied, 0 to 1."""
         return self.bytes_copied / self.bytes_to_copy if self.bytes_to_copy else 0.0
 
-    def stages(self, joined: float, secondary: float) -> list[dict[str, Any]]:
+    def stages(self, joined: float, secondary: float) -> list[Stage]:
         """How the time from `joined` (reconfiguration, or restart) to SECONDARY was spent; the stages sum up to it."""
         clones = list(self.clones.values())
         began = min(max(self.began if self.began is not None else joined, joined), secondary)
@@ -150,12 +151,12 @@ class SyncAttempt:
         size = sum(clone.bytes for clone in clones)
         applied = max(min(self.ended if self.ended is not None else secondary, secondary), cloned)
         return [
-            {"name": "join the set", "seconds": began - joined},
-            {"name": "list collections", "seconds": first - began + between},
-            {"name": "clone", "seconds": copying * scale, "bytes": size, "documents": self.documents},
-            {"name": "finish indexes", "seconds": indexing * scale, "indexes": sum(c.indexes for c in clones)},
-            {"name": "apply oplog", "seconds": applied - cloned, "operations": self.applied},
-            {"name": "become SECONDARY", "seconds": secondary - applied},
+            Stage("join the set", began - joined),
+            Stage("list collections", first - began + between),
+            Stage("clone", copying * scale, size, self.documents),
+            Stage("finish indexes", indexing * scale, indexes=sum(c.indexes for c in clones)),
+            Stage("apply oplog", applied - cloned, operations=self.applied),
+            Stage("become SECONDARY", secondary - applied),
         ]
 
 

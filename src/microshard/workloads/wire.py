@@ -148,7 +148,7 @@ class WireEngine(Engine[WirePhase]):
         result.details = {"wire": {name: {"in": into, "out": out} for (name,), (into, out) in sorted(wire.items())}}
         self.add_figure("compression ratio", "", given / sent if sent else 1.0, "higher")
         self.add_figure("sent by all servers", "MB/s", sum(out for _, out in wire.values()) / seconds / 1e6, "lower")
-        self.add_figure("client CPU", "cores", result.client_cpu_seconds / seconds, "lower")
+        self.add_figure("client CPU", "cores", (result.client_cpu_seconds or 0.0) / seconds, "lower")
         if self.link is not None:
             self._report_link(self.link)
         offered = ", ".join(self.keys.client_compressors) or "none"

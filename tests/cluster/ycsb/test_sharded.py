@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from microshard.model.result import PhaseResult
+from microshard.records import codec
 from microshard.workloads.ycsb.engine import YcsbEngine
 from tests.cluster.embedded.lab import Mongos, SmallCluster, small_cluster, wait_until
 from tests.cluster.engines.mongods import Started
@@ -109,7 +111,8 @@ def test_two_client_hosts_load_their_shares_and_merge_into_one_result(
     results = [job.finish(120) for job in runs]
     assert [code for code, _, _ in results] == [0, 0], [errors for _, _, errors in results]
     single = [result["phases"][0] for _, result, _ in results]
-    merged = YcsbEngine.merge({"c1": single[0], "c2": single[1]})
-    assert merged["latency"]["READ"]["count"] == sum(p["latency"]["READ"]["count"] for p in single)
-    assert merged["metric"]["value"] == pytest.approx(sum(p["metric"]["value"] for p in single))
-    assert merged["details"]["clients"] == 2
+    merged = YcsbEngine.merge({f"c{n}": codec.decode(PhaseResult, each) for n, each in enumerate(single)})
+    assert merged.latency["READ"].count == sum(p["latency"]["READ"]["count"] for p in single)
+    assert merged.metric is not None
+    assert merged.metric.value == pytest.approx(sum(p["metric"]["value"] for p in single))
+    assert merged.details["clients"] == 2

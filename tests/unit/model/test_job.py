@@ -14,7 +14,7 @@ from microshard.model.phases import all_keys
 from microshard.workloads.base import Context, Engine, Progress, find_engine
 from microshard.workloads.connections import on_loopback
 from microshard.workloads.job_reader import read_job
-from microshard.workloads.program import main, write_atomically
+from microshard.workloads.program import main
 
 INSERT: dict[str, Any] = {
     "dataset": "mot",
@@ -139,23 +139,6 @@ def test_a_bad_job_is_exit_code_2_and_no_result(
 def test_a_job_without_its_file_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--job", str(tmp_path / "none.json"), "--out", str(tmp_path / "out.json")]) == 2
     assert "none.json" in capsys.readouterr().err
-
-
-def test_writing_replaces_the_file_whole_and_leaves_nothing_else(tmp_path: Path) -> None:
-    path = tmp_path / "result.json"
-    write_atomically(path, {"a": 1})
-    write_atomically(path, {"a": "two"})
-    assert json.loads(path.read_text()) == {"a": "two"}
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_result_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
-    path = tmp_path / "result.json"
-    write_atomically(path, {"a": 1})
-    with pytest.raises(TypeError):
-        write_atomically(path, {"a": object()})
-    assert json.loads(path.read_text()) == {"a": 1}
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_progress_drops_lines_that_come_too_soon_but_never_the_last(tmp_path: Path) -> None:

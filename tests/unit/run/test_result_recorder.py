@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from microshard.model.plan import Host, Plan, Point
+from microshard.model.result import PhaseFailure, PhaseResult, StepResult, StorageSize
 from microshard.plan import Inputs, build_plan
+from microshard.records.run_folder import write_json
 from microshard.run.result_recorder import AnswerBook, MissingResultError, merge_client_results
 from tests.unit.plan.conftest import experiment, points
-from tests.unit.workloads.ycsb.test_results import ladder, part
+from tests.unit.workloads.ycsb.test_results import ladder, part, value_of
 
 KEYS = {"engine": "ycsb", "records": 1000, "clients": 2}
 HOSTS = (Host("db", "10.0.0.1", ("shard_hosts",), 4, 8192.0), *(
@@ -34,51 +36,45 @@ def point() -> Point:
     return two_clients().points[0]
 
 
-def left(folder: Path, host: str, phase: str, result: dict[str, Any]) -> None:
-    path = folder / "hosts" / host / f"{phase}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    result["phases"][0]["name"] = phase
-    path.write_text(json.dumps(result))
+def left(folder: Path, host: str, phase: str, result: PhaseResult) -> None:
+    write_json(folder / "hosts" / host / f"{phase}.json", StepResult(phases=[replace(result, name=phase)]))
 
 
 def test_parts_are_added_up_by_the_clock_of_the_first_host(tmp_path: Path, point: Point) -> None:
     for host in point.client_hosts:
         late = 100.0 if host == "c2" else 0.0
         loaded, measured = part([1] * 50, kind="load"), part([1] * 100, [1] * 100)
-        for result in (loaded, measured):
-            result["phases"][0]["counters"]["documents"] = 50
-            for key in ("started", "ended"):
-                result["phases"][0][key] += late
-            result["phases"][0]["windows"]["start"] += late
+        for each in (loaded, measured):
+            assert each.windows is not None
+            each.counters["documents"] = 50
+            each.started, each.ended = each.started + late, each.ended + late
+            each.windows.start += late
         left(tmp_path, host, "load", loaded)
         left(tmp_path, host, "measure", measured)
-    after = {"phases": [{"name": "load", "storage": {"data_bytes": 7}}]}
-    (tmp_path / "together").mkdir()
-    (tmp_path / "together" / "load.json").write_text(json.dumps(after))
+    after = PhaseResult("load", storage=StorageSize(data_bytes=7))
+    write_json(tmp_path / "together" / "load.json", StepResult(phases=[after]))
     result = merge_client_results(tmp_path, point, two_clients().steps[0], {"c2": -100.0})
-    load, measure = result["phases"]
-    assert result["valid"]
-    assert (result["point"], result["step"]) == ("p01", "r1")
-    assert load["storage"] == {"data_bytes": 7}
-    assert load["metric"]["value"] == pytest.approx(100, rel=0.01)
-    assert measure["metric"]["value"] == pytest.approx(200)
-    assert measure["windows"]["values"] == pytest.approx([200, 200])
+    load, measure = result.phases
+    assert result.valid
+    assert (result.point, result.step) == ("p01", "r1")
+    assert load.storage == StorageSize(data_bytes=7)
+    assert value_of(load) == pytest.approx(100, rel=0.01)
+    assert value_of(measure) == pytest.approx(200)
+    assert measure.windows is not None
+    assert measure.windows.values == pytest.approx([200, 200])
 
 
 def test_a_host_without_a_result_and_a_wrong_count_fail_the_whole_by_name(tmp_path: Path, point: Point) -> None:
     for host in point.client_hosts:
-        left(tmp_path, host, "load", part([1] * 50, kind="load") | {})
-    for path in tmp_path.glob("hosts/*/load.json"):
-        result = json.loads(path.read_text())
-        result["phases"][0]["counters"]["documents"] = 50
-        path.write_text(json.dumps(result))
+        loaded = part([1] * 50, kind="load")
+        loaded.counters["documents"] = 50
+        left(tmp_path, host, "load", loaded)
     left(tmp_path, "c1", "measure", part([1]))
-    (tmp_path / "together").mkdir()
-    error = {"type": "WrongCount", "message": "100 records were loaded, 99 are there"}
-    (tmp_path / "together" / "load.json").write_text(json.dumps({"phases": [{"name": "load", "error": error}]}))
+    wrong = PhaseResult("load", error=PhaseFailure("WrongCount", "100 records were loaded, 99 are there"))
+    write_json(tmp_path / "together" / "load.json", StepResult(phases=[wrong]))
     result = merge_client_results(tmp_path, point, two_clients().steps[0], {})
-    assert not result["valid"]
-    assert result["problems"] == [
+    assert not result.valid
+    assert result.problems == [
         "load: WrongCount: 100 records were loaded, 99 are there",
         "measure: PartMissing: there is no result of measure from c2",
     ]
@@ -101,7 +97,7 @@ def test_a_point_knows_its_client_hosts_in_their_order(point: Point) -> None:
 def test_parts_that_do_not_belong_together_are_refused_with_their_phase(tmp_path: Path, point: Point) -> None:
     for host, threads in (("c1", 2), ("c2", 3)):
         result = ladder([100, 200], [10, 20])
-        result["phases"][0]["rungs"][1]["threads"] = threads
+        result.rungs[1].threads = threads
         left(tmp_path, host, "measure", result)
     with pytest.raises(MissingResultError, match="measure: rung 2 has different threads"):
         merge_client_results(tmp_path, point, two_clients().steps[0], {})

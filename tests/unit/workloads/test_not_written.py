@@ -17,10 +17,8 @@ JOB = {"connection_string": "mongodb://127.0.0.1:1/", "point": {"id": "p01", "sh
 def test_a_result_that_cannot_be_written_is_told_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = tmp_path / "job.json"
     job.write_text(json.dumps(JOB), encoding="utf-8")
-    assert main(["--job", str(job), "--out", str(tmp_path / "absent" / "r1.json")]) == 3
-    said = capsys.readouterr().err
-    assert str(tmp_path / "absent") in said
-    assert "No such file or directory" in said
+    assert main(["--job", str(job), "--out", str(job / "r1.json")]) == 3
+    assert str(job / "r1.json") in capsys.readouterr().err
     assert main(["--job", str(job), "--out", str(tmp_path / "r1.json")]) == 0
 
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from microshard.model.job import JobError, Phase
 from microshard.model.phases.ycsb import GROWING, Ladder, YcsbParameters
+from microshard.model.result import PhaseResult
 from microshard.workloads import servers
-from microshard.workloads.base import Context, Engine, PhaseError, PhaseResult, collection_of
+from microshard.workloads.base import Context, Engine, PhaseError, collection_of
 from microshard.workloads.ycsb.clients import ClientProcess, ClientProcesses, find_tools
 from microshard.workloads.ycsb.cpu import CpuSampler
 from microshard.workloads.ycsb.logs import OperationSummary, failures, logged_until, read_log, read_report, summarize
@@ -57,7 +58,7 @@ class YcsbEngine(Engine[YcsbParameters]):
         return None
 
     @classmethod
-    def merge(cls, parts: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    def merge(cls, parts: Mapping[str, PhaseResult]) -> PhaseResult:
         """The phases of all client hosts as one."""
         return merge_phases(parts)
 
@@ -297,10 +298,10 @@ class YcsbEngine(Engine[YcsbParameters]):
                 break
         self._stop()
         rung = result.rungs[verdict.knee]
-        fill_result(result, rungs[verdict.knee], rung["cpu"], self._facts() | {"threads": rung["threads"]})
-        self.add_figure("threads at the knee", "threads", rung["threads"], "lower")
-        result.notes["ladder"] = f"best of {len(rungs)} rungs: {rung['threads']} threads; end: {verdict.why}"
-        result.details = {**(result.details or {}), "rungs": histograms, "rule": rule}
+        fill_result(result, rungs[verdict.knee], rung.cpu, self._facts() | {"threads": rung.threads})
+        self.add_figure("threads at the knee", "threads", rung.threads, "lower")
+        result.notes["ladder"] = f"best of {len(rungs)} rungs: {rung.threads} threads; end: {verdict.why}"
+        result.details |= {"rungs": histograms, "rule": rule}
 
     # Afterwards
 
@@ -329,7 +330,7 @@ class YcsbEngine(Engine[YcsbParameters]):
     def result(self) -> PhaseResult:
         """The result, with the errors in `details`."""
         if self._failures:
-            self.outcome.details = {**(self.outcome.details or {}), "failures": self._failures}
+            self.outcome.details["failures"] = self._failures
         return self.outcome
 
     def _verify(self) -> None:

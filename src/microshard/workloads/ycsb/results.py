@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hdrh.histogram import HdrHistogram
 
-from microshard.workloads.base import Metric, PhaseError, PhaseResult
+from microshard.model.result import Latency, Metric, PhaseFailure, PhaseResult, Rung, Windows
+from microshard.workloads.base import PhaseError
 from microshard.workloads.recording import decode, encode, latencies, latency, merge_named
 from microshard.workloads.ycsb.cpu import client_side_limit
 from microshard.workloads.ycsb.logs import INTENDED, OperationSummary, all_operations, windows
-
-Result = dict[str, Any]  # a phase of result.json (docs/contracts.md)
 
 ALL = "ALL"  # every operation, once
 LIMITS = {"client": "the client", "router": "the router", "host": "other programs on the client's host"}
@@ -27,7 +26,7 @@ def fill_result(
     outcome.started, outcome.ended = found.started, found.ended
     outcome.metric = Metric("throughput", "operations/s", found.rate, "higher")
     outcome.samples = [found.rate]
-    outcome.windows = {"start": found.started, "seconds": 1.0, "values": found.windows}
+    outcome.windows = Windows(found.started, 1.0, [*found.windows])
     outcome.latency = latencies(found.histograms)
     outcome.counters["operations"] = found.operations
     for name, histogram in found.histograms.items():
@@ -52,21 +51,21 @@ def cpu_note(cpu: Mapping[str, Any]) -> str:
     return f"{', '.join(parts)} of {cpu['cores']} cores; the client's host was {cpu['busy']:.0%} busy"
 
 
-def rung_result(threads: int, found: OperationSummary, cpu: Mapping[str, Any]) -> Result:
+def rung_result(threads: int, found: OperationSummary, cpu: Mapping[str, Any]) -> Rung:
     """A rung: the measurement with so many threads."""
-    return {
-        "threads": threads,
-        "value": found.rate,
-        "seconds": found.ended - found.started,
-        "started": found.started,
-        "ended": found.ended,
-        "latency": _rung_latency(found.histograms),
-        "cpu": dict(cpu),
-        "limited": client_side_limit(cpu),
-    }
+    return Rung(
+        threads=threads,
+        value=found.rate,
+        seconds=found.ended - found.started,
+        latency=_rung_latency(found.histograms),
+        limited=client_side_limit(cpu),
+        started=found.started,
+        ended=found.ended,
+        cpu=dict(cpu),
+    )
 
 
-def _rung_latency(histograms: Mapping[str, HdrHistogram]) -> dict[str, Any]:
+def _rung_latency(histograms: Mapping[str, HdrHistogram]) -> dict[str, Latency]:
     """Latencies by operation; `ALL` is over all operations."""
     found = latencies(histograms, with_histograms=False)
     return found | {ALL: latency(all_operations(histograms), with_histogram=False)}
@@ -86,8 +85,8 @@ class LadderVerdict:
     why: str  # the reason, for messages
 
 
-def judge_ladder(rungs: Sequence[Mapping[str, Any]], rule: Mapping[str, Any]) -> LadderVerdict:
-    """Judge rungs (docs/contracts.md) by the rule (keys of Ladder).
+def judge_ladder(rungs: Sequence[Rung], rule: Mapping[str, Any]) -> LadderVerdict:
+    """Judge rungs by the rule (keys of Ladder).
 
     A rung is better than the best so far when its throughput is higher by more than `min_gain`. One that is not, and
     whose p95 or p99 exceeds that of the best by more than `latency_rise`, is a miss; `patience` misses in a row end
@@ -97,17 +96,16 @@ def judge_ladder(rungs: Sequence[Mapping[str, Any]], rule: Mapping[str, Any]) ->
     best, misses = 0, 0
     for index, rung in enumerate(rungs[1:], start=1):
         top = rungs[best]
-        better = rung["value"] > top["value"] * (1 + rule["min_gain"])
-        freed = top.get("limited") and not rung.get("limited")
-        newly_limited = rung.get("limited") and not top.get("limited")
-        if freed or (better and not newly_limited):
+        value, top_value = rung.value or 0.0, top.value or 0.0
+        better = value > top_value * (1 + rule["min_gain"])
+        if (top.limited and not rung.limited) or (better and (top.limited or not rung.limited)):
             best, misses = index, 0
         elif not better and _latency_rose(top, rung, rule["latency_rise"]):
             misses += 1
             if misses >= rule["patience"]:
                 why = (
-                    f"{rung['threads']} threads: {rung['value']:,.0f}/s after {top['value']:,.0f}/s with "
-                    f"{top['threads']}, and p95 or p99 rose by more than {rule['latency_rise']:.0%}"
+                    f"{rung.threads} threads: {value:,.0f}/s after {top_value:,.0f}/s with {top.threads}, and p95 or "
+                    f"p99 rose by more than {rule['latency_rise']:.0%}"
                 )
                 return LadderVerdict(best, stop=True, why=why)
         else:
@@ -115,107 +113,101 @@ def judge_ladder(rungs: Sequence[Mapping[str, Any]], rule: Mapping[str, Any]) ->
     return LadderVerdict(best, stop=False, why="the last rung was reached")
 
 
-def _latency_rose(before: Mapping[str, Any], after: Mapping[str, Any], rise: float) -> bool:
+def _latency_rose(before: Rung, after: Rung, rise: float) -> bool:
     """Whether p95 or p99 over all operations is higher by more than this share."""
-    old, new = (rung["latency"]["ALL"]["percentiles"] for rung in (before, after))
+    old, new = (rung.latency[ALL].percentiles for rung in (before, after))
     return any(new[p] > old[p] * (1 + rise) for p in ("95", "99"))
 
 
-def merge_phases(named: Mapping[str, Result]) -> Result:
+def merge_phases(named: Mapping[str, PhaseResult]) -> PhaseResult:
     """One phase of the phases of all client hosts, by the names of the hosts.
 
     A part that failed makes the whole fail; its error names the host. Raises PhaseError (PartsDiffer).
     """
     parts = list(named.values())
-    merged: Result = {**parts[0]}
-    errors = [(who, part["error"]) for who, part in named.items() if part.get("error")]
+    merged = replace(
+        parts[0],
+        client_cpu_seconds=math.fsum(part.client_cpu_seconds or 0.0 for part in parts),
+        seconds=max(part.seconds for part in parts),
+        counters={n: sum(part.counters.get(n, 0) for part in parts) for other in parts for n in other.counters},
+    )
+    errors = [(who, part.error) for who, part in named.items() if part.error]
     if errors:
         who, error = errors[0]
         more = f" (and {len(errors) - 1} more hosts failed)" if len(errors) > 1 else ""
-        merged["error"] = {**error, "message": f"{who}: {error['message']}{more}"}
-    measured = [part for part in parts if part.get("metric")]
-    merged["client_cpu_seconds"] = math.fsum(part["client_cpu_seconds"] for part in parts)
-    merged["seconds"] = max(part["seconds"] for part in parts)
-    merged["counters"] = {
-        name: sum(part["counters"].get(name, 0) for part in parts) for part in parts for name in part["counters"]
-    }
-    if len(measured) < len(parts):
+        merged.error = PhaseFailure(error.type, f"{who}: {error.message}{more}")
+    if not all(part.metric for part in parts):
         return merged
-    merged["started"] = min(part["started"] for part in parts)
-    merged["ended"] = max(part["ended"] for part in parts)
-    if all(part.get("rungs") for part in parts):
-        return _merge_ladders(merged, named)
-    value = math.fsum(part["metric"]["value"] for part in parts)
-    if merged["kind"] == "load":
-        # Hosts that end earlier than others wait: the load ends with the last of them.
-        value = merged["counters"]["documents"] / (merged["ended"] - merged["started"])
-    every = ((part.get("latency") or {}).items() for part in parts)
-    histograms = merge_named({name: decode(entry["histogram"]) for name, entry in entries} for entries in every)
-    _set_figure(merged, value, histograms)
-    merged["windows"] = merge_windows([part["windows"] for part in parts if part.get("windows")])
-    merged["details"] = _details([part.get("details") or {} for part in parts])
-    merged["notes"] = _notes(merged, named)
+    merged.started, merged.ended = min(part.started for part in parts), max(part.ended for part in parts)
+    merged.details = _details([part.details for part in parts])
+    if all(part.rungs for part in parts):
+        _merge_ladders(merged, parts)
+    else:
+        value = math.fsum(part.metric.value for part in parts if part.metric)
+        if merged.kind == "load":
+            # Hosts that end earlier than others wait: the load ends with the last of them.
+            value = merged.counters["documents"] / (merged.ended - merged.started)
+        every = ({name: decode(one.histogram or "") for name, one in part.latency.items()} for part in parts)
+        _set_throughput(merged, value, merge_named(every))
+        merged.windows = merge_windows([part.windows for part in parts if part.windows])
+    merged.notes = {k: v for k, v in merged.notes.items() if k not in {"load", "cpu", "limited"}}
+    clients = f"{merged.details['clients']} client(s) on {len(named)} hosts"
+    merged.notes["load"] = f"{merged.details['threads']} threads, {clients}"
+    for who, part in named.items():
+        merged.notes |= {f"{key} of {who}": part.notes[key] for key in ("cpu", "limited") if key in part.notes}
     return merged
 
 
-def _merge_ladders(merged: Result, named: Mapping[str, Result]) -> Result:
+def _merge_ladders(merged: PhaseResult, parts: Sequence[PhaseResult]) -> None:
     """A ladder: every rung is the sum of the hosts' rungs, and the knee is that of the sums."""
-    parts = list(named.values())
-    steps = min(len(part["rungs"]) for part in parts)
     rungs, histograms = [], []
-    for number in range(steps):
-        mine = [part["rungs"][number] for part in parts]
-        if len({rung["threads"] for rung in mine}) > 1:
-            threads = [rung["threads"] for rung in mine]
+    for number, mine in enumerate(zip(*(part.rungs for part in parts), strict=False)):
+        if len({rung.threads for rung in mine}) > 1:
+            threads = [rung.threads for rung in mine]
             raise PhaseError("PartsDiffer", f"rung {number + 1} has different threads: {threads}")
         every = merge_named(
-            {name: decode(text) for name, text in part["details"]["rungs"][number].items()} for part in parts
+            {name: decode(text) for name, text in part.details["rungs"][number].items()} for part in parts
         )
-        merged_rung = OperationSummary(
-            min(rung["started"] for rung in mine),
-            max(rung["ended"] for rung in mine),
-            math.fsum(rung["value"] for rung in mine),
+        total = OperationSummary(
+            min(rung.started or 0.0 for rung in mine),
+            max(rung.ended or 0.0 for rung in mine),
+            math.fsum(rung.value or 0.0 for rung in mine),
             histograms=every,
         )
-        rung = rung_result(mine[0]["threads"], merged_rung, _cpu([rung["cpu"] for rung in mine]))
-        rung["seconds"] = max(rung["seconds"] for rung in mine)
-        rung["limited"] = next((one["limited"] for one in mine if one["limited"]), rung["limited"])
+        rung = rung_result(mine[0].threads, total, _cpu([rung.cpu for rung in mine]))
+        rung.seconds = max(one.seconds or 0.0 for one in mine)
+        rung.limited = next((one.limited for one in mine if one.limited), rung.limited)
         rungs.append(rung)
         histograms.append(every)
-    verdict = judge_ladder(rungs, merged["details"]["rule"])
+    rule = parts[0].details["rule"]
+    verdict = judge_ladder(rungs, rule)
     # Where the ladder would have ended; rungs after that are not part of it.
-    end = next((n for n in range(1, steps + 1) if judge_ladder(rungs[:n], merged["details"]["rule"]).stop), steps)
+    end = next((n for n in range(1, len(rungs) + 1) if judge_ladder(rungs[:n], rule).stop), len(rungs))
     knee = rungs[verdict.knee]
-    merged |= {"rungs": rungs[:end], "started": knee["started"], "ended": knee["ended"], "windows": None}
-    _set_figure(merged, knee["value"], histograms[verdict.knee])
-    details = _details([part["details"] for part in parts])
-    merged["details"] = details | {
-        "threads": knee["threads"],
-        "rungs": [encoded(h) for h in histograms[:end]],
-        "rule": merged["details"]["rule"],
-    }
-    merged["figures"] = [{**merged["figures"][0], "value": knee["threads"]}]
-    merged["notes"] = _notes(merged, named)
-    merged["notes"]["ladder"] = f"best of {end} rungs: {knee['threads']} threads; end: {verdict.why}"
-    return merged
+    merged.rungs, merged.windows = rungs[:end], None
+    merged.started, merged.ended = knee.started or 0.0, knee.ended or 0.0
+    _set_throughput(merged, knee.value or 0.0, histograms[verdict.knee])
+    merged.details |= {"threads": knee.threads, "rungs": [encoded(h) for h in histograms[:end]], "rule": rule}
+    merged.figures = [replace(merged.figures[0], value=knee.threads)]
+    merged.notes["ladder"] = f"best of {end} rungs: {knee.threads} threads; end: {verdict.why}"
 
 
-def _set_figure(merged: Result, value: float, histograms: Mapping[str, HdrHistogram]) -> None:
-    merged["metric"] = {**merged["metric"], "value": value}
-    merged["samples"] = [value]
-    merged["latency"] = latencies(histograms)
+def _set_throughput(merged: PhaseResult, value: float, histograms: Mapping[str, HdrHistogram]) -> None:
+    merged.metric = replace(merged.metric, value=value) if merged.metric else None
+    merged.samples = [value]
+    merged.latency = latencies(histograms)
 
 
-def merge_windows(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def merge_windows(parts: Sequence[Windows]) -> Windows:
     """The windows of all hosts added by time, in the seconds that all hosts cover."""
-    start = max(part["start"] for part in parts)
-    end = min(part["start"] + part["seconds"] * len(part["values"]) for part in parts)
+    start = max(part.start for part in parts)
+    end = min(part.start + part.seconds * len(part.values) for part in parts)
     counts = [
-        (part["start"] + second, part["start"] + second + 1, value)
+        (part.start + second, part.start + second + 1, value)
         for part in parts
-        for second, value in enumerate(part["values"])
+        for second, value in enumerate(part.values)
     ]
-    return {"start": start, "seconds": 1.0, "values": windows(counts, start, end)}
+    return Windows(start, 1.0, [*windows(counts, start, end)])
 
 
 def _cpu(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -238,12 +230,3 @@ def _details(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     merged["limited"] = next((p["limited"] for p in parts if p["limited"]), client_side_limit(merged["cpu"]))
     merged["failures"] = [failure for part in parts for failure in part.get("failures", [])]
     return merged
-
-
-def _notes(merged: Result, named: Mapping[str, Result]) -> dict[str, str]:
-    details = merged["details"]
-    found = {k: v for k, v in merged["notes"].items() if k not in {"load", "cpu", "limited"}}
-    found["load"] = f"{details['threads']} threads, {details['clients']} client(s) on {len(named)} hosts"
-    for who, part in named.items():
-        found |= {f"{key} of {who}": part["notes"][key] for key in ("cpu", "limited") if key in part["notes"]}
-    return found

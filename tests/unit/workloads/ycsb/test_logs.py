@@ -45,7 +45,7 @@ def test_merged_percentiles_are_those_of_the_concatenated_raw_values() -> None:
     assert merged == recording.latency(raw)
     values = sorted(value for seconds in clients for second in seconds for value in second)
     exact = values[-(-len(values) * 99 // 100) - 1]
-    assert abs(merged["percentiles"]["99"] - exact) <= exact / 1000 + 1
+    assert abs(merged.percentiles["99"] - exact) <= exact / 1000 + 1
 
 
 def test_what_is_not_wholly_in_the_time_is_left_out() -> None:
@@ -86,14 +86,14 @@ def test_documents_of_a_load_are_batches_and_what_went_into_them() -> None:
 
 def test_a_second_without_an_operation_is_no_shortest_time() -> None:
     found = logs.summarize([{"READ": log([700] * 10, []), "UPDATE": log([], [])}], BASE, BASE + 2)
-    assert recording.latencies(found.histograms)["READ"]["min"] >= 700
+    assert recording.latencies(found.histograms)["READ"].min == 700
     assert logs.all_operations(found.histograms).get_min_value() >= 700
 
 
 def test_intended_times_are_kept_apart() -> None:
     found = logs.summarize([{"READ": log([10] * 5), "Intended-READ": log([1000] * 5)}], BASE, BASE + 1)
     latency = recording.latencies(found.histograms)
-    assert (latency["READ"]["max"], latency["Intended-READ"]["max"]) == (10, 1000)
+    assert (latency["READ"].max, latency["Intended-READ"].max) == (10, 1000)
 
 
 def test_a_client_without_anything_in_the_time_is_named() -> None:
