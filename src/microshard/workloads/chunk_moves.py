@@ -187,7 +187,7 @@ class ChunkMover:
             thread.start()
 
     def stop(self, seconds: float = 60.0) -> None:
-        """Begin no further migration and wait for those in progress, `seconds` for all together."""
+        """Begin no more migrations and wait for those in progress, `seconds` for all together."""
         self._stop.set()
         for thread in self._threads:
             thread.join(seconds / max(len(self._threads), 1))

@@ -59,7 +59,7 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
 
 @pytest.fixture
 def published(request: pytest.FixtureRequest, cli: Cli) -> Iterator[Published]:
-    """The marker says which experiment; a test that does not get a valid measurement out of it is none of it."""
+    """The marker says which experiment; a test without a valid measurement of it fails."""
     marker = request.node.get_closest_marker("experiment")
     assert marker is not None, "the test needs the marker experiment(name)"
     found = Published(marker.args[0], cli)

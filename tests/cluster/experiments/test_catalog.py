@@ -1,4 +1,4 @@
-"""Published experiments without a file of their own here: each runs as it is, made tiny, and its figures add up."""
+"""Published experiments that have no other test file here: each runs as it is, made tiny, and its figures add up."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.mot_documents import expected_greenness
 
 pytestmark = pytest.mark.cluster
 Result = dict[str, Any]
-SEED = 7  # of the data in the experiments that are asked for their answers
+SEED = 7  # of the data in the experiments whose answers are checked
 
 
 def phase(result: Result, kind: str = "measure") -> dict[str, Any]:
@@ -112,13 +112,13 @@ def inserted(results: list[Result]) -> None:
     assert figures(indexed)["indexes"] > 2 * figures(plain)["indexes"]
 
 
-ASKED = 20_000
+QUERIED = 20_000
 
 
-def asked(results: list[Result]) -> None:
+def queried(results: list[Result]) -> None:
     """Every form counts what the generator has made, and examines what its plan must look at."""
-    raw, _ = datasets.make("pairs", {}).encode(0, np.arange(ASKED), SEED)
-    rows = np.frombuffer(raw, dtype=np.uint8).reshape(ASKED, -1)
+    raw, _ = datasets.make("pairs", {}).encode(0, np.arange(QUERIED), SEED)
+    rows = np.frombuffer(raw, dtype=np.uint8).reshape(QUERIED, -1)
     a, b = (rows[:, column : column + 8].copy().view("<f8")[:, 0] for column in (20, 31))
     counts = dict.fromkeys(("where", "index-where", "aggregation", "expr"), int(((b < 5) & (a > b)).sum()))
     counts["plain"] = int((a < 1).sum())
@@ -126,7 +126,7 @@ def asked(results: list[Result]) -> None:
     assert {form: int(part["answer"][0]["count"]["$numberLong"]) for form, part in parts.items()} == counts
     for form, part in parts.items():
         scan = form in {"plain", "where"}
-        assert part["counters"]["documents_examined"] == (ASKED if scan else int((b < 5).sum())), form
+        assert part["counters"]["documents_examined"] == (QUERIED if scan else int((b < 5).sum())), form
         assert 0 <= part["counters"]["keys_examined"] - (0 if scan else int((b < 5).sum())) <= (0 if scan else 1), form
         (row,) = part["table"]["rows"]
         assert row[:3] == [form, part["metric"]["value"], str(counts[form])]
@@ -214,7 +214,7 @@ def ladders(results: list[Result]) -> None:
                 min(rung["latency"][kind]["min"] for kind in counts),
                 max(rung["latency"][kind]["max"] for kind in counts),
             )
-        # The phase's own figures are those of the rung where throughput stopped rising.
+        # The figures of the phase are those of the rung where throughput stopped rising.
         (knee,) = [rung for rung in rungs if rung["threads"] == figures(part)["threads at the knee"]]
         assert part["metric"]["value"] == knee["value"] == part["samples"][0]
         assert part["counters"]["operations"] == knee["latency"]["ALL"]["count"]
@@ -276,7 +276,7 @@ CASES = {
         2,
     ),
     "insert-benchmark": Tiny(inserted, {"matrix": {f"{LOAD}.secondary_indexes": [0, 3]}, f"{LOAD}.documents": 4000}, 2),
-    "query-forms": Tiny(asked, {"workload.0.load.documents": ASKED, "workload.1.measure.iterations": 1}, 5),
+    "query-forms": Tiny(queried, {"workload.0.load.documents": QUERIED, "workload.1.measure.iterations": 1}, 5),
     "secondary-reads": Tiny(
         read_beside_writes,
         {
@@ -337,9 +337,9 @@ def marked() -> Iterator[str]:
         module = importlib.import_module(f"{__package__}.{file.stem}")
         for name, test in inspect.getmembers(module, inspect.isfunction):
             if name.startswith("test_") and "published" in inspect.signature(test).parameters:
-                own = getattr(test, "pytestmark", [])
-                each = [m for mark in own if mark.name == "parametrize" for p in mark.args[1] for m in p.marks]
-                yield from (mark.args[0] for mark in (*own, *each) if mark.name == "experiment")
+                marks = getattr(test, "pytestmark", [])
+                each = [m for mark in marks if mark.name == "parametrize" for p in mark.args[1] for m in p.marks]
+                yield from (mark.args[0] for mark in (*marks, *each) if mark.name == "experiment")
 
 
 def test_every_published_experiment_has_a_test_of_its_figures() -> None:

@@ -1,4 +1,4 @@
-"""A link made by the kernel carries what it is given, no faster than asked, and leaves nothing behind."""
+"""A link made by the kernel carries what it is given, no faster than its rate, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def counting_server() -> Iterator[tuple[int, list[int]]]:
 
 @root
 @pytest.mark.skipif(SlowLink("tbf", 0, RATE).why_not() is not None, reason="this kernel has no tbf")
-def test_bytes_go_through_a_namespace_no_faster_than_asked(counting_server: tuple[int, list[int]]) -> None:
+def test_bytes_go_through_a_namespace_no_faster_than_its_rate(counting_server: tuple[int, list[int]]) -> None:
     port, counted = counting_server
     before = devices()
     link = SlowLink("tbf", 0, RATE)
@@ -98,7 +98,7 @@ def test_words_of_tc() -> None:
     assert SlowLink("tbf", 0, 1000).discipline()[:5] == ["tbf", "rate", "1000mbit", "burst", "500000"]
 
 
-def test_a_kernel_or_a_user_without_it_is_told(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_or_a_user_without_it_gets_the_reason(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert "need root" in (SlowLink("netem", 10, None).why_not() or "")
     with pytest.raises(PhaseError, match="need root"):

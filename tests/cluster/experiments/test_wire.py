@@ -44,12 +44,12 @@ def test_bytes_before_and_after_add_up_and_a_narrow_link_is_narrow(published: Pu
     assert inserted < router[2] < 1.3 * inserted
     assert 3 < router[6] < 6  # four fifths of the padding repeat themselves
     # 4 Mbit/s are 500,000 bytes/s in each direction.
-    door = [row for row in narrow["table"]["rows"] if row[0] == "mongos1"]
-    assert [row[1] for row in door] == ["zlib"]
+    entry = [row for row in narrow["table"]["rows"] if row[0] == "mongos1"]
+    assert [row[1] for row in entry] == ["zlib"]
     carried = narrow["counters"]["bytes to the server"]
     assert 0 < carried <= 500_000 * (narrow["ended"] - narrow["started"]) * 1.2
-    assert door[0][4] <= carried
-    assert door[0][5] > 2 * door[0][4]
+    assert entry[0][4] <= carried
+    assert entry[0][5] > 2 * entry[0][4]
     assert "no real network" in narrow["notes"]["link"]
 
 

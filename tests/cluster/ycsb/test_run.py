@@ -38,7 +38,7 @@ def test_two_clients_load_and_run_as_one(mongod: Mongod, run_job: RunJob, tmp_pa
     assert load["storage"]["by_shard"]["mongod1"]["documents"] == RECORDS
     assert sample is not None
     assert len(sample) == 11
-    # Clients insert under keys of their own: had they met, there would be errors and fewer documents.
+    # Clients insert under distinct keys: otherwise there would be errors and fewer documents.
     assert there > RECORDS
     assert run["counters"]["errors"] == 0
     assert set(run["latency"]) >= {"READ", "UPDATE", "INSERT", "Intended-READ"}

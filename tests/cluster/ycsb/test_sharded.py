@@ -1,4 +1,4 @@
-"""Several clients through several mongos: each has its own; one that dies is named."""
+"""Several clients through several mongos: each has one; one that dies is named."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def start(
     routers = {"mongos1": cluster.mongos, "mongos2": second}
     processes = []
     for name, mongos in routers.items():
-        pid = folder / f"{name}.pid"  # beside the log that the command line names
+        pid = folder / f"{name}.pid"  # next to the log that the command line names
         pid.write_text(f"{mongos.pid}\n")
         processes.append(
             {"name": name, "role": "mongos", "endpoint": f"127.0.0.1:{mongos.port}", "db_path": None,
@@ -102,7 +102,7 @@ def test_two_client_hosts_load_their_shares_and_merge_into_one_result(
     cluster, second = two_routers
     read: dict[str, Any] = {"read": 1.0}
     load = phase("load", clients=2, batch_size=50)
-    # Both begin at once, since a load of an empty collection is asked for on every host.
+    # Both begin at once, since every host checks that the collection is empty.
     loads = [start(tmp_path, cluster, second, load, part={"index": n, "of": 2}) for n in (0, 1)]
     assert [job.finish(120)[0] for job in loads] == [0, 0]
     assert cluster.client["ycsb"]["usertable"].count_documents({}) == 2000

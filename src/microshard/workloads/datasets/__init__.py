@@ -47,7 +47,7 @@ class Dataset(ABC, Generic[Info]):
 
 
 def make(name: str, keys: Mapping[str, Any]) -> Dataset[Any]:
-    """The data set with its options taken from the keys of a phase. Raises DataError."""
+    """The data set with its options from the keys of a phase. Raises DataError."""
     module, _, cls = CLASSES[name].partition(".")
     # By name: a worker imports the one data set it inserts (docs/benchmarks.md, row 6).
     made: Dataset[Any] = getattr(importlib.import_module(f"{__name__}.{module}"), cls)(dataset_info(name, keys))

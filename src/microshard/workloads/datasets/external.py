@@ -118,7 +118,7 @@ def _number(text: str) -> int | None:
 
 
 def _leg(at: datetime | None, delay: int | None) -> dict[str, Any]:
-    """Time and delay as the FAA tells them: in minutes, not below 0, more than 15 or not, in steps of 15."""
+    """Time and delay as the FAA publishes them: in minutes, not below 0, more than 15 or not, in steps of 15."""
     if delay is None:
         return {"time": at, "delay": None}
     return {"time": at, "delay": delay, "delay_new": max(delay, 0), "del15": int(delay >= 15), "group": delay // 15}

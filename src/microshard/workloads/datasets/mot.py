@@ -87,7 +87,7 @@ def tables() -> LookupTables:
     """The lookup tables, made once per process (a few milliseconds)."""
     variants = mot_catalog.variants()
     normal = NormalDist()
-    # Log-normal with a median of 8,000 miles a year; the middle two thirds lie within a factor of 1.5.
+    # Log-normal with a median of 8,000 miles a year; two thirds lie within a factor of 1.5.
     miles = [8000 * float(np.exp(0.4 * normal.inv_cdf((k + 0.5) / 1024))) for k in range(1024)]
     first = [date(v.first, 1, 1).toordinal() - EPOCH for v in variants]
     last = [date(v.last, 12, 31).toordinal() - EPOCH for v in variants]

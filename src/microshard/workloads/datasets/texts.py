@@ -226,10 +226,10 @@ def _tweet(number: int, identifier: int, seed: int) -> dict[str, Any]:
     tags = words(chance, int(chance.integers(0, 3))) if chance.random() < 0.3 else []
     mentioned = _user(int(USERS * chance.random() ** 3)) if chance.random() < 0.4 else None
     link = f"http://example.com/{int(chance.integers(36**6)):x}" if chance.random() < 0.25 else None
-    said = " ".join(words(chance, int(chance.integers(3, 22))))
+    message = " ".join(words(chance, int(chance.integers(3, 22))))
     tail = "".join(f" #{tag}" for tag in tags) + (f" {link}" if link else "")
     head = f"@{mentioned['screen_name']} " if mentioned else ""
-    body = (head + said)[: TWEET_CHARACTERS - len(tail)] + tail
+    body = (head + message)[: TWEET_CHARACTERS - len(tail)] + tail
     return {
         "_id": identifier,
         "created_at": (_FIRST_TWEET + timedelta(seconds=number // 3)).strftime(_STAMP),

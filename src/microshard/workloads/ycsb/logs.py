@@ -98,7 +98,7 @@ class OperationSummary:
 
     started: float = 0.0
     ended: float = 0.0
-    rate: float = 0.0  # operations a second: the sum of every client's own rate over its own intervals
+    rate: float = 0.0  # operations a second: the sum of each client's rate over the time of its intervals
     operations: int = 0
     histograms: dict[str, HdrHistogram] = field(default_factory=dict)
     windows: list[float] = field(default_factory=list)  # operations in each second from `started` on

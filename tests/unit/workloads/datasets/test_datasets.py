@@ -91,8 +91,8 @@ def test_mails_quote_and_repeat_their_headers() -> None:
     found = [bson.decode(d) for d in documents(datasets.make("mails", {}), 0, 2000)]
     quoting = sum("-----Original Message-----" in mail["body"] for mail in found) / len(found)
     assert quoting == pytest.approx(0.35, abs=0.04)
-    own = sorted(len(m["body"].split("-----Original")[0].split()) for m in found)
-    assert own[1000] == pytest.approx(110, rel=0.15)
+    written = sorted(len(m["body"].split("-----Original")[0].split()) for m in found)
+    assert written[1000] == pytest.approx(110, rel=0.15)
     assert len({mail["mailbox"] for mail in found}) <= 150
     assert len(found[0]["headers"]) == 15
 

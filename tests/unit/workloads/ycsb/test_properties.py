@@ -41,8 +41,8 @@ def test_hosts_share_the_clients_out_and_none_is_there_twice() -> None:
 
 
 def test_a_client_has_a_mongos_of_its_own_or_all() -> None:
-    own = [c.url.split("?")[0] for c in clients(keys(clients=3, threads=3, mongos="own"))]
-    assert own == ["mongodb://127.0.0.1:1/", "mongodb://127.0.0.1:2/", "mongodb://127.0.0.1:1/"]
+    one_each = [c.url.split("?")[0] for c in clients(keys(clients=3, threads=3, mongos="own"))]
+    assert one_each == ["mongodb://127.0.0.1:1/", "mongodb://127.0.0.1:2/", "mongodb://127.0.0.1:1/"]
     assert clients(keys())[0].url.startswith(f"{URI}?")
 
 
