@@ -4,7 +4,7 @@
 
 A thread for each mongod reads serverStatus once an interval and writes a JSON line with rates since the last answer; of
 a mongos only the round trip is measured. One that does not answer in time is recorded as {"t", "process", "error"} and
-sampled again; the others are not affected. JOB.json is an engine's job or a point's vars.json. Ends on SIGTERM at once.
+sampled again; the others are not affected. JOB.json has an engine's "point" and "secrets". Ends on SIGTERM at once.
 """
 
 from __future__ import annotations
@@ -192,29 +192,24 @@ def sample_forever(sampler: ServerSampler, out: int, interval: float) -> None:
         time.sleep(max(due - time.monotonic(), 0))
 
 
-def processes(job: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
-    """Name, endpoint and whether it is a mongos, of each process of a job or of a point's variables."""
-    point = job.get("point") or job["microshard_point"]
-    return [
-        (p["name"], p.get("endpoint") or f"{p['address']}:{p['port']}", p["role"] == "mongos")
-        for p in point["processes"]
-    ]
-
-
-def _uri(endpoint: str, job: Mapping[str, Any]) -> str:
-    """The process's URI with the login of the run."""
-    point = job.get("point") or job["microshard_point"]
-    security, secrets = point.get("security") or {}, job.get("secrets")
-    authorization, tls = bool(security.get("authorization")), bool(security.get("tls"))
-    # The servers' user: arbiters and members that are not part of their set yet know no other.
-    folder = Path(secrets) if secrets else None
-    return with_login(f"mongodb://{endpoint}/", folder, authorization=authorization, tls=tls, user=SYSTEM)
+def targets(job: Mapping[str, Any]) -> list[tuple[str, str, str, bool]]:
+    """Name, endpoint, URI with the login of the run and whether it is a mongos, of each process of a job."""
+    point, secrets = job["point"], job.get("secrets")
+    security = point.get("security") or {}
+    access = {name: bool(security.get(name)) for name in ("authorization", "tls")}
+    found = []
+    for process in point["processes"]:
+        endpoint = process.get("endpoint") or f"{process['address']}:{process['port']}"
+        # The servers' user: arbiters and members that are not part of their set yet know no other.
+        uri = with_login(f"mongodb://{endpoint}/", Path(secrets) if secrets else None, **access, user=SYSTEM)
+        found.append((process["name"], endpoint, uri, process["role"] == "mongos"))
+    return found
 
 
 def main(arguments: list[str] | None = None) -> int:
     """The command; returns the exit code (2: the job cannot be read)."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--job", type=Path, required=True, help="an engine's job or a point's vars.json")
+    parser.add_argument("--job", type=Path, required=True, help="point and secrets of an engine's job")
     parser.add_argument("--out", required=True, help="JSON lines are appended here")
     parser.add_argument("--interval", type=float, default=1.0, help="seconds between samples of a mongod")
     given = parser.parse_args(arguments)
@@ -222,7 +217,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("--interval must be above 0")
     try:
         job = json.loads(given.job.read_text(encoding="utf-8"))
-        targets = [(*process, _uri(process[1], job)) for process in processes(job)]
+        found = targets(job)
         out = os.open(given.out, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     except (OSError, ValueError, KeyError, TypeError) as error:
         print(f"microshard.workloads.server_telemetry: {given.job}: {type(error).__name__}: {error}", file=sys.stderr)
@@ -230,7 +225,7 @@ def main(arguments: list[str] | None = None) -> int:
     # Blocked before any thread starts, so that all inherit it and only sigwait receives the signal.
     ends = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)
-    for name, endpoint, is_mongos, uri in targets:
+    for name, endpoint, uri, is_mongos in found:
         sampler = ServerSampler(name, endpoint, uri, is_mongos=is_mongos)
         threading.Thread(target=sample_forever, args=(sampler, out, given.interval), daemon=True).start()
     signal.sigwait(ends)

@@ -112,11 +112,11 @@ def test_the_min_round_trip_is_that_of_the_own_connection() -> None:
             assert 0 < found < 0.05, "loopback takes microseconds, in seconds"
 
 
-def test_mongods_are_found_in_a_job_and_in_a_points_variables() -> None:
-    named = [{"name": "a", "role": "shard"}, {"name": "m", "role": "mongos"}]
-    job = {"point": {"processes": [p | {"endpoint": f"h:{n}"} for n, p in enumerate(named, 1)]}}
-    variables = {"microshard_point": {"processes": [p | {"address": "h", "port": n} for n, p in enumerate(named, 1)]}}
-    assert server.processes(job) == server.processes(variables) == [("a", "h:1", False), ("m", "h:2", True)]
+def test_mongods_are_found_in_a_job_by_endpoint_or_address() -> None:
+    processes: list[dict[str, Any]] = [{"name": "a", "role": "shard", "endpoint": "h:1"}]
+    processes.append({"name": "m", "role": "mongos", "address": "h", "port": 2})
+    found = server.targets({"point": {"processes": processes}})
+    assert found == [("a", "h:1", "mongodb://h:1/", False), ("m", "h:2", "mongodb://h:2/", True)]
 
 
 def test_a_silent_server_is_recorded_and_sigterm_ends_at_once(tmp_path: Path) -> None:
