@@ -99,13 +99,12 @@ class BackgroundLoad:
         self._thread.start()
         return self.began
 
-    def mark(self, period: str) -> float:
-        """Begin another period of the load; returns the moment, epoch seconds."""
+    def mark(self, period: str) -> None:
+        """Begin another period of the load."""
         now = time.time()
         with self._lock:
             self.periods[-1].ended = now
             self.periods.append(LoadPeriod(period, now))
-        return now
 
     @property
     def running(self) -> bool:

@@ -12,7 +12,7 @@ from microshard.model.result import Series
 from microshard.workloads.background_load import BackgroundLoad
 from microshard.workloads.base import Context, Engine, PhaseError, collection_of
 from microshard.workloads.chunk_moves import BalanceMonitor, ChunkMover, ShardShare
-from microshard.workloads.connections import Client
+from microshard.workloads.connections import Client, connect
 
 SAMPLE_SECONDS = 1.0
 STOP_MS = 60_000
@@ -38,12 +38,11 @@ class BalanceEngine(Engine[BalancePhase]):
         """Connect to all shards, also to those that are added later; count; start the load's workers."""
         keys, point = self.keys, self.context.job.point
         self.entry = self.opened(self.context.connect())
-        self.monitor = BalanceMonitor(self.entry, keys.namespace)
-        self.on_close(self.monitor.close)
         shards = [rs for rs in point.replica_sets if rs.role == "shard"]
         if not shards:
             raise PhaseError("NoShards", "the job names no replica sets of shards, so there is nothing to monitor")
-        self.monitor.add(shards)
+        clients = {rs.name: self.opened(connect(rs.uri)) for rs in shards}
+        self.monitor = BalanceMonitor(self.entry, keys.namespace, clients)
         if self.entry["config"]["collections"].find_one({"_id": keys.namespace}) is None:
             raise PhaseError("NotSharded", f"{keys.namespace} is not sharded, so the balancer does not move it")
         self.monitor.read_changelog(ignore=True)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pymongo.errors import OperationFailure, PyMongoError
 
-from microshard.model.job import ReplicaSetInfo
-from microshard.workloads.connections import Client, connect
+from microshard.workloads.connections import Client
 
 NAMESPACE_NOT_FOUND, COMMAND_NOT_FOUND = 26, 59
 # Before 6.0 the balancer compared chunk counts: migration thresholds of the manual (sharding-balancer-administration).
@@ -34,7 +33,6 @@ class ShardShare:
     chunks: int
     documents: int  # without the orphans that migrations left behind, where the server counts those
     bytes: int  # of these documents, uncompressed
-    orphans: int
 
 
 @dataclass(slots=True)
@@ -54,24 +52,13 @@ class BalanceMonitor:
 
     client: Client  # of the cluster
     namespace: str
-    shards: dict[str, Client] = field(default_factory=dict)
+    shards: Mapping[str, Client]  # by name
     migrations: list[Migration] = field(default_factory=list)
     failures: int = 0  # migrations that were aborted
     last_failure: str = ""
     counts_orphans: bool = True
     _seen: set[Any] = field(default_factory=set)
     _since: Any = None
-
-    def add(self, replica_sets: Sequence[ReplicaSetInfo]) -> None:
-        """Connect to these shards too."""
-        for rs in replica_sets:
-            if rs.name not in self.shards:
-                self.shards[rs.name] = connect(rs.uri)
-
-    def close(self) -> None:
-        """Close the connections to the shards."""
-        for client in self.shards.values():
-            client.close()
 
     def chunks(self) -> dict[str, int]:
         """Chunks by shard, from the config database."""
@@ -102,21 +89,15 @@ class BalanceMonitor:
             if stats and orphans is None:
                 self.counts_orphans = False
             owned = max(count - int(orphans or 0), 0)
-            size = int(stats.get("size", 0))
-            found[name] = ShardShare(
-                chunks.get(name, 0), owned, size * owned // count if count else 0, int(orphans or 0)
-            )
+            size = int(stats.get("size", 0)) * owned // count if count else 0
+            found[name] = ShardShare(chunks.get(name, 0), owned, size)
         return found
 
-    def read_changelog(self, *, ignore: bool = False) -> int:
-        """Read the entries about migrations since the last time; returns how many were committed.
-
-        With `ignore` the entries so far are skipped.
-        """
+    def read_changelog(self, *, ignore: bool = False) -> None:
+        """Add the migrations since the last time; with `ignore` they are skipped."""
         query: dict[str, Any] = {"ns": self.namespace, "what": {"$in": ["moveChunk.commit", "moveChunk.error"]}}
         if self._since is not None:
             query["time"] = {"$gte": self._since}
-        before = len(self.migrations)
         for entry in self.client["config"]["changelog"].find(query).sort("time", 1):
             self._since = entry["time"]
             if entry["_id"] in self._seen:
@@ -130,16 +111,9 @@ class BalanceMonitor:
                 self.last_failure = str(details.get("errmsg") or details.get("note") or "")
                 continue
             counts = details.get("counts") or {}
-            self.migrations.append(
-                Migration(
-                    str(details.get("from")),
-                    str(details.get("to")),
-                    int(counts.get("cloned", 0)),
-                    int(counts.get("clonedBytes", 0)),
-                    time.time(),
-                )
-            )
-        return len(self.migrations) - before
+            documents, size = int(counts.get("cloned", 0)), int(counts.get("clonedBytes", 0))
+            source, target = str(details.get("from")), str(details.get("to"))
+            self.migrations.append(Migration(source, target, documents, size, time.time()))
 
     def balanced(self) -> tuple[bool, str]:
         """Whether the server considers the collection balanced, and if not, why.

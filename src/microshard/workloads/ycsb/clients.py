@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from microshard.hostlib.proc import die_with_parent
 from microshard.workloads.base import PhaseError
@@ -101,19 +103,17 @@ class ClientProcess:
         """Its standard error so far."""
         return self.prefix.with_name(f"{self.prefix.name}.err").read_text(encoding="utf-8", errors="replace")
 
-    @property
-    def report_path(self) -> Path:
-        """The file of the binding's report."""
-        return self.prefix.with_name(f"{self.prefix.name}-report.json")
+    def report(self) -> dict[str, Any]:
+        """The binding's report; empty when the client has written none."""
+        try:
+            found: dict[str, Any] = json.loads(self.prefix.with_name(f"{self.prefix.name}-report.json").read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return found
 
     def is_ready(self) -> bool:
         """Whether it is connected and waits for its start."""
         return "ycsb-mongodb: ready" in self.errors
-
-    def first_failure(self) -> str | None:
-        """The binding's message about the first failed operation; None when none failed."""
-        match = _FAILED.search(self.errors)
-        return match[1] if match else None
 
     def failure(self) -> str | None:
         """How it ended too early, with its messages; None while it runs or when it succeeded."""
@@ -175,9 +175,9 @@ class ClientProcesses:
             if failure is not None:
                 raise PhaseError("ClientDied", failure)
         for client in self.running:
-            failure = client.first_failure()
-            if failure is not None:
-                raise PhaseError("OperationFailed", f"{client.name}: {failure}")
+            match = _FAILED.search(client.errors)
+            if match:
+                raise PhaseError("OperationFailed", f"{client.name}: {match[1]}")
 
     def finished(self) -> bool:
         """Whether all processes have ended."""

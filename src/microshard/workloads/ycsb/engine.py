@@ -14,7 +14,7 @@ from microshard.workloads import servers
 from microshard.workloads.base import Context, Engine, PhaseError, collection_of
 from microshard.workloads.ycsb.clients import ClientProcess, ClientProcesses, find_tools
 from microshard.workloads.ycsb.cpu import CpuSampler
-from microshard.workloads.ycsb.logs import OperationSummary, failures, logged_until, read_log, read_report, summarize
+from microshard.workloads.ycsb.logs import OperationSummary, failures, logged_until, read_log, summarize
 from microshard.workloads.ycsb.properties import divide, properties
 from microshard.workloads.ycsb.results import encoded, fill_result, judge_ladder, merge_phases, rung_result
 
@@ -245,8 +245,7 @@ class YcsbEngine(Engine[YcsbParameters]):
         left_out = self.ladder.settle_seconds if self.ladder else self.keys.warm_up_seconds
         allowed = max(LATE_SECONDS, left_out / 2)
         for client in self.clients.running:
-            report = read_report(client.report_path) or {}
-            late = report.get("late_ms", 0) / 1000
+            late = client.report().get("late_ms", 0) / 1000
             if self.load and late > LATE_SECONDS:
                 self.outcome.notes[f"{client.name} began late"] = f"{late:.1f} s after the planned start"
             elif late > allowed:
@@ -306,7 +305,7 @@ class YcsbEngine(Engine[YcsbParameters]):
     # Afterwards
 
     def _reports(self) -> list[dict[str, Any]]:
-        return [report for c in self.clients.running if (report := read_report(c.report_path)) is not None]
+        return [report for client in self.clients.running if (report := client.report())]
 
     def _count_failures(self) -> None:
         """Stop the clients, whatever happened, and count errors by code."""

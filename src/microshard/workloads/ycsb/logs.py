@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -71,15 +70,6 @@ def _is_complete(path: Path) -> bool:
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - 1))
         return file.read() == b"\n"
-
-
-def read_report(path: Path) -> dict[str, Any] | None:
-    """The binding's report, None when the client has written none."""
-    try:
-        report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return report
 
 
 def inside(intervals: Iterable[LogInterval], started: float, ended: float) -> list[LogInterval]:
