@@ -11,12 +11,11 @@ from types import FrameType
 
 from microshard.errors import EXIT_INTERRUPTED
 
-Handler = Callable[[int, FrameType | None], None] | signal.Handlers
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stopped(BaseException):
-    """SIGINT, SIGTERM or SIGHUP arrived."""
+    """SIGINT, SIGTERM or SIGHUP was received."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -28,32 +27,29 @@ class Stopped(BaseException):
         return EXIT_INTERRUPTED if self.number == signal.SIGINT else 128 + self.number
 
 
-_AGAIN = 0.05  # seconds after which a signal that came to nothing comes again
+_RETRY_SECONDS = 0.05  # after which a signal whose exception was dropped is sent again
 
 
-class Arrived:
-    """The signal that has come, if any: what the interpreter was doing may have made another exception of Stopped."""
+class Received:
+    """The signal that was received, if any: the interpreter may have replaced Stopped by another exception."""
 
     number: int | None = None
 
 
-_contexts: list[Arrived] = []  # those that are open, the outermost first
+_contexts: list[Received] = []  # that are open, the outermost first
 
 
 @contextlib.contextmanager
-def signals(*, last: bool = False) -> Iterator[Arrived]:
+def signals(*, last: bool = False) -> Iterator[Received]:
     """Turn SIGINT, SIGTERM and SIGHUP into Stopped, once; a second one while cleaning up is ignored.
 
-    What was set before comes back at the end, also where contexts are nested; after the `last` one the process only
-    ends, and signals are ignored: its exit code says how the work ended. Where the interpreter drops Stopped, as
-    it does with all that is raised in `__del__` and in callbacks of weak references (imports have some), the signal
-    comes again a moment later.
+    The previous handlers come back at the end. After the `last` context the process only ends, and signals are
+    ignored: its exit code says how the work ended.
     """
-
-    arrived = Arrived()
+    received = Received()
 
     def handler(number: int, _frame: FrameType | None) -> None:
-        arrived.number = number
+        received.number = number
         _set_all(signal.SIG_IGN)
         raise Stopped(number)
 
@@ -61,40 +57,37 @@ def signals(*, last: bool = False) -> Iterator[Arrived]:
         if not isinstance(what.exc_value, Stopped):
             hook(what)
             return
-        _set_all(handler)
-        _later(what.exc_value.number)
+        from threading import Timer  # noqa: PLC0415 - the start of a command has no time for it
 
+        _set_all(handler)
+        retry = Timer(_RETRY_SECONDS, os.kill, (os.getpid(), what.exc_value.number))
+        retry.daemon = True
+        retry.start()
+
+    # The interpreter drops what is raised in `__del__` and in callbacks of weak references, which imports have.
     hook, sys.unraisablehook = sys.unraisablehook, dropped
-    _contexts.append(arrived)
+    _contexts.append(received)
     before = {number: signal.signal(number, handler) for number in SIGNALS}
     try:
-        yield arrived
+        yield received
     finally:
-        _contexts.remove(arrived)
+        _contexts.remove(received)
         sys.unraisablehook = hook
         for number, previous in before.items():
             signal.signal(number, signal.SIG_IGN if last else previous)
 
 
 def raise_if_interrupted() -> None:
-    """Raise Stopped where something new would begin although a signal has come.
+    """Raise Stopped before something new begins when a signal was received.
 
-    Some C code drops whatever is raised below it without a word (PyObject_HasAttr, PyDict_GetItem; the compiler).
+    Some C code silently drops whatever is raised below it (PyObject_HasAttr, PyDict_GetItem, the compiler).
     """
-    for arrived in _contexts:
-        if arrived.number is not None:
+    for received in _contexts:
+        if received.number is not None:
             _set_all(signal.SIG_IGN)
-            raise Stopped(arrived.number)
+            raise Stopped(received.number)
 
 
-def _set_all(handler: Handler) -> None:
+def _set_all(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> None:
     for number in SIGNALS:
         signal.signal(number, handler)
-
-
-def _later(number: int) -> None:
-    from threading import Timer  # noqa: PLC0415 - a start has no time for it
-
-    again = Timer(_AGAIN, os.kill, (os.getpid(), number))
-    again.daemon = True
-    again.start()

@@ -79,10 +79,6 @@ class LocalBackend(Backend):
         """Binaries found and tried on this machine."""
         return {point.id: binaries.on_this_machine(point) for point in plan.points}
 
-    def inventory(self, folder: RunFolder) -> Path:  # noqa: ARG002 - the same for every run
-        """inventories/local."""
-        return this_machine.project_root() / "inventories" / "local"
-
     def host_folder(self, folder: RunFolder) -> Path:
         """The run's folder itself."""
         return folder.path

@@ -135,24 +135,19 @@ class SshBackend(Backend):
     def inputs(self, runs: Path) -> Inputs:  # noqa: ARG002 - nothing of the run is on this machine
         """Gather the facts of every host. Raises PlaceError naming each host that cannot be used."""
         self.facts = self._survey()
-        hosts = []
-        for name in self.names:
-            facts = self.facts[name]
-            hosts.append(
-                Host(
-                    name=name,
-                    address=str(
-                        self.variable(name, "microshard_address") or self.variable(name, "ansible_host") or name
-                    ),
-                    groups=tuple(group for group in GROUPS if name in self.group(group)),
-                    cores=facts["cores"],
-                    ram_mib=facts["ram_mib"],
-                    free_disk_bytes=facts["free_disk_bytes"],
-                    numa_nodes=tuple(facts["numa_nodes"]),
-                    numactl=facts["numactl"],
-                )
-            )
-        return Inputs(hosts=tuple(hosts))
+        return Inputs(hosts=tuple(self._host(name, facts) for name, facts in self.facts.items()))
+
+    def _host(self, name: str, facts: Mapping[str, Any]) -> Host:
+        return Host(
+            name=name,
+            address=str(self.variable(name, "microshard_address") or self.variable(name, "ansible_host") or name),
+            groups=tuple(group for group in GROUPS if name in self.group(group)),
+            cores=facts["cores"],
+            ram_mib=facts["ram_mib"],
+            free_disk_bytes=facts["free_disk_bytes"],
+            numa_nodes=tuple(facts["numa_nodes"]),
+            numactl=facts["numactl"],
+        )
 
     def _survey(self) -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}
@@ -174,7 +169,7 @@ class SshBackend(Backend):
         problems = [sentence for name in self.names for sentence in _unusable(name, found.get(name), self.base)]
         if problems:
             raise PlaceError(f"{self.where}:\n" + "\n".join(problems))
-        return found
+        return {name: found[name] for name in self.names}
 
     @contextlib.contextmanager
     def ports(self, count: int) -> Iterator[int]:
@@ -227,10 +222,6 @@ class SshBackend(Backend):
         if self.sockets is not None:
             self.sockets.end()
             self.sockets = None
-
-    def inventory(self, folder: RunFolder) -> Path:  # noqa: ARG002 - the same for every run
-        """The inventory of the user."""
-        return self.path
 
     def host_folder(self, folder: RunFolder) -> Path:
         """A folder with the run's name in microshard_folder."""

@@ -13,7 +13,7 @@ from microshard.interrupts import Stopped, raise_if_interrupted, signals
 def main() -> None:
     """Entry point. Always ends in SystemExit; 130, 143 and 129 after SIGINT, SIGTERM and SIGHUP."""
     try:
-        with signals(last=True) as arrived:
+        with signals(last=True) as received:
             from microshard.cli.group import execute
 
             code = execute()
@@ -21,8 +21,8 @@ def main() -> None:
     except Stopped as stopped:
         code = stopped.exit_code
     except Exception:
-        if arrived.number is None:
+        if received.number is None:
             raise
         # Python's compiler and some C code make an error of their own of whatever is raised below them.
-        code = Stopped(arrived.number).exit_code
+        code = Stopped(received.number).exit_code
     sys.exit(code)

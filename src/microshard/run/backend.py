@@ -96,10 +96,6 @@ class Backend(ABC):
         """Point → the mongod and mongos it uses. Raises PlaceError."""
 
     @abstractmethod
-    def inventory(self, folder: RunFolder) -> Path:
-        """The inventory ansible-playbook is given."""
-
-    @abstractmethod
     def host_folder(self, folder: RunFolder) -> Path:
         """The run's folder on every host."""
 
@@ -116,7 +112,7 @@ class Backend(ABC):
 
     def playbooks(self, folder: RunFolder, handler: EventHandler) -> Playbooks:
         """The playbooks of a run, limited to its hosts."""
-        return Playbooks(folder, handler, self.inventory(folder))
+        return Playbooks(folder, handler)
 
     def prepare(self, folder: RunFolder, playbooks: Playbooks, variables: Path) -> None:  # noqa: B027 - may be nothing
         """Prepare the hosts, once before the first point. Raises PlaybookError, PlaceError."""

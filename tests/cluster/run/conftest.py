@@ -16,6 +16,7 @@ from microshard.backends import local_processes
 from microshard.hostlib.proc import LiveProcess
 from microshard.records.run_folder import RunFolder, find_runs
 
+STANDALONE = {"kind": "standalone", "storage": {"cache": {"policy": "host_total_mb", "value": 256}}}
 MICROSHARD = str(Path(sys.executable).with_name("microshard"))
 
 

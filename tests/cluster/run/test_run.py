@@ -119,31 +119,32 @@ def test_up_prints_a_connection_string_that_works_and_down_removes_everything(cl
     assert cli.run("status")[1].startswith("Nothing is running")
 
 
+def _is_loading(cli):
+    return '"load"' in (cli.folders[0] / "tmp" / "progress.jsonl").read_text()
+
+
+def _is_deploying(cli):
+    return cli.pid_of("p01", "shard01") or cli.pid_of("p02", "shard01")
+
+
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long)]
+    ("number", "code", "moment"),
+    [
+        (signal.SIGINT, 130, _is_loading),
+        pytest.param(signal.SIGTERM, 143, _is_loading, marks=pytest.mark.long),
+        (signal.SIGINT, 130, _is_deploying),
+    ],
 )
-def test_a_signal_while_loading_stops_everything(cli, number, code):
-    path = cli.write(
-        workload=[
-            {"load": {"engine": "insert", "documents": 5_000_000}},
-            {"measure": {"engine": "aggregate", "pipeline": "mot_greenness"}},
-        ]
+def test_a_signal_stops_everything(cli, number, code, moment):
+    load = {"load": {"engine": "insert", "documents": 5_000_000}}
+    process = cli.start(
+        "run", cli.write(workload=[load, {"measure": {"engine": "aggregate", "pipeline": "mot_greenness"}}])
     )
-    process = cli.start("run", path)
-    cli.wait_for(lambda: '"load"' in (cli.folders[0] / "tmp" / "progress.jsonl").read_text())
+    cli.wait_for(lambda: moment(cli))
     process.send_signal(number)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == code, output
     assert "everything that was started is stopped" in output
-    _nothing_is_left(cli)
-
-
-def test_a_signal_while_deploying_stops_everything(cli):
-    process = cli.start("run", cli.write())
-    cli.wait_for(lambda: cli.pid_of("p01", "shard01") or cli.pid_of("p02", "shard01"))
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 130, output
     _nothing_is_left(cli)
 
 
@@ -157,7 +158,7 @@ def test_a_mongod_killed_while_loading_fails_its_point_by_name_and_the_others_go
         repetitions=1,
     )
     process = cli.start("run", path)
-    cli.wait_for(lambda: '"load"' in (cli.folders[0] / "tmp" / "progress.jsonl").read_text())
+    cli.wait_for(lambda: _is_loading(cli))
     os.kill(cli.pid_of("p01", "shard01"), signal.SIGKILL)
     output, _ = process.communicate(timeout=150)
     assert process.returncode == 3, output
