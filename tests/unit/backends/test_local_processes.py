@@ -1,26 +1,25 @@
+"""Processes of a run on this machine that died are named with the end of their logs."""
+
 import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from microshard.backends.local_processes import last_lines
-
-
-def _line(severity, text, **attributes):
-    entry = {"t": {"$date": "2026-01-01T00:00:00"}, "s": severity, "c": "STORAGE", "id": 1, "msg": text}
-    return json.dumps(entry | ({"attr": attributes} if attributes else {}), separators=(",", ":"))
-
-
-def test_the_reason_is_shown_and_not_the_backtrace_after_it(tmp_path):
-    log = tmp_path / "mongod.log"
-    lines = [_line("I", "hello"), _line("E", "WiredTiger error", message="No space left on device")]
-    log.write_text("\n".join(lines + [_line("I", "Frame")] * 100) + "\n")
-    (only,) = last_lines(log)
-    assert only.endswith('E STORAGE WiredTiger error {"message": "No space left on device"}')
+from microshard.backends.local_processes import missing
+from microshard.records.run_folder import RunFolder
 
 
-def test_without_an_error_the_last_lines_are_shown(tmp_path):
-    log = tmp_path / "mongod.log"
-    log.write_text("\n".join(_line("I", f"line {n}") for n in range(9)) + "\nnot json\n")
-    assert [line.split()[-1] for line in last_lines(log)] == ["5", "6", "7", "8", "json"]
-
-
-def test_a_missing_log_has_no_lines(tmp_path):
-    assert last_lines(tmp_path / "none") == []
+def test_a_process_that_died_is_named_with_the_error_before_its_backtrace(tmp_path: Path) -> None:
+    error = {"s": "E", "c": "STORAGE", "msg": "WiredTiger error", "attr": {"message": "No space left on device"}}
+    lines = [json.dumps(error), *[json.dumps({"s": "I", "msg": "Frame"})] * 100]
+    (tmp_path / "mongod.log").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    dead = [
+        SimpleNamespace(name=name, endpoint="127.0.0.1:27018", config_path=f"{name}.conf", log_path=log)
+        for name, log in (("shard01", "mongod.log"), ("shard02", "none.log"))
+    ]
+    point: Any = SimpleNamespace(processes=dead)
+    first, second = missing(RunFolder(tmp_path), point)
+    assert first.startswith("shard01 (127.0.0.1:27018) is not running")
+    assert "No space left on device" in first
+    assert second.startswith("shard02")
+    assert "no log" in second
