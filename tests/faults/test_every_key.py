@@ -13,7 +13,9 @@ from microshard.experiment.errors import DefinitionError
 from microshard.experiment.load import load
 from microshard.experiment.matrix import expand
 from microshard.experiment.shape import EXPERIMENT, Shape
-from microshard.plan import Inputs, PlanError, build_plan
+from microshard.model.plan import Inputs
+from microshard.plan.build import build_plan
+from microshard.plan.checks import PlanError
 from microshard.run.prepare import pipelines
 from tests.faults.definitions import SHIPPED
 

@@ -15,7 +15,6 @@ from microshard.analysis.read_run import RawRun, items, mapping, read_run, text
 from microshard.analysis.report_model import Measurement
 from microshard.analysis.statistics import Better
 from microshard.errors import EXIT_DEFINITION, MicroshardError
-from microshard.gc_pause import gc_paused
 from microshard.records.differences import Difference, differences
 
 Key = tuple[str, str]  # axes as JSON, phase
@@ -78,7 +77,6 @@ class Comparison:
         return [row for row in self.rows if row.change.verdict == "worse" or row.other_answer]
 
 
-@gc_paused
 def compare(base: Path, other: Path, tolerance: float = 0.0) -> Comparison:
     """Compare two run folders. Raises RunFolderError, NothingInCommonError."""
     first, second = read_run(base), read_run(other)

@@ -9,21 +9,17 @@ import socket
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from microshard import this_machine
 from microshard.backends import binaries, local_processes
 from microshard.errors import PlaceError
 from microshard.hostlib import emulated_volumes
 from microshard.hostlib.ports import is_free
-from microshard.model.plan import FIRST_PORT, Plan, Point
+from microshard.model.plan import FIRST_PORT, Inputs, Plan, Point
 from microshard.records.run_folder import RunFolder
 from microshard.run.ansible import EventHandler, ignore
 from microshard.run.backend import LAST_PORT, PORT_BLOCK, Backend, Binaries
 from microshard.workloads.base import find_engine
-
-if TYPE_CHECKING:
-    from microshard.plan import Inputs
 
 _LOOPBACK = "127.0.0.1"
 
@@ -37,8 +33,6 @@ class LocalBackend(Backend):
 
     def inputs(self, runs: Path) -> Inputs:
         """Cores, RAM and disk of this machine."""
-        from microshard.plan import Inputs  # noqa: PLC0415 - 0.9 s that `down` and `status` need not wait for
-
         return Inputs(
             cores=this_machine.cores(),
             ram_mib=this_machine.memory_mib(),

@@ -18,9 +18,7 @@ from typing import Any
 
 from microshard.backends import binaries, client_install, local_processes
 from microshard.errors import PlaceError, RunFolderError
-from microshard.model.plan import FIRST_PORT, Host, Plan, Point
-from microshard.plan import Inputs
-from microshard.plan.placement import GROUPS
+from microshard.model.plan import FIRST_PORT, HOST_GROUPS, Host, Inputs, Plan, Point
 from microshard.records.run_folder import DiskError, RunFolder, write_json
 from microshard.run.ansible import Event, EventHandler, PlaybookError, Playbooks, ignore
 from microshard.run.backend import LAST_PORT, Backend, Binaries
@@ -80,7 +78,7 @@ class SshBackend(Backend):
         found = cls(path.absolute(), listing_of(path.absolute()))
         if not found.names:
             raise PlaceError(
-                f"{path}: none of the groups {', '.join(GROUPS)} has a host; inventories/hosts.example shows one"
+                f"{path}: none of the groups {', '.join(HOST_GROUPS)} has a host; inventories/hosts.example shows one"
             )
         return found
 
@@ -101,7 +99,7 @@ class SshBackend(Backend):
     @property
     def names(self) -> list[str]:
         """Every host of the four groups, once."""
-        return list(dict.fromkeys(host for group in GROUPS for host in self.group(group)))
+        return list(dict.fromkeys(host for group in HOST_GROUPS for host in self.group(group)))
 
     def variable(self, host: str, name: str, default: Any = None) -> Any:
         """A variable of a host in the inventory."""
@@ -141,7 +139,7 @@ class SshBackend(Backend):
         return Host(
             name=name,
             address=str(self.variable(name, "microshard_address") or self.variable(name, "ansible_host") or name),
-            groups=tuple(group for group in GROUPS if name in self.group(group)),
+            groups=tuple(group for group in HOST_GROUPS if name in self.group(group)),
             cores=facts["cores"],
             ram_mib=facts["ram_mib"],
             free_disk_bytes=facts["free_disk_bytes"],

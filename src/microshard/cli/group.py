@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from importlib import import_module
 
 import click
@@ -65,6 +66,8 @@ def execute() -> int:
     """Execute the command line. Returns the exit code; expected errors are shown as messages, without a traceback."""
     from microshard.experiment.errors import DefinitionError
 
+    # Collecting 10,000 points of a plan again and again takes a fifth of its time: row 8 of docs/benchmarks.md.
+    gc.set_threshold(100_000, 50, 50)
     try:
         code = microshard.main(standalone_mode=False)
     except click.exceptions.Exit as stop:

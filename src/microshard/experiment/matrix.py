@@ -232,8 +232,10 @@ class _PointBuilder:
         self._document = loaded.document
         self._wrong_values: set[int] = set()
         self._points: dict[tuple[str, ...], Assignment] = {}
+        # Pydantic does not validate a frozen model again: what was validated for one point is used for the next (row 8
+        # of docs/benchmarks.md), and so are keys that no axis varies.
+        self._validated: dict[tuple[int, ...], Any] = {}
         self._known = set(deployment_violations(loaded.experiment))
-        # Keys that no axis varies are validated models already, and pydantic does not validate a frozen model again.
         varied = {value.path[:2] for assignment in assignments for value in assignment}
         self._varied = tuple(dict.fromkeys(str(path[0]) for path in varied))
         experiment, data = loaded.experiment, loaded.document.data
@@ -250,11 +252,11 @@ class _PointBuilder:
         """The experiment at a point and its warnings; None if there is a problem (kept in `problems`)."""
         if not self._wrong_values.isdisjoint(map(id, assignment)):
             return None
-        data = self._base
+        parts: dict[KeyPath, list[AxisValue]] = {}
+        for value in assignment:
+            parts.setdefault(value.path[:2], []).append(value)
         try:
-            for value in assignment:
-                data = put_value(data, value.path, value.value)
-            experiment = Experiment.model_validate(data)
+            experiment = Experiment.model_validate(self._data(parts))
         except (ValidationError, NoSuchKeyError):
             self._explain(assignment)
             return None
@@ -264,7 +266,21 @@ class _PointBuilder:
             return None
         if self._is_repeated(assignment, experiment):
             return None
+        for (section, part), values in parts.items():
+            model = getattr(experiment, str(section))
+            inner = model[int(part)] if isinstance(model, list) else getattr(model, str(part))
+            if _is_model(inner):
+                self._validated[tuple(map(id, values))] = inner
         return experiment, tuple(f"{dotted(v.path)}: {v.message}" for v in new)
+
+    def _data(self, parts: Mapping[KeyPath, Sequence[AxisValue]]) -> dict[str, Any]:
+        """The data of a point; parts that were validated for an earlier point as models."""
+        data = self._base
+        for path, values in parts.items():
+            known = self._validated.get(tuple(map(id, values)))
+            for target, value in [(path, known)] if known is not None else [(v.path, v.value) for v in values]:
+                data = put_value(data, target, value)
+        return data
 
     def _is_repeated(self, assignment: Assignment, experiment: Experiment) -> bool:
         """Whether an earlier point has the same deployment and workload, perhaps written differently."""

@@ -291,7 +291,7 @@ def _mongod_options(topology: Topology) -> Iterator[RuleViolation]:
     """mongod's own options, of all data-bearing processes and of single members."""
     given: list[tuple[KeyPath, dict[str, Any]]] = [(("mongod",), topology.mongod)]
     given += [((*path, "mongod"), member.mongod) for path, member in _listed_members(topology)]
-    for path, options in given:
+    for path, options in (pair for pair in given if pair[1]):
         for below, message, severity in (
             *refused_options(options),
             *unknown_options(options, topology.storage.engine, _release(topology.mongodb)),

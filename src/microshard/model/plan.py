@@ -1,19 +1,21 @@
-"""The plan: everything that is decided before anything is done.
+"""The plan: everything that is decided before anything is created.
 
-A plan is a value. It is computed by pure functions from a definition and a few facts about the
-place it will run on, it can be printed, stored and compared, and the rest of the tool only obeys it.
-Paths are relative to the run's folder; units are in the names (MiB, bytes, seconds).
+It is computed by pure functions from an experiment and a few facts about the hosts, and can be printed, stored and
+compared. Paths are relative to the run folder; units are in the names (MiB, bytes, seconds).
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from microshard.model.run_records import FORMAT
 
-FIRST_PORT = 27100  # the first port tried for base_port: auto, clear of a MongoDB of the user's own at 27017
+FIRST_PORT = 27100  # the first port tried for base_port: auto; a MongoDB of the user may have 27017
+HOST_GROUPS = ("shard_hosts", "config_hosts", "mongos_hosts", "client_hosts")
 
 Role = Literal["standalone", "member", "shard", "config", "mongos"]
 PhaseKind = Literal["load", "warm_up", "measure"]
@@ -35,9 +37,33 @@ class Host:
     numactl: bool = True
 
 
-def endpoint(address: str, port: int) -> str:
-    """`address:port`, as MongoDB writes it."""
-    return f"{address}:{port}"
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What a plan needs to know about the place where it is to run.
+
+    Either the hosts, with their facts, or, where everything is one machine, that machine's cores, RAM and disk.
+    """
+
+    cores: int = 1
+    ram_mib: float | None = None
+    free_disk_bytes: int | None = None
+    numa_nodes: tuple[int, ...] | None = None
+    numactl: bool = True
+    base_port: int = FIRST_PORT  # used where the experiment says auto
+    pipelines: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)  # by name
+    backend: str = "local"
+    where: str = "this machine"  # the place in messages, for example the inventory
+    hosts: tuple[Host, ...] = ()
+    folder: Path | None = None  # of the experiment file, for the files it names
+    names: tuple[str, ...] = ()  # of the points, where they are some of an experiment's; else p01, p02 …
+    most_ports: int | None = None  # that may be used at one time on a host; None: no limit
+    no_volumes: str | None = None  # why no volume can be emulated here; None when it can
+
+    @property
+    def all_hosts(self) -> tuple[Host, ...]:
+        """The hosts, or this machine as one."""
+        facts = (self.cores, self.ram_mib, self.free_disk_bytes, self.numa_nodes, self.numactl)
+        return self.hosts or (Host("local", "127.0.0.1", HOST_GROUPS, *facts),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +88,7 @@ class Process:
     @property
     def endpoint(self) -> str:
         """`address:port`, as the other processes reach it."""
-        return endpoint(self.address, self.port)
+        return f"{self.address}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,12 +252,12 @@ class Point:
     @property
     def connection_string(self) -> str:
         """The URI a client uses for this point."""
-        # Nobody asks a hidden member, an arbiter or one that is added later.
-        closed = {m.process for rs in self.replica_sets for m in rs.members if m.hidden or m.arbiter or not m.initial}
-        doors = [p for p in self.processes if p.role == "mongos"] or [
-            p for p in self.processes if p.role in {"member", "standalone"} and p.name not in closed
+        # Clients do not connect to a hidden member, an arbiter or one that is added later.
+        excluded = {m.process for rs in self.replica_sets for m in rs.members if m.hidden or m.arbiter or not m.initial}
+        entry_points = [p for p in self.processes if p.role == "mongos"] or [
+            p for p in self.processes if p.role in {"member", "standalone"} and p.name not in excluded
         ]
-        names = ",".join(p.endpoint for p in doors)
+        names = ",".join(p.endpoint for p in entry_points)
         if self.topology == "replica_set":
             return f"mongodb://{names}/?replicaSet={self.replica_sets[0].name}"
         return f"mongodb://{names}/"

@@ -3,58 +3,78 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
-
-from pydantic import BaseModel
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from microshard.experiment.matrix import PointDefinition
-from microshard.gc_pause import gc_paused
-from microshard.memoize import memoize_by_identity
 from microshard.model.experiment import Experiment
-from microshard.model.phase import PhaseContext
 from microshard.model.plan import (
+    CacheBudget,
     HostNeeds,
+    Inputs,
     Plan,
+    PlannedCollection,
     PlannedPhase,
     PlannedReplicaSet,
+    PlannedZone,
     Point,
     Redeploy,
 )
 from microshard.model.topology import data_members
-from microshard.model.workload import WorkloadStep
 from microshard.plan import estimate
-from microshard.plan.fitting import refuse_impossible, refuse_what_does_not_fit, too_much
-from microshard.plan.inputs import Inputs, PlanError
-from microshard.plan.numa import by_host, crowded
+from microshard.plan.checks import (
+    PlanError,
+    exceeds_memory,
+    phase_context,
+    refuse_impossible,
+    refuse_what_does_not_fit,
+)
+from microshard.plan.hosts import (
+    HostsByRole,
+    cores_missing,
+    emulated_volumes,
+    hosts_by_role,
+    machines,
+    numa_settings,
+    placement_warnings,
+)
 from microshard.plan.order import steps
-from microshard.plan.placement import HostsByRole, places, remarks, uneven
-from microshard.plan.topology import deploy, ports_needed
-from microshard.plan.volumes import emulated, machines
-from microshard.plan.wording import in_words
+from microshard.plan.render import value_text
+from microshard.plan.topology import (
+    PlacedProcess,
+    initial_shards,
+    place_processes,
+    planned_collection,
+    planned_zones,
+    ports_needed,
+    processes_of,
+    replica_sets_of,
+)
+
+T = TypeVar("T")
 
 
-@gc_paused
 def build_plan(experiment: Experiment, points: Sequence[PointDefinition], inputs: Inputs) -> Plan:
     """Plan an experiment whose matrix has been expanded into `points`.
 
     Raises PlanError with every reason why it cannot be run here.
     """
-    refuse_impossible(points, inputs)
-    redeploy, why = _redeploy(experiment, points, inputs)
+    refuse_impossible([point for point, _ in _once(points, lambda point: point)], inputs)
+    redeploy, reason = _redeploy(experiment, points, inputs)
     keeps = experiment.teardown != "always"
-    planned = _points(points, inputs, one_range=redeploy == "per_repetition" and not keeps)
-    if problems := list(dict.fromkeys(crowded(planned))):
+    planned = _points(points, inputs, same_ports=redeploy == "per_repetition" and not keeps)
+    if problems := list(dict.fromkeys(problem for point in planned for problem in cores_missing(point))):
         raise PlanError(problems)
-    together = sum if redeploy == "per_point" or keeps else max
-    needs = _together(planned, together)
-    warnings = [why] if why else []
+    combine: Callable[[Iterable[int]], int] = sum if redeploy == "per_point" or keeps else max
+    needs = _needs(planned, combine)
+    warnings = [reason] if reason else []
     warnings += dict.fromkeys(w for point in points for w in point.warnings)
-    if redeploy == "per_point" and not keeps and experiment.order.redeploy == "auto" and too_much(needs, inputs):
-        redeploy = "per_repetition"
-        planned = _points(points, inputs, one_range=True)
-        together = max
-        needs = _together(planned, together)
+    if redeploy == "per_point" and not keeps and experiment.order.redeploy == "auto" and exceeds_memory(needs, inputs):
+        redeploy, combine = "per_repetition", max
+        planned = _points(points, inputs, same_ports=True)
+        needs = _needs(planned, combine)
         warnings.append(
             "order.redeploy: all points together do not fit into RAM, "
             "so each is deployed and loaded anew for every repetition"
@@ -84,47 +104,20 @@ def build_plan(experiment: Experiment, points: Sequence[PointDefinition], inputs
         steps=order,
         teardown=experiment.teardown,
         estimate_seconds=seconds,
-        disk_bytes=together(p.disk_bytes for p in planned),
-        memory_mib=together(p.memory_mib for p in planned),
+        disk_bytes=combine(p.disk_bytes for p in planned),
+        memory_mib=combine(p.memory_mib for p in planned),
         facts=_facts(planned),
         needs=needs,
     )
     refuse_what_does_not_fit(plan, inputs)
-    return dataclasses.replace(plan, warnings=tuple(warnings + _warnings(plan, experiment, points, inputs)))
+    return dataclasses.replace(plan, warnings=(*warnings, *_warnings(plan, experiment, points, inputs)))
 
 
 def ports_at_once(experiment: Experiment, points: Sequence[PointDefinition], inputs: Inputs) -> int:
-    """Ports of a host that are taken at one time: by all points where they stand side by side, else by the largest."""
+    """Ports of a host that are used at one time: by all points if they exist at the same time, else by the largest."""
     each = _ports(points, inputs)
     in_turn = _redeploy(experiment, points, inputs)[0] == "per_repetition" and experiment.teardown == "always"
     return max(each) if in_turn else sum(each)
-
-
-def _ports(points: Sequence[PointDefinition], inputs: Inputs) -> list[int]:
-    return [
-        ports_needed(point.experiment.topology, places(point.experiment.infrastructure, inputs.all_hosts))
-        for point in points
-    ]
-
-
-def _redeploy(experiment: Experiment, points: Sequence[PointDefinition], inputs: Inputs) -> tuple[Redeploy, str | None]:
-    """What is decided before memory is looked at, and why where it is not what `auto` prefers."""
-    writes = any(step.kind != "load" and step.phase.writes() for point in points for step in point.experiment.workload)
-    wish = experiment.order.redeploy
-    if wish == "auto" and not writes and inputs.most_ports is not None and experiment.teardown == "always":
-        ports = sum(_ports(points, inputs))
-        if ports > inputs.most_ports:
-            return "per_repetition", (
-                f"order.redeploy: all points together need {ports:,} ports, {inputs.most_ports:,} may be taken, "
-                "so each is deployed and loaded anew for every repetition"
-            )
-    if wish == "auto":
-        return ("per_repetition" if writes else "per_point"), None
-    if wish == "per_point" and writes:
-        raise PlanError(
-            [("order.redeploy", "per_point needs a measurement that only reads; this one changes the data")]
-        )
-    return wish, None
 
 
 def point_names(count: int) -> tuple[str, ...]:
@@ -133,15 +126,115 @@ def point_names(count: int) -> tuple[str, ...]:
     return tuple(f"p{number:0{width}d}" for number in range(1, count + 1))
 
 
-def _points(points: Sequence[PointDefinition], inputs: Inputs, *, one_range: bool) -> tuple[Point, ...]:
+def _once(points: Sequence[PointDefinition], function: Callable[[PointDefinition], T]) -> Iterator[tuple[T, int]]:
+    """A function's result for every group of points that differ at most in the balancer, and how many they are."""
+    groups: dict[Any, list[PointDefinition]] = {}
+    for point in points:
+        groups.setdefault(_group(point), []).append(point)
+    return ((function(group[0]), len(group)) for group in groups.values())
+
+
+def _group(point: PointDefinition) -> tuple[tuple[str, str], ...]:
+    return tuple((key, repr(value)) for key, value in point.axes.items() if not key.startswith("topology.balancer"))
+
+
+def _ports(points: Sequence[PointDefinition], inputs: Inputs) -> list[int]:
+    def of_point(point: PointDefinition) -> int:
+        experiment = point.experiment
+        return ports_needed(experiment.topology, hosts_by_role(experiment.infrastructure, inputs.all_hosts))
+
+    return [ports for ports, count in _once(points, of_point) for _ in range(count)]
+
+
+def _redeploy(experiment: Experiment, points: Sequence[PointDefinition], inputs: Inputs) -> tuple[Redeploy, str | None]:
+    """What can be decided before the memory is known, and the reason where it is not what `auto` prefers."""
+    writes = any(step.kind != "load" and step.phase.writes() for point in points for step in point.experiment.workload)
+    redeploy = experiment.order.redeploy
+    if redeploy == "per_point" and writes:
+        message = "per_point needs a measurement that only reads; this one changes the data"
+        raise PlanError([("order.redeploy", message)])
+    if redeploy != "auto":
+        return redeploy, None
+    if writes:
+        return "per_repetition", None
+    if inputs.most_ports is not None and experiment.teardown == "always":
+        ports = sum(_ports(points, inputs))
+        if ports > inputs.most_ports:
+            return "per_repetition", (
+                f"order.redeploy: all points together need {ports:,} ports, {inputs.most_ports:,} are available, "
+                "so each is deployed and loaded anew for every repetition"
+            )
+    return "per_point", None
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """What points have in common that differ only in their balancer."""
+
+    hosts: HostsByRole
+    placed: tuple[PlacedProcess, ...]
+    caches: tuple[CacheBudget, ...]
+    collections: tuple[PlannedCollection, ...]
+    zones: tuple[PlannedZone, ...]
+    phases: tuple[PlannedPhase, ...]
+    needs: estimate.Needs
+    machines: dict[str, Any]
+    numa: dict[str, dict[str, Any]]
+    mongodb: dict[str, Any]
+    gates: dict[str, Any]
+
+
+def _layout(experiment: Experiment, inputs: Inputs) -> _Layout:
+    topology = experiment.topology
+    hosts = hosts_by_role(experiment.infrastructure, inputs.all_hosts)
+    placed, caches = place_processes(topology, hosts)
+    collections = tuple(planned_collection(c, initial_shards(topology)) for c in topology.collections)
+    ranges = {
+        planned.namespace: len(planned.chunks)
+        for collection, planned in zip(topology.collections, collections, strict=True)
+        if collection.presplit.policy == "key_ranges"
+    }
+    context = phase_context(experiment, hosts, ranges, inputs)
+    shards = topology.shards.count if topology.kind == "sharded" else 0
+    return _Layout(
+        hosts,
+        placed,
+        caches,
+        collections,
+        planned_zones(topology),
+        phases=tuple(
+            PlannedPhase(
+                name=step.name or step.kind,
+                kind=step.kind,
+                engine=step.phase.engine,
+                parameters=step.phase.parameters(context),
+                question=step.phase.question(),
+                data=step.phase.data(),
+                restarts=step.phase.restarts(),
+            )
+            for step in experiment.workload
+        ),
+        needs=estimate.needs(placed, experiment.workload, topology.storage, hosts, data_members(topology), shards),
+        machines=machines(experiment.infrastructure) if inputs.backend != "local" else {},
+        numa=numa_settings(experiment.infrastructure, hosts),
+        mongodb=topology.mongodb.model_dump(),
+        gates=experiment.gates.model_dump(),
+    )
+
+
+def _points(points: Sequence[PointDefinition], inputs: Inputs, *, same_ports: bool) -> tuple[Point, ...]:
     result = []
     offset = 0
+    # Many points share a layout, and it takes most of the time (row 8 of docs/benchmarks.md).
+    layouts: dict[Any, _Layout] = {}
     for name, definition in zip(inputs.names or point_names(len(points)), points, strict=True):
-        topology = definition.experiment.topology
-        first = inputs.base_port if topology.network.base_port == "auto" else topology.network.base_port
-        there = places(definition.experiment.infrastructure, inputs.all_hosts)
-        point = _point(name, definition, there, first + offset, inputs)
-        if not one_range:
+        group, experiment = _group(definition), definition.experiment
+        if group not in layouts:
+            layouts[group] = _layout(experiment, inputs)
+        base_port = experiment.topology.network.base_port
+        first_port = (inputs.base_port if base_port == "auto" else base_port) + offset
+        point = _point(name, definition, layouts[group], first_port, inputs.backend)
+        if not same_ports:
             offset += point.most_ports
         result.append(point)
     if max(p.port for point in result for p in point.processes) > 65535:
@@ -149,56 +242,49 @@ def _points(points: Sequence[PointDefinition], inputs: Inputs, *, one_range: boo
     return tuple(result)
 
 
-def _point(name: str, definition: PointDefinition, there: HostsByRole, first_port: int, inputs: Inputs) -> Point:
+def _point(name: str, definition: PointDefinition, layout: _Layout, first_port: int, backend: str) -> Point:
     experiment = definition.experiment
-    topology = experiment.topology
-    deployment = deploy(topology, point=name, there=there, first_port=first_port)
-    phases = _phases(experiment.workload, inputs.phase_context(experiment, deployment.collections))
-    shards = topology.shards.count if topology.kind == "sharded" else 0
-    needs = estimate.needs(
-        deployment.laid, experiment.workload, topology.storage, there, data_members(topology), shards
-    )
+    topology, needs = experiment.topology, layout.needs
+    processes = processes_of(layout.placed, name, first_port)
+    replica_sets = replica_sets_of(layout.placed, processes)
     return Point(
         id=name,
         axes=definition.axes,
         label=_label(definition.axes, experiment),
         topology=topology.kind,
-        shards=shards,
-        hosts=there.hosts,
-        client_hosts=tuple(host.name for host in there.client),
-        processes=deployment.processes,
-        replica_sets=deployment.replica_sets,
-        collections=deployment.collections,
-        balancer=_dumped(topology.balancer),
-        phases=phases,
-        mongodb=_dumped(topology.mongodb),
+        shards=topology.shards.count if topology.kind == "sharded" else 0,
+        hosts=layout.hosts.all,
+        client_hosts=tuple(host.name for host in layout.hosts.client),
+        processes=processes,
+        replica_sets=replica_sets,
+        collections=layout.collections,
+        balancer=topology.balancer.model_dump(),
+        phases=layout.phases,
+        mongodb=layout.mongodb,
         network_compressors=tuple(topology.network.compressors),
-        cache=deployment.caches[0],
-        caches=deployment.caches,
+        cache=layout.caches[0],
+        caches=layout.caches,
         needs=needs.by_host,
         disk_bytes=needs.disk_bytes,
         memory_mib=needs.memory_mib,
         deploy_seconds=needs.deploy_seconds,
         load_seconds=needs.load_seconds,
         measure_seconds=needs.measure_seconds,
-        zones=deployment.zones,
-        machines=machines(experiment.infrastructure) if inputs.backend != "local" else {},
-        volumes=emulated(experiment, name),
-        gates=_gates(experiment, deployment.replica_sets),
-        security=topology.security.at(inputs.backend),
+        zones=layout.zones,
+        machines=layout.machines,
+        volumes=emulated_volumes(experiment, name),
+        gates=_gates(layout.gates, experiment, replica_sets),
+        security=topology.security.at(backend),
         process_manager=experiment.infrastructure.process_manager,
-        numa=by_host(experiment.infrastructure, there),
+        numa=layout.numa,
     )
 
 
-@memoize_by_identity
-def _dumped(section: BaseModel) -> dict[str, Any]:
-    return section.model_dump()
-
-
-def _gates(experiment: Experiment, replica_sets: Sequence[PlannedReplicaSet]) -> dict[str, Any]:
-    """The limits of a point with every "auto" decided, those named in `decided`; None is not checked."""
-    gates = dict(_dumped(experiment.gates))
+def _gates(
+    given: Mapping[str, Any], experiment: Experiment, replica_sets: Sequence[PlannedReplicaSet]
+) -> dict[str, Any]:
+    """The limits of a point with every "auto" decided (named in `decided`); None is not checked."""
+    gates = dict(given)
     gates["decided"] = [name for name, limit in gates.items() if limit == "auto"]
     grows = any(not rs.initial or any(not member.initial for member in rs.members) for rs in replica_sets)
     if gates["max_migrations"] == "auto":
@@ -211,44 +297,28 @@ def _gates(experiment: Experiment, replica_sets: Sequence[PlannedReplicaSet]) ->
     return gates
 
 
-@memoize_by_identity
-def _phases(workload: Sequence[WorkloadStep], context: PhaseContext) -> tuple[PlannedPhase, ...]:
-    return tuple(
-        PlannedPhase(
-            name=step.name or step.kind,
-            kind=step.kind,
-            engine=step.phase.engine,
-            parameters=step.phase.parameters(context),
-            question=step.phase.question(),
-            data=step.phase.data(),
-            restarts=step.phase.restarts(),
-        )
-        for step in workload
-    )
-
-
 def _label(axes: Mapping[str, Any], experiment: Experiment) -> str:
     if not axes:
         kind = experiment.topology.kind
         return f"{experiment.topology.shards.count} shards" if kind == "sharded" else kind.replace("_", " ")
     parts = []
-    alone = axes.get("topology.kind") not in {None, "sharded"}
+    unsharded = axes.get("topology.kind") not in {None, "sharded"}
     for key, value in axes.items():
         if key == "topology.kind":
-            parts += [str(value).replace("_", " ")] if alone else []
-        elif key.startswith(("topology.shards.", "topology.mongos.", "topology.collections")) and alone:
+            parts += [str(value).replace("_", " ")] if unsharded else []
+        elif key.startswith(("topology.shards.", "topology.mongos.", "topology.collections")) and unsharded:
             continue
         elif isinstance(value, dict | list) and "topology.kind" in axes:
-            continue  # what belongs to the kind: its collections
+            continue  # it follows from the kind, as its collections do
         elif key == "topology.shards.count":
             parts.append(f"{value} shard{'' if value == 1 else 's'}")
         else:
-            parts.append(f"{key.rsplit('.', 1)[-1]} {in_words(value)}")
+            parts.append(f"{key.rsplit('.', 1)[-1]} {value_text(value)}")
     return ", ".join(parts)
 
 
-def _together(points: Sequence[Point], combine: Callable[[Iterable[int]], int]) -> dict[str, HostNeeds]:
-    """What every host has to give at one time: the sum over points that stand side by side, or the largest."""
+def _needs(points: Sequence[Point], combine: Callable[[Iterable[int]], int]) -> dict[str, HostNeeds]:
+    """What every host must provide at one time: the sum over points that exist at the same time, or the largest."""
     return {
         host: HostNeeds(
             disk_bytes=combine([p.needs[host].disk_bytes for p in points if host in p.needs]),
@@ -259,7 +329,7 @@ def _together(points: Sequence[Point], combine: Callable[[Iterable[int]], int]) 
 
 
 def _facts(points: Sequence[Point]) -> dict[str, Any]:
-    """Of the hosts that bear data, all together; an unknown part makes the sum unknown."""
+    """Sums over the hosts that bear data; None if one of them is unknown."""
     bearing = {p.host for point in points for p in point.processes if p.role not in {"config", "mongos"}}
     hosts = {host.name: host for point in points for host in point.hosts if host.name in bearing}.values()
 
@@ -273,38 +343,28 @@ def _facts(points: Sequence[Point]) -> dict[str, Any]:
     }
 
 
-def _warnings(plan: Plan, experiment: Experiment, points: Sequence[PointDefinition], inputs: Inputs) -> list[str]:
+def _warnings(plan: Plan, experiment: Experiment, points: Sequence[PointDefinition], inputs: Inputs) -> Iterator[str]:
     cores = plan.facts["cores"]
     most = max(p.shards for p in plan.points)
-    warnings = []
     if most > cores:
-        warnings.append(f"up to {most} shards on {cores} cores: no speed-up is to be expected beyond {cores} shards")
+        yield f"up to {most} shards on {cores} cores: no speed-up is to be expected beyond {cores} shards"
     if experiment.repetitions < 3:
-        warnings.append(
-            f"{experiment.repetitions} repetition(s): three or more are needed for an interval worth the name"
-        )
-    per_process = [p for p in plan.points if p.cache.policy == "per_process_mb"]
-    if len({p.shards for p in per_process}) > 1:
-        warnings.append(
-            "the cache is the same per process, so more shards also means more cache: this measures RAM too"
-        )
-    if plan.backend != "local":
-        warnings += _placement_warnings(plan, points, inputs)
-    return warnings
+        yield f"{experiment.repetitions} repetition(s): a meaningful confidence interval needs three or more"
+    if len({p.shards for p in plan.points if p.cache.policy == "per_process_mb"}) > 1:
+        yield "the cache is the same per process, so more shards also means more cache: this measures RAM too"
+    if plan.backend == "local":
+        return
 
+    def of_placement(point: PointDefinition) -> list[str]:
+        hosts = hosts_by_role(point.experiment.infrastructure, inputs.all_hosts)
+        return [*placement_warnings(point.experiment.topology, hosts)]
 
-def _placement_warnings(plan: Plan, points: Sequence[PointDefinition], inputs: Inputs) -> list[str]:
-    warnings: dict[str, None] = {}
-    for definition in points:
-        infrastructure = definition.experiment.infrastructure
-        warnings |= dict.fromkeys(remarks(definition.experiment.topology, places(infrastructure, inputs.all_hosts)))
+    yield from dict.fromkeys(warning for warnings, _ in _once(points, of_placement) for warning in warnings)
     for point in plan.points:
-        share = uneven([p.host for p in point.processes if p.role not in {"config", "mongos"}])
-        if share:
-            warnings[f"{point.label}: data-bearing processes are not spread evenly ({share}), nor are their caches"] = (
-                None
-            )
+        counts = Counter(p.host for p in point.processes if p.role not in {"config", "mongos"})
+        if len(set(counts.values())) > 1:
+            shown = ", ".join(f"{name} {count}" for name, count in counts.items())
+            yield f"{point.label}: data-bearing processes are not spread evenly ({shown}), nor are their caches"
     idle = [host.name for host in inputs.all_hosts if host not in plan.hosts]
     if idle:
-        warnings[f"not used by this experiment: {', '.join(idle)} of {inputs.where}"] = None
-    return list(warnings)
+        yield f"not used by this experiment: {', '.join(idle)} of {inputs.where}"

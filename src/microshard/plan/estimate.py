@@ -1,7 +1,6 @@
-"""Rough figures for time, memory and disk, good enough to refuse what cannot work.
+"""Estimates of time, memory and disk, good enough to refuse what cannot work.
 
-All constants were measured on 2 cores of a 2020s server with mongod 6.0.5; they are estimates and are
-shown as such. While a run goes on, its own figures replace them.
+All constants were measured on 2 cores of a 2020s server with mongod 6.0.5. During a run measured times replace them.
 """
 
 from __future__ import annotations
@@ -9,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from microshard.memoize import memoize_by_identity
 from microshard.model.phase import EstimateBasis
 from microshard.model.plan import HostNeeds
 from microshard.model.topology import Storage
 from microshard.model.workload import WorkloadStep
-from microshard.plan.placement import HostsByRole
+from microshard.plan.hosts import HostsByRole
 from microshard.plan.topology import PlacedProcess
 
 MIB = 1024 * 1024
@@ -39,12 +37,11 @@ class Needs:
     by_host: dict[str, HostNeeds]
 
 
-@memoize_by_identity
 def needs(
     processes: Sequence[PlacedProcess],
     workload: Sequence[WorkloadStep],
     storage: Storage,
-    there: HostsByRole,
+    hosts: HostsByRole,
     copies: int,
     shards: int,
 ) -> Needs:
@@ -52,12 +49,14 @@ def needs(
 
     `copies` is how many members hold each document; `shards` is 0 where nothing is sharded.
     """
-    cores, client_cores = there.cores, sum(host.cores for host in there.client)
-    documents, loaded, raw = _added(workload)
+    cores, client_cores = sum(host.cores for host in hosts.data), sum(host.cores for host in hosts.client)
+    documents = sum(step.phase.adds() for step in workload)
+    loaded = sum(step.phase.adds() for step in workload if step.kind == "load")
+    raw = sum(step.phase.raw_bytes() for step in workload)
     mongods = [p for p in processes if p.role != "mongos"]
     data_bearing = [p for p in mongods if p.role != "config"]
     oplog = 0
-    if any(p.replica_set for p in data_bearing):
+    if any(p.slot.replica_set for p in data_bearing):
         # The oplog holds each insert once more, compressed by snappy, up to its size.
         oplog = min(int(raw * COMPRESSION["snappy"] * copies), storage.oplog_size_mb * MIB * len(data_bearing))
     data = (
@@ -85,15 +84,6 @@ def needs(
         load_seconds=seconds[True],
         measure_seconds=seconds[False],
         by_host=by_host,
-    )
-
-
-def _added(workload: Sequence[WorkloadStep]) -> tuple[int, int, int]:
-    """Documents a workload adds, those of them that loads do, and the BSON bytes of all."""
-    return (
-        sum(step.phase.adds() for step in workload),
-        sum(step.phase.adds() for step in workload if step.kind == "load"),
-        sum(step.phase.raw_bytes() for step in workload),
     )
 
 

@@ -1,11 +1,12 @@
-"""The order in which measurements are taken."""
+"""The order in which points are measured, and plans for different hosts joined into one."""
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Sequence
 
-from microshard.model.plan import Purpose, Redeploy, Step
+from microshard.model.plan import HostNeeds, Plan, Purpose, Redeploy, Step
 
 
 def steps(
@@ -18,13 +19,13 @@ def steps(
     last one (redeploy per_point), or around every step (per_repetition).
     """
     pairs = _pairs(list(points), repetitions, policy, random.Random(seed))  # noqa: S311 - an order, not a secret
-    takes: list[tuple[str, int, Purpose]] = [(point, repetition, "measure") for point, repetition in pairs]
+    measurements: list[tuple[str, int, Purpose]] = [(point, repetition, "measure") for point, repetition in pairs]
     if repeat_first:
-        takes.append((takes[0][0], 1, "drift"))
-    last = {point: index for index, (point, _, _) in enumerate(takes)}
+        measurements.append((measurements[0][0], 1, "drift"))
+    last = {point: index for index, (point, _, _) in enumerate(measurements)}
     seen: set[str] = set()
     result = []
-    for index, (point, repetition, purpose) in enumerate(takes):
+    for index, (point, repetition, purpose) in enumerate(measurements):
         always = redeploy == "per_repetition"
         result.append(
             Step(
@@ -49,7 +50,7 @@ def _pairs(points: list[str], repetitions: int, policy: str, rng: random.Random)
         rng.shuffle(shuffled)
         rounds += [(point, repetition) for point in shuffled]
     if policy == "random":
-        # Which repetition comes when says nothing; only the mixture of points does.
+        # The order of repetitions does not matter, only that of points.
         mixed = [point for point, _ in rounds]
         rng.shuffle(mixed)
         count: dict[str, int] = {}
@@ -58,3 +59,32 @@ def _pairs(points: list[str], repetitions: int, policy: str, rng: random.Random)
             count[point] = count.get(point, 0) + 1
             rounds.append((point, count[point]))
     return rounds
+
+
+def join_plans(plans: Sequence[Plan]) -> Plan:
+    """All points of the plans, their steps in the order of the plans.
+
+    Points of different hosts cannot be interleaved without paying for all hosts at once. The plans are of one
+    experiment and have no point in common.
+    """
+    first = plans[0]
+    if len(plans) == 1:
+        return first
+    order = [step for plan in plans for step in plan.steps]
+    needs: dict[str, HostNeeds] = {}
+    for plan in plans:
+        for host, own in plan.needs.items():
+            most = needs.get(host, own)
+            needs[host] = HostNeeds(max(own.disk_bytes, most.disk_bytes), max(own.memory_mib, most.memory_mib))
+    return dataclasses.replace(
+        first,
+        redeploy="per_repetition" if any(p.redeploy == "per_repetition" for p in plans) else "per_point",
+        hosts=tuple(dict.fromkeys(host for plan in plans for host in plan.hosts)),
+        points=tuple(sorted((point for plan in plans for point in plan.points), key=lambda point: point.id)),
+        steps=tuple(dataclasses.replace(step, index=index) for index, step in enumerate(order)),
+        warnings=tuple(dict.fromkeys(warning for plan in plans for warning in plan.warnings)),
+        estimate_seconds=sum(p.estimate_seconds for p in plans),
+        disk_bytes=max(p.disk_bytes for p in plans),
+        memory_mib=max(p.memory_mib for p in plans),
+        needs=needs,
+    )

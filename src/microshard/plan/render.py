@@ -1,4 +1,4 @@
-"""A plan for people."""
+"""A plan as text: tables, labels and durations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from rich.console import Console
 from rich.table import Table
 
 from microshard.model.plan import Plan, Point
-from microshard.plan.wording import duration
 
 _MOST_ROWS = 40
 
@@ -111,3 +110,31 @@ def _order(plan: Plan) -> str:
     shown = " ".join(s.point if s.purpose == "measure" else f"{s.point}(drift)" for s in plan.steps[:_MOST_ROWS])
     more = f" … ({len(plan.steps):,} in all)" if len(plan.steps) > _MOST_ROWS else ""
     return f"Order: {shown}{more}"
+
+
+_MAX_LETTERS = 36  # of a mapping or list
+
+
+def value_text(value: object) -> str:
+    """A value in a few words, for labels: `none`, `true`, `threads 2, batch_size 10 …`."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        text = ", ".join(f"{key} {value_text(inner)}" for key, inner in value.items())
+    elif isinstance(value, list):
+        text = ", ".join(value_text(inner) for inner in value) or "none"
+    else:
+        return str(value)
+    return text if len(text) <= _MAX_LETTERS else f"{text[: _MAX_LETTERS - 2].rstrip(' ,')} …"
+
+
+def duration(seconds: float) -> str:
+    """A duration as text: `42 s`, `3 min 05 s`, `2 h 10 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

@@ -1,15 +1,14 @@
-"""From a topology to processes and replica sets."""
+"""The processes, replica sets, collections and zones of a topology."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from microshard.experiment.mongod_options import ENGINE_SECTIONS
-from microshard.memoize import memoize_by_identity
+from microshard.experiment.mongod_options import ENGINE_SECTIONS, parse_release
 from microshard.model.plan import (
     CacheBudget,
     Host,
@@ -21,39 +20,25 @@ from microshard.model.plan import (
     PlannedZoneRange,
     Process,
     Role,
-    endpoint,
 )
-from microshard.model.topology import (
-    Cache,
-    ConfigServers,
-    MongoDB,
-    Network,
-    ReplicaSetSpec,
-    Shards,
-    Storage,
-    Topology,
-    listed,
-    mongos_count,
-)
-from microshard.model.topology import Collection as CollectionDefinition
-from microshard.model.topology import Member as MemberDefinition
-from microshard.plan.cache import budget
-from microshard.plan.placement import HostsByRole, host_of
+from microshard.model.topology import Cache, Collection, Member, Topology, listed, mongos_count
+from microshard.plan.hosts import HostsByRole
 
-_ARBITER_CACHE_MIB = 64.0  # it bears no data: its share is better with the others
-_DEFAULT = MemberDefinition()
+_OPTION_MINIMUM_MIB = 256.0  # mongod's own option cacheSizeGB refuses less; WiredTiger's configuration string does not
+_ARBITER_CACHE_MIB = 64.0  # an arbiter bears no data: its share is better used by the others
+_DEFAULT_MEMBER = Member()
 
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """A process before it has a port."""
+    """A process before it has a host."""
 
     name: str
     role: Role
-    replica_set: str | None
-    member: MemberDefinition = _DEFAULT
-    added: bool = True  # False: its set is a shard that a phase adds
-    number: int = 1  # of its shard or of the mongos, from 1
+    replica_set: str | None = None
+    member: Member = _DEFAULT_MEMBER
+    initial: bool = True  # False: its replica set is a shard that a phase adds
+    shard: int = 1  # number of its shard or of the mongos, from 1
     place: int = 1  # in its replica set, from 1
 
     @property
@@ -61,14 +46,14 @@ class _Slot:
         return self.role not in {"config", "mongos"} and not self.member.arbiter
 
     @property
-    def own_cache_mib(self) -> float | None:
-        """Cache apart from the policy."""
+    def fixed_cache_mib(self) -> float | None:
+        """Cache that is not shared out by the policy."""
         return _ARBITER_CACHE_MIB if self.member.arbiter else self.member.cache_mb
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedProcess:
-    """A process on its host, without what is a point's own: port and folder."""
+    """A process on its host, without what differs between points: port and folder."""
 
     slot: _Slot
     host: Host
@@ -79,322 +64,254 @@ class PlacedProcess:
 
     @property
     def role(self) -> Role:
-        """What it is for."""
+        """What the process is for."""
         return self.slot.role
 
-    @property
-    def replica_set(self) -> str | None:
-        """The one it is a member of."""
-        return self.slot.replica_set
 
-
-@dataclass(frozen=True, slots=True)
-class Deployment:
-    """The processes of a point, and how they hang together."""
-
-    laid: tuple[PlacedProcess, ...]
-    processes: tuple[Process, ...]
-    replica_sets: tuple[PlannedReplicaSet, ...]
-    collections: tuple[PlannedCollection, ...]
-    zones: tuple[PlannedZone, ...]
-    caches: tuple[CacheBudget, ...]  # one a host that bears data
-
-
-def deploy(topology: Topology, *, point: str, there: HostsByRole, first_port: int) -> Deployment:
-    """Lay a topology out on its hosts; on each host ports from `first_port` on, one each and without a gap.
-
-    Raises ValueError when the cache is a share of a RAM that is not known.
-    """
-    placed = _placed(_slots(topology), there)
-    caches = _caches(topology.storage.cache, placed)
-    laid = _laid(
-        placed,
-        caches,
-        topology.config_servers,
-        topology.mongodb,
-        topology.network,
-        topology.storage,
-        topology.mongod or None,
-    )
-    ports = _ports(laid, first_port)
-    return Deployment(
-        laid=laid,
-        processes=tuple(
-            [_process(one, f"deployments/{point}/{one.slot.name}", port) for one, port in zip(laid, ports, strict=True)]
-        ),
-        replica_sets=_replica_sets(laid, ports),
-        collections=tuple(
-            _collection(c, topology.shards.initial or topology.shards.count) for c in topology.collections
-        ),
-        zones=tuple(
-            PlannedZone(
-                z.name,
-                tuple(shard_name(n) for n in z.shards),
-                tuple(PlannedZoneRange(r.namespace, r.lower, r.upper) for r in z.ranges),
-            )
-            for z in topology.zones
-        ),
-        caches=tuple(caches.values()),
-    )
-
-
-Placed = tuple[tuple[_Slot, Host], ...]
-
-
-@memoize_by_identity
-def _placed(slots: tuple[_Slot, ...], there: HostsByRole) -> Placed:
-    return tuple((slot, host_of(slot, there)) for slot in slots)
-
-
-@memoize_by_identity
-def _bearing(placed: Placed) -> Counter[str]:
-    """Data-bearing processes of each host."""
-    return Counter(host.name for slot, host in placed if slot.bears_data)
-
-
-@memoize_by_identity
-def _caches(cache: Cache, placed: Placed) -> dict[str, CacheBudget]:
-    """Host → its cache, of those that bear data."""
-    return {host.name: _budget(cache, host, placed) for slot, host in placed if slot.bears_data}
-
-
-def _budget(cache: Cache, host: Host, placed: Placed) -> CacheBudget:
-    """The cache of one host among the processes it bears data with; some may have a cache apart from the policy."""
-    here = [slot for slot, other in placed if other == host]
-    own = sum(slot.own_cache_mib for slot in here if slot.own_cache_mib is not None)
-    sharing = sum(slot.bears_data and slot.own_cache_mib is None for slot in here)
-    return budget(cache, sharing, host.ram_mib, own, host.name)
-
-
-def ports_needed(topology: Topology, there: HostsByRole) -> int:
-    """How many ports the topology takes on the host that has most of its processes."""
-    return _most(_placed(_slots(topology), there))
-
-
-@memoize_by_identity
-def _most(placed: Placed) -> int:
-    return max(Counter(host.name for _, host in placed).values())
-
-
-def _slots(topology: Topology) -> tuple[_Slot, ...]:
+def _slots(topology: Topology) -> Iterator[_Slot]:
     if topology.kind == "standalone":
-        return _STANDALONE
-    if topology.kind == "replica_set":
-        return _members(topology.replica_set)
-    return _of_cluster(topology.shards, topology.config_servers, mongos_count(topology))
-
-
-_STANDALONE = (_Slot("mongod1", "standalone", None),)
-
-
-@memoize_by_identity
-def _members(replica_set: ReplicaSetSpec) -> tuple[_Slot, ...]:
-    members = enumerate(listed(replica_set.members), start=1)
-    return tuple(_Slot(f"rs0-{n}", "member", "rs0", member, place=n) for n, member in members)
-
-
-@memoize_by_identity
-def _of_cluster(shards: Shards, config_servers: ConfigServers, mongos: int) -> tuple[_Slot, ...]:
-    slots = [_Slot(f"mongos{n}", "mongos", None, number=n) for n in range(1, mongos + 1)]
-    slots += [_Slot(f"config{n}", "config", "config", place=n) for n in range(1, config_servers.members + 1)]
-    members = listed(shards.members)
-    for number in range(1, shards.count + 1):
-        shard = shard_name(number)
-        added = number <= (shards.initial or shards.count)
-        for place, member in enumerate(members, start=1):
-            name = shard if len(members) == 1 else f"{shard}-{place}"
-            slots.append(_Slot(name, "shard", shard, member, added, number, place))
-    return tuple(slots)
+        yield _Slot("mongod1", "standalone")
+    elif topology.kind == "replica_set":
+        for place, member in enumerate(listed(topology.replica_set.members), start=1):
+            yield _Slot(f"rs0-{place}", "member", "rs0", member, place=place)
+    else:
+        yield from (_Slot(f"mongos{n}", "mongos", shard=n) for n in range(1, mongos_count(topology) + 1))
+        for place in range(1, topology.config_servers.members + 1):
+            yield _Slot(f"config{place}", "config", "config", place=place)
+        members = listed(topology.shards.members)
+        for number in range(1, topology.shards.count + 1):
+            shard, initial = shard_name(number), number <= initial_shards(topology)
+            for place, member in enumerate(members, start=1):
+                name = shard if len(members) == 1 else f"{shard}-{place}"
+                yield _Slot(name, "shard", shard, member, initial, number, place)
 
 
 def shard_name(number: int) -> str:
-    """The name of the shard and of its replica set, from 1: shard01."""
+    """The name of a shard and of its replica set, from 1: shard01."""
     return f"shard{number:02d}"
 
 
-@memoize_by_identity
-def _laid(
-    placed: Placed,
-    caches: Mapping[str, CacheBudget],
-    config_servers: ConfigServers,
-    mongodb: MongoDB,
-    network: Network,
-    storage: Storage,
-    mongod: Mapping[str, Any] | None,
-) -> tuple[PlacedProcess, ...]:
-    bearing = _bearing(placed)
-    laid = []
-    for slot, host in placed:
-        # The embedded mongos listens on loopback only, so it is on the client host and the client reaches it there.
-        alone = slot.role == "mongos" and mongodb.source == "embedded"
-        if slot.role == "mongos":
-            cache: float | None = None
-        elif slot.role == "config":
-            cache = config_servers.cache_mb
-        elif slot.own_cache_mib is not None:
-            cache = slot.own_cache_mib
-        else:
-            cache = caches[host.name].per_process_mib
-        laid.append(
-            PlacedProcess(
-                slot,
-                host,
-                address="127.0.0.1" if alone else host.address,
-                cache_mib=cache,
-                cpu_share=host.cores / bearing[host.name] if slot.bears_data else 0.0,
-                options=_options(slot.role, slot.member, mongodb, network, storage, mongod),
-            )
-        )
-    return tuple(laid)
+def initial_shards(topology: Topology) -> int:
+    """How many shards are added before the first phase."""
+    return topology.shards.initial or topology.shards.count
 
 
-@memoize_by_identity
-def _ports(laid: tuple[PlacedProcess, ...], first: int) -> tuple[int, ...]:
-    """Of each process: on each host from the first one on."""
-    used: Counter[str] = Counter()
-    ports = []
-    for process in laid:
-        ports.append(first + used[process.host.name])
-        used[process.host.name] += 1
-    return tuple(ports)
+def _assigned(topology: Topology, hosts: HostsByRole) -> list[tuple[_Slot, Host]]:
+    """Every process with its host: shards round-robin over the data hosts, members of a set over successive hosts.
+
+    Shard 1 begins on the first host, shard 2 on the second …, so that the first members, which become primaries, are
+    spread as evenly as the shards; as long as there are enough hosts no two members of a set share one.
+    """
+    of_role = {"mongos": hosts.mongos, "config": hosts.config}
+    chosen = []
+    for slot in _slots(topology):
+        candidates = of_role.get(slot.role, hosts.data)
+        chosen.append((slot, candidates[(slot.shard - 1 + slot.place - 1) % len(candidates)]))
+    return chosen
 
 
-def _process(laid: PlacedProcess, folder: str, port: int) -> Process:
-    slot = laid.slot
-    program = "mongos" if slot.role == "mongos" else "mongod"
-    return Process(
-        name=slot.name,
-        role=slot.role,
-        host=laid.host.name,
-        address=laid.address,
-        port=port,
-        folder=folder,
-        db_path=None if program == "mongos" else f"{folder}/data",
-        log_path=f"{folder}/{program}.log",
-        config_path=f"{folder}/{program}.conf",
-        pid_path=f"{folder}/pid",
-        replica_set=slot.replica_set,
-        cache_mib=laid.cache_mib,
-        cpu_share=laid.cpu_share,
-        options=laid.options,
+def ports_needed(topology: Topology, hosts: HostsByRole) -> int:
+    """How many ports the topology takes on the host that has most of its processes."""
+    return max(Counter(host.name for _, host in _assigned(topology, hosts)).values())
+
+
+def place_processes(
+    topology: Topology, hosts: HostsByRole
+) -> tuple[tuple[PlacedProcess, ...], tuple[CacheBudget, ...]]:
+    """Every process on its host, and the cache budget of each host that bears data.
+
+    Raises ValueError when the cache is a fraction of an unknown RAM.
+    """
+    assigned = _assigned(topology, hosts)
+    caches: dict[str, CacheBudget] = {}
+    for host in dict.fromkeys(host for slot, host in assigned if slot.bears_data):
+        here = [slot for slot, other in assigned if other == host]
+        fixed = sum(slot.fixed_cache_mib for slot in here if slot.fixed_cache_mib is not None)
+        sharing = sum(slot.bears_data and slot.fixed_cache_mib is None for slot in here)
+        caches[host.name] = cache_budget(topology.storage.cache, sharing, host.ram_mib, fixed, host.name)
+    bearing = Counter(host.name for slot, host in assigned if slot.bears_data)
+    options: dict[tuple[Role, int], dict[str, Any]] = {}  # one for all processes of a role with the same member
+    placed = []
+    for slot, host in assigned:
+        cache_mib = slot.fixed_cache_mib
+        if slot.role in {"mongos", "config"}:
+            cache_mib = None if slot.role == "mongos" else topology.config_servers.cache_mb
+        elif cache_mib is None:
+            cache_mib = caches[host.name].per_process_mib
+        key = (slot.role, id(slot.member))
+        if key not in options:
+            options[key] = _options(slot.role, slot.member, topology)
+        # The embedded mongos listens on loopback only: it is on the client host, and the client reaches it there.
+        on_loopback = slot.role == "mongos" and topology.mongodb.source == "embedded"
+        address = "127.0.0.1" if on_loopback else host.address
+        share = host.cores / bearing[host.name] if slot.bears_data else 0.0
+        placed.append(PlacedProcess(slot, host, address, cache_mib, share, options[key]))
+    return tuple(placed), tuple(caches.values())
+
+
+def cache_budget(
+    cache: Cache, processes: int, ram_mib: float | None, own_mib: float = 0.0, host: str = "local"
+) -> CacheBudget:
+    """Share out the cache of one host among its data-bearing processes; `own_mib` is what others have besides it.
+
+    The total never exceeds what the policy grants the host. Raises ValueError for a fraction of an unknown RAM.
+    """
+    if cache.policy == "per_process_mb":
+        each = cache.value
+    elif cache.policy == "host_total_mb":
+        each = cache.value / max(processes, 1)
+    elif ram_mib is None:
+        raise ValueError(f"topology.storage.cache: a fraction of RAM needs to know the RAM of {host}")
+    else:
+        each = cache.value * ram_mib / max(processes, 1)
+    each = int(each * 1024) / 1024  # rounded down to whole KiB, the unit of the configuration string
+    return CacheBudget(
+        policy=cache.policy,
+        processes=processes,
+        per_process_mib=each,
+        total_mib=each * processes + own_mib,
+        ram_mib=ram_mib,
+        through_config_string=each < _OPTION_MINIMUM_MIB,
+        own_mib=own_mib,
+        host=host,
     )
 
 
-def _knows_wire_compression(version: str | None) -> bool:
-    """Whether this version has the option net.compression at all: 3.4 and later; what is not known is new."""
-    return version is None or tuple(int(part) for part in version.split(".")[:2]) >= (3, 4)
-
-
-@memoize_by_identity
-def _options(
-    role: Role,
-    member: MemberDefinition,
-    mongodb: MongoDB,
-    network: Network,
-    storage: Storage,
-    mongod: Mapping[str, Any] | None,
-) -> dict[str, Any]:
-    """What the definition says about such a process, in the form of MongoDB's configuration file."""
+def _options(role: Role, member: Member, topology: Topology) -> dict[str, Any]:
+    """The options of such a process, in the form of MongoDB's configuration file."""
+    network, storage, version = topology.network, topology.storage, topology.mongodb.version
     options: dict[str, Any] = {}
-    if _knows_wire_compression(mongodb.version):
-        own = network.mongos_compressors if role == "mongos" else None
-        names = network.compressors if own is None else own
+    if version is None or parse_release(version) >= (3, 4):  # older versions do not know net.compression
+        names = network.compressors
+        if role == "mongos" and network.mongos_compressors is not None:
+            names = network.mongos_compressors
         options["net"] = {"compression": {"compressors": ",".join(names) or "disabled"}}
     if role in {"mongos", "config"}:
         return options
-    options["storage"] = {"engine": storage.engine}
-    if storage.engine == "wiredTiger":
-        options["storage"]["wiredTiger"] = {
-            "collectionConfig": {"blockCompressor": member.block_compressor or storage.block_compressor},
-            "indexConfig": {
-                "prefixCompression": storage.index_prefix_compression
-                if member.index_prefix_compression is None
-                else member.index_prefix_compression
-            },
-        }
-    if storage.engine == "rocksdb":
-        options["storage"]["rocksdb"] = {"compression": member.block_compressor or storage.block_compressor}
-    if storage.engine == "tokumx":
-        compressor = member.block_compressor or storage.block_compressor
-        options["storage"]["tokumx"] = {"setParameter": {"defaultCompression": compressor}}
+    compressor = member.block_compressor or storage.block_compressor
+    prefix = member.index_prefix_compression
+    engines: dict[str, Any] = {
+        "wiredTiger": {
+            "collectionConfig": {"blockCompressor": compressor},
+            "indexConfig": {"prefixCompression": storage.index_prefix_compression if prefix is None else prefix},
+        },
+        "rocksdb": {"compression": compressor},
+        "tokumx": {"setParameter": {"defaultCompression": compressor}},
+    }
+    engine = storage.engine
+    options["storage"] = {"engine": engine} | ({engine: engines[engine]} if engine in engines else {})
     if role != "standalone":
         options["replication"] = {"oplogSizeMB": storage.oplog_size_mb}
-    return _own_engine_only(merge(merge(options, mongod or {}), member.mongod), storage.engine)
-
-
-def _own_engine_only(options: dict[str, Any], engine: str) -> dict[str, Any]:
-    """Without the sections of other storage engines: a mongod may not know them; one experiment may compare several."""
+    options = merge(merge(options, topology.mongod), member.mongod)
+    # A mongod may not know the sections of other engines, which an experiment that compares engines has.
     kept = {k: v for k, v in options["storage"].items() if k == engine or k not in ENGINE_SECTIONS}
     return {**options, "storage": kept}
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` laid on `base`, mapping by mapping; neither is changed."""
+    """`over` merged over `base`, mapping by mapping; neither is changed."""
     result = dict(base)
     for key, value in over.items():
-        mine = result.get(key)
-        result[key] = merge(mine, value) if isinstance(mine, Mapping) and isinstance(value, Mapping) else value
+        inner = result.get(key)
+        result[key] = merge(inner, value) if isinstance(inner, Mapping) and isinstance(value, Mapping) else value
     return result
 
 
-@memoize_by_identity
-def _replica_sets(laid: tuple[PlacedProcess, ...], ports: tuple[int, ...]) -> tuple[PlannedReplicaSet, ...]:
-    sets: dict[str, list[tuple[PlacedProcess, int]]] = {}
-    for one, port in zip(laid, ports, strict=True):
-        if one.replica_set:
-            sets.setdefault(one.replica_set, []).append((one, port))
+def processes_of(placed: Sequence[PlacedProcess], point: str, first_port: int) -> tuple[Process, ...]:
+    """The processes of a point; on each host they have ports from the first one on, without a gap."""
+    used: Counter[str] = Counter()
+    processes = []
+    for one in placed:
+        slot = one.slot
+        folder, program = f"deployments/{point}/{slot.name}", "mongos" if slot.role == "mongos" else "mongod"
+        processes.append(
+            Process(
+                name=slot.name,
+                role=slot.role,
+                host=one.host.name,
+                address=one.address,
+                port=first_port + used[one.host.name],
+                folder=folder,
+                db_path=None if program == "mongos" else f"{folder}/data",
+                log_path=f"{folder}/{program}.log",
+                config_path=f"{folder}/{program}.conf",
+                pid_path=f"{folder}/pid",
+                replica_set=slot.replica_set,
+                cache_mib=one.cache_mib,
+                cpu_share=one.cpu_share,
+                options=one.options,
+            )
+        )
+        used[one.host.name] += 1
+    return tuple(processes)
+
+
+def replica_sets_of(placed: Iterable[PlacedProcess], processes: Iterable[Process]) -> tuple[PlannedReplicaSet, ...]:
+    """The replica sets of a point's processes, in the order of their first members."""
+    sets: dict[str, list[tuple[_Slot, Process]]] = {}
+    for one, process in zip(placed, processes, strict=True):
+        if process.replica_set:
+            sets.setdefault(process.replica_set, []).append((one.slot, process))
     return tuple(
         PlannedReplicaSet(
             name=name,
             role=members[0][0].role,
-            members=tuple(_member(one, port) for one, port in members),
-            initial=members[0][0].slot.added,
+            members=tuple(_member(slot.member, process) for slot, process in members),
+            initial=members[0][0].initial,
         )
         for name, members in sets.items()
     )
 
 
-def _member(laid: PlacedProcess, port: int) -> PlannedMember:
-    definition = laid.slot.member
+def _member(member: Member, process: Process) -> PlannedMember:
     return PlannedMember(
-        process=laid.slot.name,
-        endpoint=endpoint(laid.address, port),
-        priority=definition.effective_priority,
-        votes=definition.votes,
-        hidden=definition.hidden,
-        delay_seconds=definition.delay_seconds,
-        arbiter=definition.arbiter,
-        initial=definition.initial,
+        process=process.name,
+        endpoint=process.endpoint,
+        priority=member.effective_priority,
+        votes=member.votes,
+        hidden=member.hidden,
+        delay_seconds=member.delay_seconds,
+        arbiter=member.arbiter,
+        initial=member.initial,
     )
 
 
-@memoize_by_identity
-def _collection(definition: CollectionDefinition, shards: int) -> PlannedCollection:
+def planned_collection(collection: Collection, shards: int) -> PlannedCollection:
+    """A collection with its chunks on so many shards."""
     chunks: tuple[PlannedChunk, ...] = ()
-    if definition.presplit.policy == "key_ranges":
-        each = definition.presplit.ranges_per_shard
-        total = each * shards
-        # The source's layout: a loader owns the upper 32 bits of _id, and its chunk lives on one shard.
+    presplit = collection.presplit
+    if presplit.policy == "key_ranges":
+        total = presplit.ranges_per_shard * shards
+        # A loader owns the upper 32 bits of _id, and its chunk is on one shard.
         chunks = tuple(
             PlannedChunk(
-                shard=shard_name(k // each + 1),
+                shard=shard_name(k // presplit.ranges_per_shard + 1),
                 lower=None if k == 0 else k << 32,
                 upper=None if k == total - 1 else (k + 1) << 32,
             )
             for k in range(total)
         )
-    if definition.presplit.policy == "split_points":
-        bounds = [None, *definition.presplit.points, None]
-        chunks = tuple(
-            PlannedChunk(shard=shard_name(k % shards + 1), lower=lower, upper=upper)
-            for k, (lower, upper) in enumerate(pairwise(bounds))
-        )
-    each_shard = definition.presplit.chunks_per_shard
+    if presplit.policy == "split_points":
+        bounds = pairwise([None, *presplit.points, None])
+        chunks = tuple(PlannedChunk(shard_name(k % shards + 1), *bound) for k, bound in enumerate(bounds))
+    primary, each = collection.primary_shard, presplit.chunks_per_shard
     return PlannedCollection(
-        namespace=definition.namespace,
-        shard_key=dict(definition.shard_key),
-        unique=definition.unique,
+        namespace=collection.namespace,
+        shard_key=dict(collection.shard_key),
+        unique=collection.unique,
         chunks=chunks,
-        primary_shard=None if definition.primary_shard is None else shard_name(definition.primary_shard),
-        initial_chunks=each_shard * shards if each_shard and definition.presplit.policy == "hashed" else None,
+        primary_shard=None if primary is None else shard_name(primary),
+        initial_chunks=each * shards if each and presplit.policy == "hashed" else None,
+    )
+
+
+def planned_zones(topology: Topology) -> tuple[PlannedZone, ...]:
+    """The zones, with shards by name."""
+    return tuple(
+        PlannedZone(
+            zone.name,
+            tuple(map(shard_name, zone.shards)),
+            tuple(PlannedZoneRange(r.namespace, r.lower, r.upper) for r in zone.ranges),
+        )
+        for zone in topology.zones
     )

@@ -22,14 +22,12 @@ from microshard.analysis.report_model import (
     ReportModel,
 )
 from microshard.analysis.statistics import Refused, UslFit, efficiency, fit_usl, speed_up, usable_cores
-from microshard.gc_pause import gc_paused
-from microshard.plan.wording import in_words
+from microshard.plan.render import value_text
 from microshard.report.checks import notices
 
 _KIND = ("topology.kind", "topology.collections", "topology.mongos.count", "topology.mongos.shards_each")
 
 
-@gc_paused
 def build(run_folder: Path) -> ReportModel:
     """The report of a run as it is now: complete, partly failed, or still going.
 
@@ -129,7 +127,7 @@ def _points(raw: RawRun) -> list[dict[str, Any]]:
     known: dict[str, dict[str, Any]] = {}
     for (point, _), result in raw.results.items():
         axes = mapping(result.get("axes"))
-        label = ", ".join(f"{axis_label(key)} {in_words(value)}" for key, value in axes.items()) or point
+        label = ", ".join(f"{axis_label(key)} {value_text(value)}" for key, value in axes.items()) or point
         known.setdefault(point, {"id": point, "label": label, "axes": axes, "shards": axes.get(SHARDS_AXIS, 0)})
     return list(known.values())
 
@@ -239,7 +237,7 @@ def _point(
     return PointReport(
         id=record.id,
         label=text(plan.get("label")) or record.id,
-        series=", ".join(f"{axis_label(key)} {in_words(value)}" for key, value in others.items()),
+        series=", ".join(f"{axis_label(key)} {value_text(value)}" for key, value in others.items()),
         x=_x(plan, axis),
         axes=axes,
         topology=text(plan.get("topology")) or "sharded",

@@ -6,7 +6,7 @@ import math
 import time
 
 from microshard.analysis.statistics import Estimate
-from microshard.plan import wording as plan_words
+from microshard.plan import render as plan_render
 
 MIB = 2**20
 DASH = "\N{EN DASH}"
@@ -80,7 +80,7 @@ def duration(seconds: float | None) -> str:
         return NONE
     if seconds < 10:
         return f"{seconds:.1f} s"
-    return plan_words.duration(seconds)
+    return plan_render.duration(seconds)
 
 
 def moment(epoch: float | None) -> str:

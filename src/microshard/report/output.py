@@ -15,7 +15,6 @@ from typing import Any
 from microshard.analysis.phase_details import PhaseDetails, figures_of
 from microshard.analysis.report_model import CpuSplit, Measurement, PhaseFigures, PointReport, ReportModel
 from microshard.analysis.statistics import Estimate, Refused
-from microshard.gc_pause import gc_paused
 from microshard.report import takeaways
 from microshard.report.figures import pictures
 from microshard.report.html import page
@@ -23,7 +22,6 @@ from microshard.report.html import page
 COLUMNS = ("point", "label", "step", "purpose", "order", "phase", "metric", "unit", "value", "valid", "verdict")
 
 
-@gc_paused
 def write_all(run_folder: Path, model: ReportModel) -> Path:
     """Write report.html, the pictures, figures.csv and summary.json below RUN/report; returns the page's path."""
     folder = run_folder / "report"

@@ -11,14 +11,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from microshard.model.plan import FIRST_PORT, Plan, Point
+from microshard.model.plan import FIRST_PORT, Inputs, Plan, Point
 from microshard.records.run_folder import RunFolder, write_json
 from microshard.run.ansible import EventHandler, Playbooks, ignore
-
-if TYPE_CHECKING:
-    from microshard.plan import Inputs
 
 RECORD = "backend.json"  # in the run's folder: which backend it has, for `down`, `status`, `ssh` …
 LAST_PORT = 32000  # from 32768 on the kernel hands out ports for outgoing connections

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from microshard.model.plan import Plan, Point, Step
-from microshard.plan.merge import merged
+from microshard.plan.order import join_plans
 from microshard.records.run_folder import RunFolder, read_object
 
 
@@ -39,7 +39,7 @@ class RunProgress:
 
 def completed_steps(run: RunFolder, plans: Sequence[Plan], console: Console) -> list[RunProgress]:
     """How far each of a run's plans has come; damaged files and the number of remaining steps are printed."""
-    for sentence in damaged(run, merged(plans)):
+    for sentence in damaged(run, join_plans(plans)):
         console.print(f"[yellow]damaged:[/yellow] {sentence}", highlight=False, soft_wrap=True)
     found = []
     for plan in plans:

@@ -13,7 +13,7 @@ from rich.console import Console
 from microshard.errors import EXIT_FAILED, EXIT_OK
 from microshard.experiment.errors import Problem
 from microshard.model.plan import Plan
-from microshard.plan.wording import duration
+from microshard.plan.render import duration
 from microshard.records.run_folder import RunFolder
 from microshard.report import NotWrittenError, build, write
 from microshard.report.format import count

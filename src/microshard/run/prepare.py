@@ -21,13 +21,11 @@ from microshard.experiment.load import LoadedExperiment, load
 from microshard.experiment.matrix import PointDefinition, expand
 from microshard.hostlib import emulated_volumes, throttle
 from microshard.hostlib.errors import HostError
-from microshard.model.plan import Plan, Point, Step
+from microshard.model.plan import Inputs, Plan, Point, Step
 from microshard.model.run_records import LockedBinary, RequestRecord, RunLock
-from microshard.plan import Inputs, PlanError, build_plan
-from microshard.plan.build import ports_at_once
-from microshard.plan.placement import shortages
-from microshard.plan.support import unsupported
-from microshard.plan.volumes import HOST_VOLUMES, homes
+from microshard.plan.build import build_plan, ports_at_once
+from microshard.plan.checks import PlanError, unsupported
+from microshard.plan.hosts import HOST_VOLUMES, shortages, volumes_of_processes
 from microshard.records.lock_file import changes, write_experiment_lock
 from microshard.records.run_folder import RunFolder, write_atomic, write_json
 from microshard.run import secrets
@@ -243,7 +241,7 @@ def _absolute(point: Point, root: Path) -> dict[str, Any]:
         for key in ("folder", "db_path", "log_path", "config_path", "pid_path"):
             if process[key] is not None:
                 process[key] = str(root / process[key])
-    for name, volumes in homes(point).items():
+    for name, volumes in volumes_of_processes(point).items():
         process = next(p for p in value["processes"] if p["name"] == name)
         folder = f"{root.name}/{point.id}/{name}"
         process["volumes"] = {what: f"{HOST_VOLUMES}/{volume}/{folder}" for what, volume in volumes.items()}

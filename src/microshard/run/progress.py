@@ -20,7 +20,7 @@ from rich.text import Text
 
 from microshard.analysis.verdict import main_name, most_frequent
 from microshard.model.plan import Plan, Point, Step
-from microshard.plan.wording import duration
+from microshard.plan.render import duration
 from microshard.records.run_folder import RunFolder
 from microshard.report.format import number
 from microshard.report.table import LivePoint, LiveState, live

@@ -15,6 +15,7 @@ from microshard.model.experiment import Experiment
 from microshard.model.plan import (
     CacheBudget,
     Host,
+    Inputs,
     PlannedChunk,
     PlannedCollection,
     PlannedMember,
@@ -24,8 +25,8 @@ from microshard.model.plan import (
     Process,
     Role,
 )
-from microshard.plan import Inputs, build_plan
-from microshard.plan.placement import places
+from microshard.plan.build import build_plan
+from microshard.plan.hosts import hosts_by_role
 from microshard.plan.topology import ports_needed
 
 LOCAL = Host("local", "127.0.0.1", ("controller", "shard_hosts", "config_hosts", "mongos_hosts", "client_hosts"))
@@ -119,7 +120,7 @@ def _planned(topology: dict[str, Any], first_port: int, run_folder: Path, phases
         "topology": {**topology, "storage": storage},
         "workload": [{"measure": {"engine": "aggregate", "pipeline": [{"$count": "n"}]}}],
     })  # fmt: skip
-    there = places(experiment.infrastructure, [LOCAL])
+    there = hosts_by_role(experiment.infrastructure, [LOCAL])
     inputs = Inputs(cores=2, base_port=first_port or free_ports(ports_needed(experiment.topology, there)))
     (planned,) = build_plan(experiment, [PointDefinition({}, experiment)], inputs).points
     moved = tuple(_moved(process, Path(f"deployments/{planned.id}"), run_folder) for process in planned.processes)

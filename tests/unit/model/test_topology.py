@@ -60,7 +60,7 @@ def test_a_compressor_of_one_member_is_held_against_the_version(lab: Lab) -> Non
     ("rest", "problem"),
     [
         ("  zones: [{name: z, shards: [3]}]\n", "topology.zones.0.shards.0: there is no shard 3; 2 are added"),
-        ("  zones: [{name: z, shards: [1]}, {name: z, shards: [2]}]\n", "topology.zones.1.name: z is there twice"),
+        ("  zones: [{name: z, shards: [1]}, {name: z, shards: [2]}]\n", "topology.zones.1.name: z is given twice"),
         (
             "  zones: [{name: z, shards: [1], ranges: [{namespace: db.d}]}]\n",
             "topology.zones.0.ranges.0.namespace: db.d is not among topology.collections",

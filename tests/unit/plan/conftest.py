@@ -4,8 +4,8 @@ import pytest
 
 from microshard.experiment.matrix import PointDefinition
 from microshard.model.experiment import Experiment
-from microshard.model.plan import Plan
-from microshard.plan import Inputs, build_plan
+from microshard.model.plan import Inputs, Plan
+from microshard.plan.build import build_plan
 
 
 def experiment(**changes: Any) -> Experiment:

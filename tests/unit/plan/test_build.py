@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from microshard.plan import Inputs, PlanError, build_plan
+from microshard.model.plan import Inputs
+from microshard.plan.build import build_plan
+from microshard.plan.checks import PlanError
 from tests.unit.plan.conftest import experiment, points
 
 _kinds = st.sampled_from(["standalone", "replica_set", "sharded"])

@@ -11,7 +11,8 @@ from microshard.backends.ec2.ec2_plan import plan_ec2
 from microshard.experiment.load import load
 from microshard.experiment.matrix import expand
 from microshard.model.datasets import DataError, dataset_info
-from microshard.plan import Inputs, build_plan
+from microshard.model.plan import Inputs
+from microshard.plan.build import build_plan
 
 FILES = sorted((Path(__file__).parents[3] / "experiments").glob("*.yml"))
 LAPTOP_SECONDS = 600  # on two cores

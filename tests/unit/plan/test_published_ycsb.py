@@ -10,8 +10,8 @@ from microshard.analysis.reference import read_reference
 from microshard.experiment.errors import DefinitionError
 from microshard.experiment.load import load
 from microshard.experiment.matrix import expand
-from microshard.model.plan import Plan
-from microshard.plan import Inputs, build_plan
+from microshard.model.plan import Inputs, Plan
+from microshard.plan.build import build_plan
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 

@@ -11,10 +11,11 @@ from ansible.errors import AnsibleFilterError
 from ansible.module_utils.common.yaml import yaml_load
 
 from microshard.experiment.mongod_options import leaves, listed_options, parse_release, tokumx_parameters
-from microshard.plan import Inputs, build_plan
+from microshard.model.plan import Inputs
+from microshard.plan.build import build_plan
 from tests.cluster.ansible.points import Layout
 from tests.unit.plan.conftest import experiment, points
-from tests.unit.plan.test_support import EC2
+from tests.unit.plan.test_checks import EC2
 from tests.unit.plugins.conftest import Texts
 
 Write = Callable[..., str]

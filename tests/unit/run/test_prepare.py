@@ -7,7 +7,8 @@ import pytest
 from microshard.backends.local import LocalBackend
 from microshard.errors import PlaceError
 from microshard.experiment.errors import DefinitionError
-from microshard.plan import Inputs, build_plan
+from microshard.model.plan import Inputs
+from microshard.plan.build import build_plan
 from microshard.records.run_folder import RunFolder
 from microshard.run.backend import Backend, Binaries
 from microshard.run.prepare import pipelines, prepared, write_variables

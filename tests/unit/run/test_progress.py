@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from microshard.plan import Inputs, build_plan
-from microshard.plan.wording import duration
+from microshard.model.plan import Inputs
+from microshard.plan.build import build_plan
+from microshard.plan.render import duration
 from microshard.records.run_folder import RunFolder
 from microshard.run.progress import Progress
 from tests.unit.plan.conftest import experiment, points

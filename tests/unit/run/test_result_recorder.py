@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from microshard.model.plan import Host, Plan, Point
+from microshard.model.plan import Host, Inputs, Plan, Point
 from microshard.model.result import PhaseFailure, PhaseResult, StepResult, StorageSize
-from microshard.plan import Inputs, build_plan
+from microshard.plan.build import build_plan
 from microshard.records.run_folder import write_json
 from microshard.run.result_recorder import AnswerBook, MissingResultError, merge_client_results
 from tests.unit.plan.conftest import experiment, points

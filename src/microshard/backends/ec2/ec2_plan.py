@@ -15,12 +15,10 @@ from microshard.backends.ec2.tables import find_instance
 from microshard.experiment.load import LoadedExperiment, load
 from microshard.experiment.matrix import PointDefinition, expand
 from microshard.model.infrastructure import Infrastructure
-from microshard.model.plan import Host, Plan
-from microshard.plan import Inputs
+from microshard.model.plan import HOST_GROUPS, Host, Inputs, Plan
 from microshard.plan.build import point_names
-from microshard.plan.merge import merged
-from microshard.plan.placement import GROUPS
-from microshard.plan.support import not_on_hosts_yet
+from microshard.plan.checks import not_on_hosts_yet
+from microshard.plan.order import join_plans
 from microshard.run.prepare import RunRequest, make_plan, pipelines
 
 
@@ -42,7 +40,7 @@ class Ec2Plan:
     @property
     def plan(self) -> Plan:
         """All fleets' plans as one; its time includes launching and terminating the fleets."""
-        return dataclasses.replace(merged(self.plans), estimate_seconds=self.estimate.seconds)
+        return dataclasses.replace(join_plans(self.plans), estimate_seconds=self.estimate.seconds)
 
     def raise_on_violations(self) -> None:
         """Raise DefinitionError, with the places in the file, when EC2 or the budget would refuse it."""
@@ -83,7 +81,7 @@ def plan_ec2(
     )
     region = default_region() or DEFAULT_REGION
     estimate = estimate_cost(
-        merged(plans),
+        join_plans(plans),
         fleets,
         loaded.experiment.budget,
         teardown=loaded.experiment.teardown,
@@ -107,7 +105,7 @@ def _hosts(infrastructure: Infrastructure) -> Iterator[Host]:
 
     They have no address yet: their names stand for it. A type that is not in the table counts as one core.
     """
-    for name in GROUPS:
+    for name in HOST_GROUPS:
         group = getattr(infrastructure, name)
         facts = find_instance(group.instance_type) if group is not None and group.instance_type else None
         for number in range(1, group.count + 1 if group is not None else 1):

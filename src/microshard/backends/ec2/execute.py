@@ -26,7 +26,7 @@ from microshard.errors import MicroshardError, PlaceError
 from microshard.experiment.errors import DefinitionError
 from microshard.interrupts import Stopped, signals
 from microshard.model.plan import Plan, Point
-from microshard.plan.merge import merged
+from microshard.plan.order import join_plans
 from microshard.records.codec import DamagedFileError
 from microshard.records.run_folder import RunFolder, read_object, write_json
 from microshard.run.ansible import Playbooks
@@ -261,7 +261,7 @@ class PlanRecord:
         """Record the plan of a fleet whose hosts run. Raises DiskError."""
         self.plans[number] = plan
         self.launched |= {point.id: point for point in plan.points}
-        whole = merged(self.plans)
+        whole = join_plans(self.plans)
         points = tuple(self.launched.get(p.id) or self.before.get(p.id, p) for p in whole.points)
         hosts = tuple(dict.fromkeys(host for point in points for host in point.hosts))
         journal = self.folder.journal.records()

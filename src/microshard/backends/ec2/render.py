@@ -9,7 +9,7 @@ from microshard.backends.ec2.cost_estimate import GRACE_SECONDS, CostEstimate, F
 from microshard.backends.ec2.limits import volume_iops, volume_mibps
 from microshard.backends.ec2.spec import GroupSpec, VolumeSpec
 from microshard.backends.ec2.tables import Price, find_instance, instance_price, volume_price
-from microshard.plan.wording import duration
+from microshard.plan.render import duration
 
 _UNKNOWN = "unknown"
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from microshard.memoize import memoize_by_identity
 from microshard.model.base import Namespace
 from microshard.model.datasets import DATASETS, DataError, DatasetInfo, Index, dataset_info
 from microshard.model.phase import EstimateBasis, PhaseContext, PhaseKeys, PhaseKind, Rule, unfulfillable
@@ -63,6 +63,7 @@ class InsertPhase(PhaseKeys):
     window_seconds: Annotated[float, Field(ge=0.5, le=600, json_schema_extra={"unit": "s"})] = 10.0
     """Length of the windows over which the rate's steadiness is told."""
 
+    @functools.cached_property
     def dataset_info(self) -> DatasetInfo:
         """The facts about the chosen data set."""
         return dataset_info(self.dataset, dict(self))
@@ -89,7 +90,7 @@ class InsertPhase(PhaseKeys):
         """How many documents, as far as that is known without reading the data."""
         if self.documents is not None:
             return self.documents
-        return None if self.dataset == "dump" else self.dataset_info().total
+        return None if self.dataset == "dump" else self.dataset_info.total
 
     def problems(self, context: PhaseContext) -> Iterator[tuple[str, str]]:
         """Data that is not there, or has not so many indexes."""
@@ -115,7 +116,7 @@ class InsertPhase(PhaseKeys):
 
     def _each(self) -> float:
         """BSON bytes of a document."""
-        return self.dataset_info().average_bytes
+        return self.dataset_info.average_bytes
 
     def adds(self) -> int:
         """Documents of the data set; 0 of a file, which is read only when it is loaded."""
@@ -135,7 +136,6 @@ class InsertPhase(PhaseKeys):
         return {k: getattr(self, k) for k in keys}
 
 
-@memoize_by_identity
 def _of_data(phase: InsertPhase) -> tuple[Rule, ...]:
     """Options of another data set; more documents than there are, or than a message takes."""
     own = DATASETS[phase.dataset].options
@@ -155,7 +155,7 @@ def _of_data(phase: InsertPhase) -> tuple[Rule, ...]:
 
 
 def _too_many(phase: InsertPhase) -> Iterator[Rule]:
-    info = phase.dataset_info()
+    info = phase.dataset_info
     total = info.total
     if total is None and phase.documents is None:
         yield ("engine",), f"documents is missing: the data set {phase.dataset} has no end", "error"

@@ -19,8 +19,7 @@ from microshard.backends.ec2.cost_estimate import FleetEstimate, estimate_remain
 from microshard.backends.ec2.ec2_plan import Ec2Plan, plan_ec2
 from microshard.backends.local import LocalBackend
 from microshard.errors import PlaceError
-from microshard.model.plan import Plan, Step
-from microshard.plan import Inputs
+from microshard.model.plan import Inputs, Plan, Step
 from microshard.records.run_folder import RunFolder, write_json
 from microshard.run.backend import Binaries
 from microshard.run.completed_steps import RunProgress, completed_steps

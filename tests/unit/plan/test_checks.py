@@ -1,12 +1,11 @@
-"""What a place cannot do is refused by name."""
-
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
 
-from microshard.plan import Inputs, PlanError
+from microshard.model.plan import Inputs
+from microshard.plan.checks import PlanError
 
 from .conftest import experiment, points
 
@@ -21,7 +20,7 @@ PACKAGES = {"mongodb": {"source": "packages", "version": "7.0"}}
 
 
 def refused(backend: str, changes: dict[str, Any]) -> list[str]:
-    from microshard.plan import build_plan
+    from microshard.plan.build import build_plan
 
     base = experiment(**changes)
     with pytest.raises(PlanError) as caught:
@@ -65,8 +64,8 @@ def test_an_emulated_volume_is_refused_on_ec2() -> None:
 def test_servers_no_client_speaks_to_are_planned_on_ec2_and_refused_by_name_where_they_would_run(
     engine: str, version: str
 ) -> None:
-    from microshard.plan import build_plan
-    from microshard.plan.support import not_on_hosts_yet
+    from microshard.plan.build import build_plan
+    from microshard.plan.checks import not_on_hosts_yet
 
     topology = {
         "kind": "standalone",
@@ -104,7 +103,7 @@ def test_an_engine_of_one_client_host_is_refused_by_name_where_there_are_several
 
 def test_fewer_clients_than_client_hosts_are_refused() -> None:
     from microshard.model.plan import Host
-    from microshard.plan import build_plan
+    from microshard.plan.build import build_plan
 
     hosts = (Host("db", "10.0.0.1", ("shard_hosts",)), *(Host(n, n, ("client_hosts",)) for n in ("c1", "c2")))
     one = {"engine": "ycsb", "records": 1000}

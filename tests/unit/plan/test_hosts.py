@@ -1,10 +1,13 @@
 from collections import Counter
+from typing import Any
 
 import pytest
 
 from microshard.experiment.matrix import PointDefinition
-from microshard.model.plan import Host, Plan
-from microshard.plan import Inputs, PlanError, build_plan
+from microshard.model.plan import Host, Inputs, Plan
+from microshard.plan.build import build_plan
+from microshard.plan.checks import PlanError
+from microshard.plan.hosts import volumes_of_processes
 from tests.unit.plan.conftest import experiment
 
 DATA, CLIENT = ("shard_hosts",), ("client_hosts",)
@@ -104,7 +107,7 @@ def test_more_hosts_than_the_inventory_has_are_refused_by_group(planned):
     with pytest.raises(PlanError) as caught:
         planned([2], on(lab(2)), **infrastructure(3))
     assert caught.value.problems == (
-        ("infrastructure.shard_hosts.count", "3 asked for, inventories/lab has 2 in the group shard_hosts: db1, db2"),
+        ("infrastructure.shard_hosts.count", "3 needed, inventories/lab has 2 in the group shard_hosts: db1, db2"),
     )
 
 
@@ -126,3 +129,91 @@ def test_a_point_may_be_without_a_host_that_others_have() -> None:
 def test_the_embedded_mongos_cannot_have_hosts_of_its_own(planned):
     with pytest.raises(PlanError, match="loopback only"):
         planned([1], on(lab(1)), **infrastructure(1, mongos_hosts={}))
+
+
+POLICY = {"shard_hosts": {"numa": {"policy": "node_round_robin", "nodes": [0, 1]}}}
+
+
+def test_the_host_of_the_data_has_the_settings_of_the_data(planned: Any) -> None:
+    (point,) = planned([2], Inputs(cores=4, numa_nodes=(0, 1)), infrastructure=POLICY).points
+    assert point.numa == {"local": {"policy": "node_round_robin", "nodes": [0, 1], "reserved_cores": 1}}
+    assert planned([2], Inputs(cores=4)).points[0].numa == {}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "problem"),
+    [
+        (Inputs(cores=4, numa_nodes=(0,)), "numa.nodes: local has the NUMA nodes 0 and no 1"),
+        (Inputs(cores=4, numa_nodes=(0, 1), numactl=False), "numa.policy: local has no numactl"),
+    ],
+)
+def test_a_host_without_the_node_or_numactl_is_refused_by_name(planned: Any, inputs: Inputs, problem: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        planned([2], inputs, infrastructure=POLICY)
+    assert f"infrastructure.shard_hosts.{problem}" in str(caught.value)
+
+
+def test_one_node_is_nothing_to_go_round(planned: Any) -> None:
+    policy = {"shard_hosts": {"numa": {"policy": "node_round_robin"}}}
+    with pytest.raises(PlanError, match="has one NUMA node"):
+        planned([2], Inputs(cores=4, numa_nodes=(0,)), infrastructure=policy)
+
+
+def test_more_shards_than_cores_are_refused_with_the_numbers(planned: Any) -> None:
+    policy = {"shard_hosts": {"numa": {"policy": "cores_per_shard", "reserved_cores": 2}}}
+    assert planned([2], Inputs(cores=4, numa_nodes=(0,)), infrastructure=policy).points[0].numa
+    with pytest.raises(PlanError, match=r"local has 4 cores, 2 of them reserved: .* give 3 data-bearing processes"):
+        planned([1, 3], Inputs(cores=4, numa_nodes=(0,)), infrastructure=policy)
+
+
+VOLUME: dict[str, Any] = {"type": "existing", "size_gib": 10}
+
+
+def given(count: int, **volumes: Any) -> dict[str, Any]:
+    return {"infrastructure": {"shard_hosts": {"count": count, "volumes": volumes}}}
+
+
+def test_journal_and_log_have_their_volumes_and_one_data_volume_is_where_the_run_lies(planned):
+    plan = planned([2], on(lab(1)), **given(1, data=VOLUME, journal=VOLUME, log=VOLUME))
+    found = volumes_of_processes(plan.points[0])
+    assert found["shard01"] == {"journal": "journal", "log": "log"}
+    assert found["config1"] == {"journal": "journal", "log": "log"}
+    assert found["mongos1"] == {}  # on the client host
+
+
+def test_shards_of_a_host_get_its_data_volumes_in_turns(planned):
+    several = {**VOLUME, "policy": "per_shard", "count": 2}
+    found = volumes_of_processes(planned([6], on(lab(2)), **given(2, data=several)).points[0])
+    # Shards go round the hosts: 1, 3, 5 are on the first.
+    assert [found[f"shard0{n}"]["data"] for n in (1, 3, 5)] == ["data-01", "data-02", "data-01"]
+    assert [found[f"shard0{n}"]["data"] for n in (2, 4, 6)] == ["data-01", "data-02", "data-01"]
+
+
+def test_this_machine_has_none(planned):
+    assert not any(volumes_of_processes(planned([2], Inputs(cores=2)).points[0]).values())
+
+
+def test_what_the_data_volume_holds_counts_and_not_what_is_free_before_it_is_mounted(planned):
+    full = [
+        host.__class__(**{**{f: getattr(host, f) for f in host.__slots__}, "free_disk_bytes": 10**6}) for host in lab(1)
+    ]
+    inputs = on(tuple(full))
+    with pytest.raises(PlanError, match="GB are free"):
+        planned([2], inputs, **given(1))
+    room: dict[str, Any] = {
+        "infrastructure": {
+            "shard_hosts": {"count": 1, "volumes": {"data": VOLUME}},
+            "client_hosts": {"volumes": {"data": VOLUME}},
+        }
+    }
+    assert planned([2], inputs, **room).points
+    room["infrastructure"]["shard_hosts"]["volumes"] = {"data": {**VOLUME, "size_gib": 1}}
+    with pytest.raises(PlanError, match="a larger size_gib"):
+        planned([32], inputs, **room)
+
+
+def test_logins_and_encryption_are_for_places_with_a_network(planned):
+    assert planned([1], on(lab(1)), **given(1)).points[0].security == {"authorization": True, "tls": True}
+    assert planned([1], Inputs(cores=2)).points[0].security == {"authorization": False, "tls": False}
+    told = {**given(1), "topology": {"security": {"tls": False}}}
+    assert planned([1], on(lab(1)), **told).points[0].security == {"authorization": True, "tls": False}

@@ -1,0 +1,216 @@
+"""The hosts of a point: which process is on which, their volumes, kernel settings and NUMA binding."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from microshard.model.experiment import Experiment
+from microshard.model.infrastructure import HostGroup, Infrastructure
+from microshard.model.plan import HOST_GROUPS, EmulatedVolume, Host, Point
+from microshard.model.topology import Topology, data_members
+
+HOST_VOLUMES = "/srv/microshard"  # where the role host_storage mounts all volumes but a single data volume
+_USABLE = 0.93  # of a volume: ext4 keeps 5 % for root and needs 1.6 % for inodes; XFS less
+
+
+@dataclass(frozen=True, slots=True)
+class HostsByRole:
+    """The hosts of a point by what they are for; a host may have several roles."""
+
+    data: tuple[Host, ...]
+    config: tuple[Host, ...]
+    mongos: tuple[Host, ...]
+    client: tuple[Host, ...]
+
+    @property
+    def all(self) -> tuple[Host, ...]:
+        """Every host once, data-bearing ones first."""
+        return tuple(dict.fromkeys((*self.data, *self.config, *self.mongos, *self.client)))
+
+
+def groups(infrastructure: Infrastructure) -> dict[str, HostGroup]:
+    """The groups of hosts that the experiment has, by name."""
+    named = {name: getattr(infrastructure, name) for name in HOST_GROUPS}
+    return {name: group for name, group in named.items() if group is not None}
+
+
+def hosts_by_role(infrastructure: Infrastructure, hosts: Sequence[Host]) -> HostsByRole:
+    """The first `count` hosts of every group; config servers fall back to shard hosts, mongos to client hosts.
+
+    There must be enough hosts: see `shortages`.
+    """
+    chosen = {
+        name: tuple(host for host in hosts if name in host.groups)[: group.count]
+        for name, group in groups(infrastructure).items()
+    }
+    data, client = chosen["shard_hosts"], chosen["client_hosts"]
+    return HostsByRole(data, chosen.get("config_hosts", data), chosen.get("mongos_hosts", client), client)
+
+
+def shortages(infrastructure: Infrastructure, hosts: Sequence[Host], where: str) -> Iterator[tuple[str, str]]:
+    """Groups that need more hosts than there are, as (dotted key, sentence)."""
+    for name, group in groups(infrastructure).items():
+        found = [host.name for host in hosts if name in host.groups]
+        if group.count > len(found):
+            names = f": {', '.join(found)}" if found else ""
+            message = f"{group.count} needed, {where} has {len(found)} in the group {name}{names}"
+            yield f"infrastructure.{name}.count", message
+
+
+def placement_warnings(topology: Topology, hosts: HostsByRole) -> Iterator[str]:
+    """Where processes share hosts that are better kept apart."""
+    if data_members(topology) > len(hosts.data):
+        yield (
+            f"{data_members(topology)} members of each replica set on {len(hosts.data)} "
+            f"host{'' if len(hosts.data) == 1 else 's'}: some share one, and losing it may lose the majority"
+        )
+    if topology.kind == "sharded" and topology.config_servers.members > len(hosts.config):
+        yield f"{topology.config_servers.members} config servers on {len(hosts.config)} host(s): some share one"
+    both = [host.name for host in hosts.client if host in hosts.data]
+    if both:
+        yield f"{', '.join(both)} holds data and runs the client too: both compete for its cores"
+
+
+# NUMA
+
+
+def numa_settings(infrastructure: Infrastructure, hosts: HostsByRole) -> dict[str, dict[str, Any]]:
+    """Host → its NUMA settings, if any. What shares a host with data is bound as the data is."""
+    bound: dict[str, dict[str, Any]] = {}
+    for _, group, members in _members(infrastructure, hosts):
+        for host in members:
+            if group.numa.policy != "none" and host.name not in bound:
+                bound[host.name] = group.numa.model_dump()
+    free = set() if infrastructure.shard_hosts.numa.policy != "none" else {host.name for host in hosts.data}
+    return {name: settings for name, settings in bound.items() if name not in free}
+
+
+def numa_problems(infrastructure: Infrastructure, hosts: HostsByRole) -> Iterator[tuple[str, str]]:
+    """Settings that a host is known not to support, as (dotted key, sentence); the hosts check again."""
+    bound = numa_settings(infrastructure, hosts)
+    for name, group, members in _members(infrastructure, hosts):
+        key = f"infrastructure.{name}.numa"
+        for host in members:
+            yield from ((f"{key}.{setting}", f"{host.name} {why}") for setting, why in _unsupported_numa(group, host))
+            # A binding belongs to the host. Where groups share one, only that of the data counts, or the first.
+            if group.numa.policy != "none" and bound.get(host.name) != group.numa.model_dump():
+                yield f"{key}.policy", f"{host.name} is bound as another group on it is: this has no effect"
+
+
+def _unsupported_numa(group: HostGroup, host: Host) -> Iterator[tuple[str, str]]:
+    numa, nodes = group.numa, host.numa_nodes
+    if numa.policy == "none" or nodes is None:
+        return
+    if not host.numactl:
+        yield "policy", f"has no numactl, which {numa.policy} needs: install the package numactl"
+    missing = sorted(set(numa.nodes or ()) - set(nodes))
+    if missing:
+        yield "nodes", f"has the NUMA nodes {', '.join(map(str, nodes))} and no {', '.join(map(str, missing))}"
+    elif numa.policy == "node_round_robin" and len(numa.nodes or nodes) < 2:
+        yield "policy", "has one NUMA node, round robin needs two or more"
+
+
+def _members(infrastructure: Infrastructure, hosts: HostsByRole) -> Iterator[tuple[str, HostGroup, tuple[Host, ...]]]:
+    members = (hosts.data, hosts.config, hosts.mongos, hosts.client)
+    by_group = dict(zip(HOST_GROUPS, members, strict=True))
+    return ((name, group, by_group[name]) for name, group in groups(infrastructure).items())
+
+
+def cores_missing(point: Point) -> Iterator[tuple[str, str]]:
+    """Hosts with more data-bearing processes than cores for them, as (dotted key, sentence); the hosts check again."""
+    for host in point.hosts if point.numa else ():
+        settings = point.numa.get(host.name, {})
+        roles = [process.role for process in point.processes if process.host == host.name]
+        others = sum(role in {"config", "mongos"} for role in roles)
+        reserved = settings.get("reserved_cores", 0) if others else 0
+        if settings.get("policy") == "cores_per_shard" and len(roles) - others > host.cores - reserved:
+            yield (
+                "infrastructure.shard_hosts.numa.policy",
+                f"{host.name} has {host.cores} cores, {reserved} of them reserved: cores_per_shard cannot give "
+                f"{len(roles) - others} data-bearing processes one each",
+            )
+
+
+# Volumes and kernel
+
+
+def machines(infrastructure: Infrastructure) -> dict[str, dict[str, Any]]:
+    """Group → volumes and kernel settings of its hosts with every default explicit, for the roles that prepare them."""
+    return {
+        name: {"volumes": group.volumes.model_dump(), "kernel": group.kernel.model_dump()}
+        for name, group in groups(infrastructure).items()
+    }
+
+
+def volumes_of_processes(point: Point) -> dict[str, dict[str, str]]:
+    """Process → purpose → name of the volume that holds it, where that is not the volume of the run folder.
+
+    A data volume that is one filesystem is where the run folder is; of several each data-bearing process of a host gets
+    one, in turns, and its journal and log likewise.
+    """
+    found: dict[str, dict[str, str]] = {}
+    turns: Counter[str] = Counter()
+    for process in point.processes:
+        turn = turns[process.host]
+        turns[process.host] += process.role not in {"config", "mongos"}
+        names = found.setdefault(process.name, {})
+        for purpose, volume in _volumes(point, process.host).items():
+            if process.db_path is None and purpose != "log":
+                continue
+            if volume["policy"] == "per_shard":
+                names[purpose] = f"{purpose}-{turn % volume['count'] + 1:02d}"
+            elif purpose != "data":
+                names[purpose] = purpose
+    return found
+
+
+def _volumes(point: Point, host: str) -> dict[str, Any]:
+    """Data, journal and log volumes of a host, from the first of its groups that the experiment has."""
+    names = next((h.groups for h in point.hosts if h.name == host), ())
+    group = next((name for name in HOST_GROUPS if name in names and name in point.machines), None)
+    volumes = point.machines[group]["volumes"] if group else {}
+    return {name: volume for name, volume in volumes.items() if volume}
+
+
+def data_volume_bytes(point: Point, host: str) -> int | None:
+    """Bytes for files on the data volumes of a host; None where it has none of its own."""
+    volume = _volumes(point, host).get("data")
+    return int(volume["size_gib"] * volume["count"] * 2**30 * _USABLE) if volume else None
+
+
+def emulated_volumes(experiment: Experiment, point: str) -> tuple[EmulatedVolume, ...]:
+    """The emulated volumes of the shard hosts; every point has its own, so that they can be an axis.
+
+    The data volume is mounted where the processes have their folders: journal and log are on it too unless they have
+    volumes.
+    """
+    group = experiment.infrastructure.shard_hosts
+    return tuple(
+        EmulatedVolume(
+            name=name,
+            image=f"volumes/{point}/{name}.img",
+            mount=f"deployments/{point}" if name == "data" else f"volumes/{point}/{name}",
+            size_gib=volume.size_gib,
+            filesystem=volume.filesystem,
+            lazy_init=volume.lazy_init,
+            iops=volume.iops,
+            throughput_mibps=volume.throughput_mibps,
+            readahead_sectors=group.kernel.readahead_sectors if name == "data" else None,
+        )
+        for name, volume in group.volumes.named()
+        if volume.type == "emulated"
+    )
+
+
+def emulated_volume_too_small(point: Point) -> str | None:
+    """Why a point does not fit on its emulated data volume; None when it does or has none."""
+    data = next((v for v in point.volumes if v.name == "data"), None)
+    if data is None or point.disk_bytes <= data.size_gib * 2**30 * _USABLE:
+        return None
+    return (
+        f"{point.label}: about {point.disk_bytes / 2**30:,.1f} GiB are written to the data volume, which has "
+        f"{data.size_gib} GiB ({_USABLE:.0%} of it for files)"
+    )
