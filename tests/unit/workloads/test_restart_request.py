@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import pytest
 from microshard.model.job import Job, JobPoint, ProcessInfo
 from microshard.workloads import restarts
 from microshard.workloads.base import Context, PhaseError, Progress
-from microshard.workloads.sync_progress import SyncAttempt
 
 
 def process(name: str, host: str, role: str = "shard") -> ProcessInfo:
@@ -119,15 +117,3 @@ def test_a_mongod_that_takes_no_part_again_is_named(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(restarts, "START_SECONDS", 0.05)
     with play(tmp_path, lambda _: {}), pytest.raises(PhaseError, match="shard02 was not ready"):
         restarts.empty_caches(context(tmp_path))
-
-
-def test_a_sync_that_is_begun_anew_is_told_from_the_one_before() -> None:
-    sync = SyncAttempt()
-    first, later = (
-        {"initialSyncStatus": {"initialSyncStart": datetime(2026, 1, 1, 0, 0, s, tzinfo=UTC)}} for s in (1, 2)
-    )
-    assert not sync.is_older_than(first)
-    sync.update(first, 0.0)
-    assert not sync.is_older_than(first)
-    assert not sync.is_older_than({})
-    assert sync.is_older_than(later)
