@@ -173,7 +173,7 @@ def start_replica_set(folder: Path, members: int) -> tuple[list[Mongod], str]:
 def start_job(
     folder: Path, mongods: list[Mongod], *phases: dict[str, Any], uri: str | None = None, ranges: int = 0
 ) -> Started:
-    """Start `python -m microshard.workloads` for these phases against these mongods (the first is the door).
+    """Start `python -m microshard.workloads` for these phases against these mongods (the first is the entry point).
 
     `ranges`: the job says that LOAD's collection has so many key ranges, all on the first mongod.
     """

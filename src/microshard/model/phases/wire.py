@@ -16,7 +16,7 @@ Compressor = Literal["snappy", "zlib", "zstd"]
 
 
 class WireLink(Model):
-    """The link between the client and the door of the topology."""
+    """The link between the client and the entry point of the topology."""
 
     kind: Literal["none", "relay", "netem", "tbf"] = "none"
     """none: as it is; netem, tbf: a network namespace of the run's with this queueing discipline of the kernel (root;
