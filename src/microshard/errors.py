@@ -25,6 +25,6 @@ class PlaceError(MicroshardError):
 
 
 class RunFolderError(MicroshardError):
-    """A folder that is not a run of ours, or one that cannot be written."""
+    """A folder that is not a run of microshard, or one that cannot be written."""
 
     exit_code = EXIT_PLACE

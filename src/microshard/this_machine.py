@@ -16,7 +16,7 @@ from microshard.errors import PlaceError
 
 
 def project_root() -> Path:
-    """The folder with ansible.cfg, playbooks/ and roles/. Raises PlaceError where there is none."""
+    """The folder with ansible.cfg, playbooks/ and roles/. Raises PlaceError where it is missing."""
     root = Path(__file__).resolve().parents[2]
     if not (root / "ansible.cfg").is_file():
         raise PlaceError(f"{root}: no ansible.cfg; microshard runs from its checkout (make setup)")
@@ -50,12 +50,6 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def numa_nodes() -> tuple[int, ...]:
-    """Numbers of the NUMA nodes; a kernel without NUMA has node 0."""
-    found = [entry.name[4:] for entry in Path("/sys/devices/system/node").glob("node*")]
-    return tuple(sorted(int(number) for number in found if number.isdigit())) or (0,)
-
-
 def free_disk_bytes(folder: Path) -> int:
     """Free bytes on the volume where `folder` is or will be."""
     while not folder.exists():
@@ -71,9 +65,9 @@ def describe() -> dict[str, Any]:
             if line.startswith("model name"):
                 model = line.split(":", 1)[1].strip()
                 break
-    release = {}
+    system = platform.system()
     with contextlib.suppress(OSError):
-        release = platform.freedesktop_os_release()
+        system = platform.freedesktop_os_release()["PRETTY_NAME"]
     huge_pages = ""
     with contextlib.suppress(OSError):
         text = Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text(encoding="ascii")
@@ -83,7 +77,7 @@ def describe() -> dict[str, Any]:
         "cores": cores(),
         "ram_mib": round(memory_mib()),
         "kernel": platform.release(),
-        "system": release.get("PRETTY_NAME", platform.system()),
+        "system": system,
         "machine": platform.machine(),
         "transparent_huge_pages": huge_pages,
         "python": platform.python_version(),

@@ -14,6 +14,7 @@ from microshard import this_machine
 from microshard.backends import binaries, local_processes
 from microshard.errors import PlaceError
 from microshard.hostlib import emulated_volumes
+from microshard.hostlib.numa import host_cores
 from microshard.hostlib.ports import is_free
 from microshard.model.plan import FIRST_PORT, Inputs, Plan, Point
 from microshard.records.run_folder import RunFolder
@@ -37,7 +38,7 @@ class LocalBackend(Backend):
             cores=this_machine.cores(),
             ram_mib=this_machine.memory_mib(),
             free_disk_bytes=this_machine.free_disk_bytes(runs),
-            numa_nodes=this_machine.numa_nodes(),
+            numa_nodes=tuple(host_cores().by_node),
             numactl=shutil.which("numactl") is not None,
         )
 

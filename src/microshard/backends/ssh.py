@@ -304,11 +304,22 @@ class SshBackend(Backend):
         return [*line, f"{user}@{address}" if user else address, *([shlex.join(words)] if words else [])]
 
     def _run_variables(self, folder: RunFolder) -> Path:
+        """Variables of a run where no single point is concerned; all that any point has changed is put back."""
+        machines: dict[str, Any] = {}
+        manager: set[str] = set()
+        with contextlib.suppress(OSError, RunFolderError):  # no plan was written
+            points = folder.plan().points
+            manager = {point.process_manager for point in points} - {"auto"}
+            for group, wanted in (item for point in points for item in point.machines.items()):
+                parts = machines.setdefault(group, {"volumes": {}, "kernel": {}})
+                for part in ("volumes", "kernel"):
+                    parts[part] |= {key: value for key, value in wanted[part].items() if value is not None}
+        run = self.variables(folder)
+        if manager:  # what was started by root is removed by root
+            run["process_manager"] = max(manager)
         path = folder / "tmp" / "run.json"
         path.parent.mkdir(exist_ok=True)
-        manager, machines = _of_plan(folder)
-        point = {"id": "", "machines": machines}
-        write_json(path, {"microshard_run": {**self.variables(folder), **manager}, "microshard_point": point})
+        write_json(path, {"microshard_run": run, "microshard_point": {"id": "", "machines": machines}})
         return path
 
     def clean(self, folder: RunFolder, handler: EventHandler = ignore) -> list[str]:
@@ -334,7 +345,7 @@ class SshBackend(Backend):
         return [command for host in seen.values() for command in host["running"]]
 
     def leftovers(self, folder: RunFolder) -> tuple[str, ...]:
-        """Whatever the run's ledger does not call clean; no host is asked."""
+        """Whatever the run's ledger does not call clean; without asking any host."""
         ledger = list(folder.ledger.records())
         closed = not ledger or (ledger[-1].get("kind"), ledger[-1].get("state")) == ("run", "clean")
         return () if closed else ("processes and folders",)
@@ -400,24 +411,3 @@ def shifts(facts: Mapping[str, Mapping[str, Any]], client: str) -> dict[str, flo
         if abs(difference) > float(base["clock_doubt"]) + float(known["clock_doubt"]):
             found[host] = round(difference, 3)
     return found
-
-
-def _of_plan(folder: RunFolder) -> tuple[dict[str, str], dict[str, Any]]:
-    """Additions to `microshard_run`, and `machines` of all points together: what was ever set has to be put back.
-
-    Both empty where no plan was written.
-    """
-    try:
-        points = folder.plan().points
-    except (OSError, RunFolderError):
-        return {}, {}
-    chosen = {point.process_manager for point in points} - {"auto"}
-    # What was started as root is looked at and removed as root.
-    manager = {"process_manager": max(chosen)} if chosen else {}
-    machines: dict[str, Any] = {}
-    for point in points:
-        for group, wanted in point.machines.items():
-            there = machines.setdefault(group, {"volumes": {}, "kernel": {}})
-            for part in ("volumes", "kernel"):
-                there[part] |= {key: value for key, value in wanted[part].items() if value is not None}
-    return manager, machines

@@ -23,6 +23,6 @@ def main() -> None:
     except Exception:
         if received.number is None:
             raise
-        # Python's compiler and some C code make an error of their own of whatever is raised below them.
+        # Python's compiler and some C code replace exceptions that are raised below them.
         code = Stopped(received.number).exit_code
     sys.exit(code)

@@ -32,7 +32,7 @@ from microshard.records.run_folder import DiskError
 _LONGEST = 1 << 16  # bytes of a message
 # The modules that are executed before and after each measurement.
 _MODULES = ("background_processes", "collected_files", "mongo_processes", "mongo_topology", "workload_phases")
-_FALLBACK = "every playbook starts ansible-playbook anew, for this ansible-core lacks an internal name"
+_FALLBACK = "every playbook starts ansible-playbook, for this ansible-core lacks an internal name"
 _GRACE = 5.0  # s a playbook has to end after SIGTERM, and again after SIGKILL
 
 

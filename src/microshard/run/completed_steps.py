@@ -89,7 +89,7 @@ def journaled(run: RunFolder) -> set[tuple[str, str]]:
 
 
 def remaining(plan: Plan, completed: Sequence[CompletedStep]) -> tuple[Step, ...]:
-    """The steps that are not finished, numbered anew; each point is deployed before its first one."""
+    """The steps that are not finished, renumbered; each point is deployed before its first one."""
     last: dict[tuple[str, int, str], CompletedStep] = {}
     for item in completed:
         key = (item.step.point, item.step.repetition, item.step.purpose)

@@ -1,4 +1,4 @@
-"""How a run ends, and what it has taken and cost so far."""
+"""How a run ends, and its hours and cost so far."""
 
 from __future__ import annotations
 

@@ -93,20 +93,20 @@ def resume(
             before, lock = None, RunLock()
             with contextlib.suppress(FileNotFoundError, DamagedFileError):
                 before, lock = run.plan(), run.run_lock()
-            asked = lock.asked
-            if before is None or asked is None:
+            original = lock.asked
+            if before is None or original is None:
                 raise CannotResumeError(
                     f"{run.run_id} has no plan that can be read: it was aborted too early, or lock.json or plan.json "
                     "is damaged. Remove what is left (microshard gc) and start it again: microshard run FILE"
                 )
             if not as_begun:
-                _refuse_a_changed_file(asked, lock)
+                _refuse_a_changed_file(original, lock)
             _clear(run, backend, console)
             for name in ("tmp", "deployments", "points"):
                 (run / name).mkdir(exist_ok=True)
-            original = Path(asked.file).parent
-            folder = original if original.is_dir() else run.path
-            request = ResumeRequest(run, asked.scale, asked.overrides, folder, before, lock)
+            folder = Path(original.file).parent
+            folder = folder if folder.is_dir() else run.path
+            request = ResumeRequest(run, original.scale, original.overrides, folder, before, lock)
             return (remaining or _run_remaining)(request, backend, console)
         except Stopped:  # before the runner began: processes of the aborted run may still exist
             with contextlib.suppress(MicroshardError):
@@ -133,12 +133,12 @@ def _run_remaining(request: ResumeRequest, backend: Backend, console: Console) -
         return execute_steps(run, ready, binaries, done, console)
 
 
-def _refuse_a_changed_file(asked: RequestRecord, lock: RunLock) -> None:
+def _refuse_a_changed_file(original: RequestRecord, lock: RunLock) -> None:
     """The file the run was started with, where it still exists, must have the same content."""
-    path = Path(asked.file)
+    path = Path(original.file)
     if not path.is_file():
         return
-    now = load(path, scale=asked.scale, overrides=asked.overrides).experiment.model_dump(mode="json")
+    now = load(path, scale=original.scale, overrides=original.overrides).experiment.model_dump(mode="json")
     changed = [str(d) for d in differences(lock.definition, now)]
     if changed:
         raise ChangedError(

@@ -1,6 +1,6 @@
-"""The secrets of a run: key file, certificates, users. Made anew for every run, gone with its deployment.
+"""The secrets of a run: key file, certificates, users. Created for every run, removed with its deployment.
 
-They lie in `secrets/` of the run's folder, 0700, every file 0600; whatever is written elsewhere names only their paths.
+They are in `secrets/` of the run's folder, 0700, every file 0600; other files name only their paths.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def make(folder: Path, addresses: Iterable[str]) -> None:
     users = {
         name: {"user": f"microshard-{name}", "password": secrets.token_urlsafe(32)} for name in ("admin", "workload")
     }
-    _write(folder / "users.json", json.dumps(users).encode())  # the last: what is there is whole
+    _write(folder / "users.json", json.dumps(users).encode())  # the last: when it exists, all are complete
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -47,7 +47,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _certificates(addresses: Iterable[str]) -> tuple[bytes, bytes]:
-    """The authority's certificate, and key with certificate of the servers. The authority's own key is thrown away."""
+    """The authority's certificate, and key with certificate of the servers. The authority's key is not kept."""
     authority_key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     issuer = _name("microshard run")
     begin = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=1)  # clocks of hosts may be behind

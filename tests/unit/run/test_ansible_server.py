@@ -203,4 +203,4 @@ def test_without_an_internal_name_of_ansible_each_playbook_is_a_program(
         said = begin(process, play(tmp_path, argv))
         assert process.wait() == code
         assert "playbook" in [event["event"] for event in events(said)]
-    assert (tmp_path / "log").read_text(encoding="utf-8").count("starts ansible-playbook anew") == 1
+    assert (tmp_path / "log").read_text(encoding="utf-8").count("starts ansible-playbook") == 1
