@@ -33,7 +33,7 @@ import numpy as np
 from pymongo.collection import Collection
 from tests.cluster.engines.mongods import QUERY, start_mongod, stop_mongod
 
-from microshard.analysis.change import change, decide
+from microshard.analysis.comparison import change, decide
 from microshard.workloads.datasets import mot
 
 REPETITIONS = 5

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from microshard.analysis.statistics import Estimate, median_estimate, ratio_estimate
+from microshard.analysis.bootstrap import Estimate, median_estimate, ratio_estimate
 
 Span = tuple[float, float]
 _RESAMPLES = 999

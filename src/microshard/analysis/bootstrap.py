@@ -19,12 +19,13 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Better = Literal["lower", "higher"]
+from microshard.model.result import Better
+
 Samples = tuple[float, ...]
 
 LEVEL = 0.95
@@ -66,7 +67,7 @@ def median_estimate(values: Sequence[float], level: float = LEVEL) -> Estimate:
 
     One repetition has no interval. Raises ValueError when there is none or one is not finite.
     """
-    return _median_estimate(_checked(values), level)
+    return _median_estimate(checked_samples(values), level)
 
 
 @lru_cache(maxsize=65536)
@@ -74,7 +75,7 @@ def _median_estimate(values: Samples, level: float) -> Estimate:
     middle = float(np.median(values))
     if len(values) == 1:
         return Estimate(middle, None, 1, "one repetition has no interval")
-    return Estimate(middle, _interval((values,), _median, middle, level), len(values))
+    return Estimate(middle, bootstrap_interval((values,), _median, middle, level), len(values))
 
 
 def ratio_estimate(numerator: Sequence[float], denominator: Sequence[float], level: float = LEVEL) -> Estimate:
@@ -82,7 +83,7 @@ def ratio_estimate(numerator: Sequence[float], denominator: Sequence[float], lev
 
     Raises ValueError when a side is empty, or holds a value that is not finite and positive.
     """
-    above, below = _checked(numerator), _checked(denominator)
+    above, below = checked_samples(numerator), checked_samples(denominator)
     if min(above) <= 0 or min(below) <= 0:
         raise ValueError("a ratio needs positive values")
     return _ratio_estimate(above, below, level)
@@ -94,7 +95,7 @@ def _ratio_estimate(above: Samples, below: Samples, level: float) -> Estimate:
     fewest = min(len(above), len(below))
     if fewest == 1:
         return Estimate(value, None, 1, "one repetition has no interval")
-    return Estimate(value, _interval((above, below), _median_ratio, value, level), fewest)
+    return Estimate(value, bootstrap_interval((above, below), _median_ratio, value, level), fewest)
 
 
 def speed_up(
@@ -126,7 +127,8 @@ def usable_cores(shards: float, cores: float) -> float:
     return min(shards, cores)
 
 
-def _checked(values: Sequence[float]) -> Samples:
+def checked_samples(values: Sequence[float]) -> Samples:
+    """The repetitions as a tuple. Raises ValueError when there is none or one is not finite."""
     if not values:
         raise ValueError("no repetitions")
     samples = tuple(float(v) for v in values)
@@ -143,7 +145,9 @@ def _median_ratio(above: NDArray[np.float64], below: NDArray[np.float64], axis: 
     return np.median(above, axis=axis) / np.median(below, axis=axis)
 
 
-def _interval(data: tuple[Samples, ...], statistic: Callable[..., Any], value: float, level: float) -> Interval:
+def bootstrap_interval(
+    data: tuple[Samples, ...], statistic: Callable[..., Any], value: float, level: float
+) -> Interval:
     """Bootstrap interval of `statistic` over one or more samples of two or more values each."""
     coverage = min([level, *(1 - 2.0 ** (1 - len(sample)) for sample in data)])
     if all(min(sample) == max(sample) for sample in data):

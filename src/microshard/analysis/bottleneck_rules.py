@@ -1,6 +1,6 @@
-"""The rules: each looks at the evidence and says how near one resource was to being the limit.
+"""The rules: each computes from the evidence how near one resource was to being the bottleneck.
 
-A finding's score is the strongest figure over its threshold: from 1 on it holds. docs/report.md explains every rule.
+A candidate's score is the strongest figure over its threshold: from 1 on it holds. docs/report.md explains every rule.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from microshard.analysis.evidence import Device, Evidence, Host, Use
+from microshard.analysis.evidence import Evidence, HostLoad, ProcessLoad, VolumeLoad
 
 Bottleneck = Literal[
     "client", "router", "CPU", "disk IOPS", "disk throughput", "lock or ticket", "cache", "memory", "network", "skew",
@@ -56,14 +56,14 @@ THRESHOLDS: Mapping[str, Threshold] = {
     "memory_stall": Threshold(0.10, "share", "a task waited for memory a tenth of the time"),
     "link": Threshold(0.80, "share", "what TCP gets through a link next to headers and other traffic"),
     "segments_again": Threshold(0.01, "share", "above one lost segment in a hundred TCP's rate collapses"),
-    "way": Threshold(0.50, "share", "half of an operation's time is the way"),
+    "round_trip": Threshold(0.50, "share", "half of an operation's time is the network round trip"),
     "skew": Threshold(1.5, "times", "the busiest shard against the mean of all"),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """What one rule found."""
+class Candidate:
+    """A resource that one rule found near to its limit or at it."""
 
     name: Bottleneck
     score: float  # 1 and above: it holds
@@ -86,11 +86,11 @@ def _percent(share: float) -> str:
     return f"{share:.0%}".replace("%", " %")
 
 
-def findings(evidence: Evidence) -> list[Finding]:
-    """What the rules found, one finding of each name: what holds, in the order of precedence, then the nearest."""
-    strongest: dict[Bottleneck, Finding] = {}
+def candidates(evidence: Evidence) -> list[Candidate]:
+    """One candidate of each name: those that hold in the order of precedence, then the others by score."""
+    strongest: dict[Bottleneck, Candidate] = {}
     for rule in RULES:
-        # Of several rules for one bottleneck the first that holds tells it; of one rule's findings the strongest.
+        # Of several rules for one bottleneck the first that holds counts; of one rule's candidates the strongest.
         settled = {name for name, known in strongest.items() if known.holds}
         for found in rule(evidence):
             known = strongest.get(found.name)
@@ -99,39 +99,39 @@ def findings(evidence: Evidence) -> list[Finding]:
     return sorted(strongest.values(), key=lambda f: (not f.holds, ORDER.index(f.name) if f.holds else 0, -f.score))
 
 
-def memory(evidence: Evidence) -> Iterator[Finding]:
+def memory(evidence: Evidence) -> Iterator[Candidate]:
     """Swapping, tasks waiting for memory, or pages of the mongods that must be read again."""
     for host in evidence.hosts:
         waits = host.stall.get("memory", 0.0)
         if host.swap:
             sentence = f"{host.name} swapped {host.swap / MIB:.1f} MiB/s"
-            yield Finding("memory", _over(host.swap, "swap"), sentence, {"swap_bytes_per_second": host.swap})
+            yield Candidate("memory", _over(host.swap, "swap"), sentence, {"swap_bytes_per_second": host.swap})
         sentence = f"on {host.name} tasks waited for memory {_percent(waits)} of the time"
-        yield Finding("memory", _over(waits, "memory_stall"), sentence, {"memory_stall_share": waits})
+        yield Candidate("memory", _over(waits, "memory_stall"), sentence, {"memory_stall_share": waits})
     for shard in evidence.shards:
         faults = shard.use.faults
         sentence = f"{shard.use.name} had {faults:,.0f} major page faults a second"
-        yield Finding("memory", _over(faults, "major_faults"), sentence, {"major_faults_per_second": faults})
+        yield Candidate("memory", _over(faults, "major_faults"), sentence, {"major_faults_per_second": faults})
 
 
-def disk(evidence: Evidence) -> Iterator[Finding]:
-    """A volume at the rate it may do, or busy while tasks wait for it."""
-    for device in evidence.devices:
-        known = [(key, device.figures.get(key, 0.0), limit) for key, limit in device.limits.items() if limit > 0]
+def disk(evidence: Evidence) -> Iterator[Candidate]:
+    """A volume at its limit, or busy while tasks wait for it."""
+    for volume in evidence.volumes:
+        known = [(key, volume.figures.get(key, 0.0), limit) for key, limit in volume.limits.items() if limit > 0]
         for key, rate, limit in known:
-            yield _at_limit(evidence, device, key, rate, limit)
+            yield _at_limit(evidence, volume, key, rate, limit)
         if not known:
-            yield _busy_volume(evidence, device)
+            yield _busy_volume(evidence, volume)
 
 
 def _io(evidence: Evidence) -> dict[str, float]:
     """Requests a second by shard, where no two shards share a volume."""
-    if any(len(device.shards) != 1 for device in evidence.devices):
+    if any(len(volume.shards) != 1 for volume in evidence.volumes):
         return {}
     found: dict[str, float] = {}
-    for device in evidence.devices:
-        requests = device.figures.get("r_ios", 0.0) + device.figures.get("w_ios", 0.0)
-        found[device.shards[0]] = found.get(device.shards[0], 0.0) + requests
+    for volume in evidence.volumes:
+        requests = volume.figures.get("r_ios", 0.0) + volume.figures.get("w_ios", 0.0)
+        found[volume.shards[0]] = found.get(volume.shards[0], 0.0) + requests
     return found
 
 
@@ -139,41 +139,41 @@ def _cpu(evidence: Evidence) -> dict[str, float]:
     return {shard.use.name: shard.use.cpu for shard in evidence.shards}
 
 
-def _at_limit(evidence: Evidence, device: Device, key: str, rate: float, limit: float) -> Finding:
-    waiting = _waiting(evidence, device)
+def _at_limit(evidence: Evidence, volume: VolumeLoad, key: str, rate: float, limit: float) -> Candidate:
+    waiting = _waiting(evidence, volume)
     burst = min(_over(rate / limit, "volume_limit_waits"), _over(waiting, "volume_waits"))
     score = max(_over(rate / limit, "volume_limit"), burst)
     direction = "reads" if key.startswith("r") else "writes"
     figures = {f"{key}_per_second": rate, f"{key}_limit": limit, "waiting": waiting}
     if key.endswith("ios"):
-        sentence = f"{device.name} did {rate:,.0f} of its {limit:,.0f} {direction} a second"
-        return Finding("disk IOPS", score, sentence, figures, _io(evidence), "requests")
-    sentence = f"{device.name}: {direction} of {rate / MIB:,.1f} of its {limit / MIB:,.1f} MiB/s"
-    return Finding("disk throughput", score, sentence, figures, _io(evidence), "requests")
+        sentence = f"{volume.name} did {rate:,.0f} of its {limit:,.0f} {direction} a second"
+        return Candidate("disk IOPS", score, sentence, figures, _io(evidence), "requests")
+    sentence = f"{volume.name}: {direction} of {rate / MIB:,.1f} of its {limit / MIB:,.1f} MiB/s"
+    return Candidate("disk throughput", score, sentence, figures, _io(evidence), "requests")
 
 
-def _waiting(evidence: Evidence, device: Device) -> float:
-    host = evidence.host(device.host) or (evidence.hosts[0] if evidence.hosts else None)
+def _waiting(evidence: Evidence, volume: VolumeLoad) -> float:
+    host = evidence.host(volume.host) or (evidence.hosts[0] if evidence.hosts else None)
     return host.waiting_for_disk if host else 0.0
 
 
-def _busy_volume(evidence: Evidence, device: Device) -> Finding:
-    waiting = _waiting(evidence, device)
-    util = device.figures.get("util", 0.0)
-    size = device.request_bytes
+def _busy_volume(evidence: Evidence, volume: VolumeLoad) -> Candidate:
+    waiting = _waiting(evidence, volume)
+    util = volume.figures.get("util", 0.0)
+    size = volume.request_bytes
     name: Bottleneck = "disk throughput" if size >= THRESHOLDS["large_request"].value else "disk IOPS"
-    requests = device.figures.get("r_ios", 0.0) + device.figures.get("w_ios", 0.0)
+    requests = volume.figures.get("r_ios", 0.0) + volume.figures.get("w_ios", 0.0)
     sentence = (
-        f"{device.name} was busy {_percent(util)} of the time with {requests:,.0f} requests/s of "
+        f"{volume.name} was busy {_percent(util)} of the time with {requests:,.0f} requests/s of "
         f"{size / 1024:,.0f} KiB, and tasks waited for it {_percent(waiting)} of the time"
     )
     figures = {"util": util, "waiting": waiting, "requests_per_second": requests, "request_bytes": size}
     score = min(_over(util, "volume_busy"), _over(waiting, "volume_waits"))
-    return Finding(name, score, sentence, figures, _io(evidence), "requests")
+    return Candidate(name, score, sentence, figures, _io(evidence), "requests")
 
 
-def cache(evidence: Evidence) -> Iterator[Finding]:
-    """Operations that are busy fetching pages into the cache, or making room for them, instead of working.
+def cache(evidence: Evidence) -> Iterator[Candidate]:
+    """Operations that spend their time on fetching pages into the cache or making room for them.
 
     The time is against that of all operations in the mongod, or its CPU time where that is more: an operation is
     counted when it ends, its CPU time when it is used.
@@ -193,32 +193,34 @@ def cache(evidence: Evidence) -> Iterator[Finding]:
             "pages_evicted_by_operations": shard.evicted,
         }
         work = _cpu(evidence)
-        yield Finding("cache", _over(share, "cache_stall") * idle, sentence, figures, work, "CPU time")
+        yield Candidate("cache", _over(share, "cache_stall") * idle, sentence, figures, work, "CPU time")
 
 
 _NAME_OF: Mapping[str, Bottleneck] = {"client": "client", "router": "router"}
 
 
-def cores(evidence: Evidence) -> Iterator[Finding]:
-    """A host whose cores are all busy; the bottleneck is who uses most of them."""
+def cores(evidence: Evidence) -> Iterator[Candidate]:
+    """A host whose cores are all busy; the bottleneck is the role that uses most of them."""
     for host in evidence.hosts:
         most = max(host.roles.values(), default=0.0)
         if most <= 0:
             continue
         for role, used in host.roles.items():
-            who = {"others": "other programs", "router": "the router", "client": "the client"}.get(role, f"the {role}")
+            who = {"others": "background CPU load", "router": "the router", "client": "the client"}.get(
+                role, f"the {role}"
+            )
             full = f"the {host.cores:g} cores of {host.name} were {_percent(host.busy)} busy"
-            sentence = f"{full}, {used:.2f} of them with {who}"
+            sentence = f"{full}, {used:.2f} of them by {who}"
             figures = {"busy": host.busy, "cores": host.cores, f"cores_of_{role}": used}
             filled = _over(host.busy, "cores_busy")
             # Only the largest consumer can be the limit; the others rank behind it by what they use.
             score = filled if used == most else min(filled, 0.99) * used / most
             name = _NAME_OF.get(role, "CPU")
             work = _cpu(evidence) if role == "shards" else {}
-            yield Finding(name, score, sentence, figures, work, "CPU time")
+            yield Candidate(name, score, sentence, figures, work, "CPU time")
 
 
-def own_limits(evidence: Evidence) -> Iterator[Finding]:
+def own_limits(evidence: Evidence) -> Iterator[Candidate]:
     """A process at the cores it may use, which are fewer than its host has."""
     cores = max((host.cores for host in evidence.hosts), default=0.0)
     if evidence.client is not None:
@@ -229,16 +231,16 @@ def own_limits(evidence: Evidence) -> Iterator[Finding]:
         yield replace(_own_limit("CPU", shard.use, cores), work=_cpu(evidence), measure="CPU time")
 
 
-def _own_limit(name: Bottleneck, use: Use, cores: float) -> Finding:
+def _own_limit(name: Bottleneck, use: ProcessLoad, cores: float) -> Candidate:
     share = use.cpu / use.limit if use.limit and use.limit < cores else 0.0
     sentence = f"{use.name} used {use.cpu:.2f} of the {use.limit or 0:.2g} cores it may use"
     if use.held:
         sentence += f"; its quota kept {use.held:.1f} threads from running"
     figures = {"cores_used": use.cpu, "cores_allowed": use.limit or 0.0, "threads_held_back": use.held}
-    return Finding(name, _over(share, "own_limit"), sentence, figures)
+    return Candidate(name, _over(share, "own_limit"), sentence, figures)
 
 
-def locks(evidence: Evidence) -> Iterator[Finding]:
+def locks(evidence: Evidence) -> Iterator[Candidate]:
     """Operations that wait in a mongod's queue: for a ticket of the storage engine, or for a lock."""
     for shard in evidence.shards:
         share = shard.queue / max(shard.operation_time, shard.queue, 1e-9)
@@ -249,61 +251,65 @@ def locks(evidence: Evidence) -> Iterator[Finding]:
         )
         figures = {"queue": shard.queue, "no_ticket_share": shard.no_ticket, "queue_share": share}
         work = {each.use.name: each.queue for each in evidence.shards}
-        yield Finding("lock or ticket", score, sentence, figures, work, "waiting operations")
+        yield Candidate("lock or ticket", score, sentence, figures, work, "waiting operations")
 
 
-def network(evidence: Evidence) -> Iterator[Finding]:
-    """A link at its speed, segments sent again, or operations that are mostly under way."""
+def network(evidence: Evidence) -> Iterator[Candidate]:
+    """A link at its speed, segments sent again, or operations that spend most of their time on the network."""
     for interface in evidence.interfaces:
         if interface.speed:
             share = interface.rate / interface.speed
             sentence = f"{interface.name} carried {_percent(share)} of what it can"
-            yield Finding("network", _over(share, "link"), sentence, {"link_share": share})
+            yield Candidate("network", _over(share, "link"), sentence, {"link_share": share})
     for host in evidence.hosts:
         if host.segments_again and host.segments:
             share = host.segments_again / host.segments
             busy = min(host.segments / 100, 1.0)  # of a handful of segments one lost means nothing
             sentence = f"{host.name} sent {share:.1%} of its TCP segments again"
-            yield Finding("network", _over(share, "segments_again") * busy, sentence, {"segments_again_share": share})
-    if evidence.response and evidence.way:
-        share = min(evidence.way / evidence.response, 1.0)
+            yield Candidate("network", _over(share, "segments_again") * busy, sentence, {"segments_again_share": share})
+    if evidence.response and evidence.round_trip:
+        share = min(evidence.round_trip / evidence.response, 1.0)
         sentence = (
-            f"an operation took {evidence.response * 1e3:.3g} ms, of which at least {evidence.way * 1e3:.3g} ms "
-            f"({_percent(share)}) was the way there and back"
+            f"an operation took {evidence.response * 1e3:.3g} ms, of which at least {evidence.round_trip * 1e3:.3g} ms "
+            f"({_percent(share)}) was the network round trip"
         )
-        figures = {"way_seconds": evidence.way, "response_seconds": evidence.response, "way_share": share}
-        yield Finding("network", _over(share, "way"), sentence, figures)
+        figures = {
+            "round_trip_seconds": evidence.round_trip,
+            "response_seconds": evidence.response,
+            "round_trip_share": share,
+        }
+        yield Candidate("network", _over(share, "round_trip"), sentence, figures)
 
 
-def one_thread(evidence: Evidence) -> Iterator[Finding]:
-    """Operations that are always on a CPU of each shard: cores may be idle, but none that could help them."""
+def one_thread(evidence: Evidence) -> Iterator[Candidate]:
+    """Single-threaded operations that are always on a CPU of a shard: idle cores cannot help them."""
     if not evidence.concurrency or not evidence.shards:
         return
     busiest = max(evidence.shards, key=lambda s: s.use.cpu)
     share = busiest.use.cpu / evidence.concurrency
     sentence = (
-        f"{busiest.use.name} used {busiest.use.cpu:.2f} cores with {evidence.concurrency} in flight: "
-        "one thread an operation, always on a CPU"
+        f"{busiest.use.name} used {busiest.use.cpu:.2f} cores with {evidence.concurrency} single-threaded "
+        f"operation{'s' if evidence.concurrency > 1 else ''} in flight: CPU-bound"
     )
     figures = {"cores_used": busiest.use.cpu, "in_flight": float(evidence.concurrency)}
-    yield Finding("CPU", _over(share, "one_thread"), sentence, figures, _cpu(evidence), "CPU time")
+    yield Candidate("CPU", _over(share, "one_thread"), sentence, figures, _cpu(evidence), "CPU time")
 
 
-RULES: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
+RULES: tuple[Callable[[Evidence], Iterator[Candidate]], ...] = (
     memory, disk, cache, cores, own_limits, locks, network, one_thread,
 )  # fmt: skip
 
 # What takes precedence where several hold: what costs the others their time comes before them. Swapping shows as disk
-# and CPU, a slow disk as cache misses, cache misses as CPU, full cores as operations that keep their tickets longer.
+# and CPU, a slow disk as cache misses, cache misses as CPU, full cores as operations that hold their tickets longer.
 ORDER: tuple[Bottleneck, ...] = (
     "skew", "memory", "disk IOPS", "disk throughput", "cache", "client", "router", "CPU", "lock or ticket", "network",
 )  # fmt: skip
 
 
-def skewed(found: Finding) -> Finding | None:
-    """A limit that one shard alone was at, while others had little to do; None when they shared the work.
+def skewed(found: Candidate) -> Candidate | None:
+    """The skew behind a limit that one shard alone reached; None when the shards shared the work.
 
-    Unequal shards that nobody waits for are no bottleneck: skew needs a limit of a shard that holds.
+    Unequal shards that nothing waits for are no bottleneck: skew needs a limit that a shard reached.
     """
     if not found.holds or len(found.work) < 2:
         return None
@@ -313,9 +319,9 @@ def skewed(found: Finding) -> Finding | None:
     if _over(times, "skew") < 1:
         return None
     sentence = f"{hot} had {times:.1f} times the {found.measure} of an average shard; {found.sentence}"
-    return Finding("skew", _over(times, "skew"), sentence, {"times_the_mean": times, **found.figures})
+    return Candidate("skew", _over(times, "skew"), sentence, {"times_the_mean": times, **found.figures})
 
 
-def busiest_host(evidence: Evidence) -> Host | None:
+def busiest_host(evidence: Evidence) -> HostLoad | None:
     """The host with the busiest cores."""
     return max(evidence.hosts, key=lambda host: host.busy, default=None)

@@ -1,25 +1,32 @@
-"""Two runs of an experiment, matched point by point."""
+"""Two runs of an experiment, matched point by point: does a metric differ, and by how much?
+
+Repetitions are few and their noise grows with their size, so logarithms are compared: Welch's t-test (scipy), whose
+interval back on the scale of the metric is one for the ratio of geometric means. A bootstrap of three repetitions can
+promise no more than 75 % (bootstrap.py); the t distribution is honest about small numbers.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import statistics
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from microshard.analysis.change import Change, change, decide
 from microshard.analysis.measurements import measurements
-from microshard.analysis.read_run import RawRun, items, mapping, read_run, text
+from microshard.analysis.read_run import RunFiles, read_run
 from microshard.analysis.report_model import Measurement
-from microshard.analysis.statistics import Better
 from microshard.errors import EXIT_DEFINITION, MicroshardError
+from microshard.model.result import Better, StepResult
 from microshard.records.differences import Difference, differences
 
 Key = tuple[str, str]  # axes as JSON, phase
 # Parts of a definition that change no measurement.
 _NOT_COMPARED = ("title", "name", "scales", "reference", "reproduces", "lock", "microshard")
+ChangeVerdict = Literal["better", "worse", "no difference", "inconclusive"]
+LEVEL = 0.95
 
 
 class NothingInCommonError(MicroshardError):
@@ -29,7 +36,7 @@ class NothingInCommonError(MicroshardError):
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ComparedSide:
     """One metric at one point of one run."""
 
     values: tuple[float, ...]  # of the valid repetitions, in the metric's unit
@@ -43,7 +50,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ComparedPhase:
     """One metric at one point of both runs."""
 
     label: str
@@ -52,8 +59,8 @@ class Row:
     metric: str
     unit: str
     better: Better
-    base: Side
-    other: Side
+    base: ComparedSide
+    other: ComparedSide
     change: Change
     other_answer: bool  # the same question of the same data was answered otherwise
 
@@ -65,16 +72,87 @@ class Comparison:
     base: str
     other: str
     tolerance: float
-    rows: tuple[Row, ...]
+    rows: tuple[ComparedPhase, ...]
     definition: tuple[Difference, ...]
     environment: tuple[Difference, ...]
     only_base: tuple[str, ...]  # labels of the points only one run has
     only_other: tuple[str, ...]
 
     @property
-    def worse(self) -> list[Row]:
+    def worse(self) -> list[ComparedPhase]:
         """Where the other run is worse than the tolerance allows, or answers otherwise."""
         return [row for row in self.rows if row.change.verdict == "worse" or row.other_answer]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Other over base, of one metric at one point."""
+
+    ratio: float | None  # of geometric means, without unit; None where a side has no positive value
+    low: float | None  # interval of the ratio at LEVEL; None with fewer than two repetitions on a side
+    high: float | None
+    p: float | None  # of the hypothesis that the change is within the tolerance
+    verdict: ChangeVerdict
+    why: str = ""  # it is inconclusive
+
+
+def change(base: Sequence[float], other: Sequence[float], tolerance: float = 0.0) -> Change:
+    """Compare two sets of repetitions of one metric; `decide` gives the verdict.
+
+    `tolerance` is a share: 0.05 takes ratios from 1/1.05 to 1.05 for equal. Values must be positive to be compared.
+    """
+    if not base or not other:
+        return Change(None, None, None, None, "inconclusive", "no valid measurement in " + _without_values(base, other))
+    if min(*base, *other) <= 0 or not all(map(math.isfinite, (*base, *other))):
+        return Change(None, None, None, None, "inconclusive", "a ratio needs positive values")
+    logs = [[math.log(v) for v in side] for side in (base, other)]
+    difference = _mean(logs[1]) - _mean(logs[0])
+    if min(len(base), len(other)) < 2:
+        return Change(math.exp(difference), None, None, None, "inconclusive", "needs at least 2 repetitions")
+    margin = math.log1p(tolerance)
+    if all(max(side) - min(side) < 1e-12 for side in logs):  # nothing scatters: counts, sizes
+        p = 1.0 if abs(difference) <= margin + 1e-12 else 0.0
+        ratio = math.exp(difference)
+        return Change(ratio, ratio, ratio, p, "no difference")
+    from scipy import stats  # noqa: PLC0415 - half a second, and the command line starts without it
+
+    test = stats.ttest_ind(logs[1], logs[0], equal_var=False)
+    span = test.confidence_interval(LEVEL)
+    # The nearer edge of the tolerance is the hypothesis; inside it there is nothing to reject.
+    beyond = abs(difference) - margin
+    error = abs(difference / test.statistic) if test.statistic else math.inf
+    p = min(1.0, 2 * float(stats.t.sf(beyond / error, test.df))) if beyond > 0 else 1.0
+    return Change(math.exp(difference), math.exp(span.low), math.exp(span.high), p, "no difference")
+
+
+def decide(changes: Sequence[Change], better: Sequence[Better]) -> list[Change]:
+    """The verdicts of all points together.
+
+    Of a thousand equal points fifty would differ at 95 %. The p values are therefore adjusted (Benjamini and Hochberg,
+    1995, by scipy): where nothing differs at all, one time in twenty anything is called different.
+    """
+    tested = [index for index, found in enumerate(changes) if found.p is not None]
+    if not tested:
+        return list(changes)
+    from scipy import stats  # noqa: PLC0415
+
+    adjusted = stats.false_discovery_control([changes[index].p for index in tested])
+    result = list(changes)
+    for index, p in zip(tested, adjusted, strict=True):
+        found = changes[index]
+        assert found.ratio is not None  # noqa: S101 - there is a p only with a ratio
+        if p < 1 - LEVEL:
+            gained = (found.ratio < 1) == (better[index] == "lower")
+            result[index] = replace(found, verdict="better" if gained else "worse")
+    return result
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def _without_values(base: Sequence[float], other: Sequence[float]) -> str:
+    return "either run" if not base and not other else "the first run" if not base else "the second run"
 
 
 def compare(base: Path, other: Path, tolerance: float = 0.0) -> Comparison:
@@ -93,7 +171,7 @@ def compare(base: Path, other: Path, tolerance: float = 0.0) -> Comparison:
         [named.better for named in shown],
     )
     rows = tuple(
-        Row(
+        ComparedPhase(
             label=labels[0][key],
             axes=json.loads(key[0]),
             phase=key[1],
@@ -108,36 +186,34 @@ def compare(base: Path, other: Path, tolerance: float = 0.0) -> Comparison:
         for key, named, (a, b), verdict in zip(common, shown, found, changes, strict=True)
     )
     return Comparison(
-        base=text(first.marker.get("run_id")),
-        other=text(second.marker.get("run_id")),
+        base=first.marker.run_id,
+        other=second.marker.run_id,
         tolerance=tolerance,
         rows=rows,
-        definition=tuple(_definition_differences(first, second)),
-        environment=tuple(_environment_differences(first, second)),
+        definition=tuple(differences(_definition(first), _definition(second))),
+        environment=tuple(differences(_environment(first), _environment(second))),
         only_base=tuple(dict.fromkeys(label for key, label in labels[0].items() if key not in sides[1])),
         only_other=tuple(dict.fromkeys(label for key, label in labels[1].items() if key not in sides[0])),
     )
 
 
-def _sides(raw: RawRun) -> Iterator[tuple[Key, tuple[str, list[Measurement]]]]:
+def _sides(run: RunFiles) -> Iterator[tuple[Key, tuple[str, list[Measurement]]]]:
     """Every metric of every point → the point's label and its measurements, in the order of the plan."""
     grouped: dict[Key, tuple[str, list[Measurement]]] = {}
-    by_point: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
-    for (point, step), result in raw.results.items():
-        by_point.setdefault(point, []).append((step, result))
-    for plan in (p for p in items(raw.plan.get("points")) if isinstance(p, dict)):
-        axes = json.dumps(mapping(plan.get("axes")), sort_keys=True, default=str)
-        phases = [p for p in items(plan.get("phases")) if isinstance(p, dict)]
-        for order, (step, result) in enumerate(by_point.get(text(plan.get("id")), [])):
-            for measured in measurements(plan, step, order, result, phases):
+    by_point: dict[str, list[tuple[str, StepResult]]] = {}
+    for (name, step), result in run.results.items():
+        by_point.setdefault(name, []).append((step, result))
+    for point in run.plan.points if run.plan else ():
+        axes = json.dumps(point.axes, sort_keys=True, default=str)
+        for order, (step, result) in enumerate(by_point.get(point.id, [])):
+            for measured in measurements(point, point.id, step, order, result):
                 if measured.kind == "measure" and measured.purpose == "measure":
-                    key = (axes, measured.phase)
-                    grouped.setdefault(key, (text(plan.get("label")), []))[1].append(measured)
+                    grouped.setdefault((axes, measured.phase), (point.label, []))[1].append(measured)
     yield from grouped.items()
 
 
 def _named(mine: list[Measurement], theirs: list[Measurement]) -> Measurement:
-    """The measurement that says what the metric is: a failed one knows no name of it."""
+    """The measurement that names the metric: a failed one does not."""
     return next((m for m in (*mine, *theirs) if m.counts), mine[0])
 
 
@@ -145,30 +221,30 @@ def _metrics(pair: tuple[list[Measurement], list[Measurement]]) -> tuple[str, ..
     return tuple(dict.fromkeys(f"{m.metric} in {m.unit}" for side in pair for m in side if m.counts))
 
 
-def _change(base: Side, other: Side, metrics: tuple[str, ...], tolerance: float) -> Change:
+def _change(base: ComparedSide, other: ComparedSide, metrics: tuple[str, ...], tolerance: float) -> Change:
     if len(metrics) > 1:
-        return Change(None, None, None, None, "cannot tell", f"not the same metric: {' and '.join(metrics)}")
+        return Change(None, None, None, None, "inconclusive", f"not the same metric: {' and '.join(metrics)}")
     return change(base.values, other.values, tolerance)
 
 
-def _side(found: list[Measurement]) -> Side:
-    return Side(
+def _side(found: list[Measurement]) -> ComparedSide:
+    return ComparedSide(
         values=tuple(m.value for m in found if m.counts and m.value is not None),
         invalid=tuple(dict.fromkeys(p for m in found if not m.counts for p in m.problems or ("no value",))),
         answers=tuple(dict.fromkeys((m.question, m.answer) for m in found if m.counts and m.answer)),
     )
 
 
-def _answers_differ(base: Side, other: Side) -> bool:
+def _answers_differ(base: ComparedSide, other: ComparedSide) -> bool:
     known = dict(base.answers)
     return any(known.get(question, answer) != answer for question, answer in other.answers)
 
 
-def _nothing_in_common(first: RawRun, second: RawRun) -> str:
-    def shown(raw: RawRun) -> str:
-        labels = [text(mapping(p).get("label")) for p in items(raw.plan.get("points"))]
+def _nothing_in_common(first: RunFiles, second: RunFiles) -> str:
+    def shown(run: RunFiles) -> str:
+        labels = [point.label for point in run.plan.points] if run.plan else []
         points = ", ".join(labels[:6]) + (" …" if len(labels) > 6 else "") if labels else "none"
-        return f"{text(raw.marker.get('run_id'))} ({text(raw.marker.get('experiment'))}; points: {points})"
+        return f"{run.marker.run_id} ({run.marker.experiment}; points: {points})"
 
     return (
         f"{shown(first)} and {shown(second)} have no measured point in common: "
@@ -176,26 +252,20 @@ def _nothing_in_common(first: RawRun, second: RawRun) -> str:
     )
 
 
-def _definition_differences(first: RawRun, second: RawRun) -> Iterator[Difference]:
-    def definition(raw: RawRun) -> dict[str, Any]:
-        found = mapping(raw.lock.get("definition"))
-        return {key: value for key, value in found.items() if key not in _NOT_COMPARED}
-
-    return differences(definition(first), definition(second))
+def _definition(run: RunFiles) -> dict[str, Any]:
+    return {key: value for key, value in run.lock.definition.items() if key not in _NOT_COMPARED}
 
 
-def _environment_differences(first: RawRun, second: RawRun) -> Iterator[Difference]:
-    def environment(raw: RawRun) -> dict[str, Any]:
-        binaries = {
-            name: sorted({text(mapping(b).get(name)) for b in mapping(raw.lock.get("binaries")).values()})
-            for name in ("version", "embedded", "mongod_sha256")
-        }
-        return {
-            "microshard": raw.lock.get("microshard"),
-            "host": raw.lock.get("host"),
-            "hosts": raw.lock.get("hosts"),
-            "packages": raw.lock.get("packages"),
-            "mongodb": {name: ", ".join(values) for name, values in binaries.items()},
-        }
-
-    return differences(environment(first), environment(second))
+def _environment(run: RunFiles) -> dict[str, Any]:
+    lock, binaries = run.lock, run.lock.binaries.values()
+    return {
+        "microshard": lock.microshard or None,
+        "host": lock.host,
+        "hosts": lock.hosts,
+        "packages": lock.packages,
+        "mongodb": {
+            "version": ", ".join(sorted({binary.version for binary in binaries})),
+            "embedded": ", ".join(sorted({str(binary.embedded) for binary in binaries})),
+            "mongod_sha256": ", ".join(sorted({binary.mongod_sha256 or "" for binary in binaries})),
+        },
+    }

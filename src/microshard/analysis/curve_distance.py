@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from microshard.analysis.bootstrap import LEVEL, Better, Estimate, _checked, _interval
+from microshard.analysis.bootstrap import LEVEL, Estimate, bootstrap_interval, checked_samples
+from microshard.model.result import Better
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ def curve_distance(
     sizes = sorted(size for size in measured.keys() & published.keys() if measured[size])
     if len(sizes) < 2:
         return None
-    samples = tuple(_checked(measured[size]) for size in sizes)
+    samples = tuple(checked_samples(measured[size]) for size in sizes)
     reference = np.asarray([published[size] for size in sizes], dtype=float)
     if min(min(sample) for sample in samples) <= 0 or not np.all(reference > 0) or not np.all(np.isfinite(reference)):
         raise ValueError("curves need positive values")
@@ -59,7 +60,7 @@ def curve_distance(
     if fewest == 1:
         distance = Estimate(value, None, 1, "one repetition has no interval")
     else:
-        distance = Estimate(value, _interval(samples, statistic, value, level), fewest)
+        distance = Estimate(value, bootstrap_interval(samples, statistic, value, level), fewest)
     logs = sign * np.log([np.median(sample) / np.median(samples[0]) for sample in samples]) - target
     ratios = tuple((size, float(np.exp(log))) for size, log in zip(sizes, logs, strict=True))
     return CurveDistance(distance, float(np.exp(np.mean(logs[1:]))), sizes[0], ratios)

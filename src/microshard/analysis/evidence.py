@@ -1,12 +1,16 @@
-"""What the rules look at: the telemetry of one phase, by host, shard, router, client and device."""
+"""The evidence for a verdict: telemetry of one phase by host, shard, router, client and volume."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from microshard.model.plan import Point
+from microshard.model.result import PhaseResult
+from microshard.model.telemetry import HostUse, ProcessUse, ServerUse, TelemetrySummary
 
 # Who a process works for, by its role in the plan. The embedded router's own mongod is named "NAME/router".
 ROLES = {
@@ -20,7 +24,7 @@ ROLES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class ProcessLoad:
     """CPU of a process: cores used, cores it could have used, threads that a quota kept from running."""
 
     name: str
@@ -31,14 +35,14 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class HostLoad:
     """A host: shares are 0 to 1, `roles` are mean cores, swapping is bytes a second, segments are a second."""
 
     name: str
     cores: float
     busy: float  # user + sys
     iowait: float
-    roles: Mapping[str, float]  # shards, router, config, client, others
+    roles: Mapping[str, float]  # shards, router, config, client, others (background load)
     stall: Mapping[str, float] = field(default_factory=dict)  # cpu, io, memory: share of time in which a task waited
     swap: float = 0.0
     segments: float = 0.0
@@ -51,10 +55,10 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True)
-class Mongod:
-    """A data-bearing mongod: its CPU, and what its operations did instead of their work."""
+class MongodLoad:
+    """A data-bearing mongod: its CPU, and what kept its operations waiting."""
 
-    use: Use
+    use: ProcessLoad
     host: str
     operation_time: float = 0.0  # operations being served, on average (seconds a second)
     stall: float = 0.0  # operations busy with the cache (seconds a second)
@@ -66,7 +70,7 @@ class Mongod:
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class VolumeLoad:
     """A volume with data or journals of shards: requests and bytes a second, and what it may do where that is known."""
 
     name: str
@@ -83,7 +87,7 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Interface:
+class InterfaceLoad:
     """A network interface: bytes a second either way, and its speed where the driver knows it."""
 
     name: str
@@ -97,143 +101,126 @@ class Evidence:
 
     seconds: float  # of the phase
     records: int  # whole records of hosts in it
-    hosts: tuple[Host, ...] = ()
-    shards: tuple[Mongod, ...] = ()
-    routers: tuple[Use, ...] = ()
-    client: Use | None = None  # of several the one that is nearest to its limit
-    devices: tuple[Device, ...] = ()
-    interfaces: tuple[Interface, ...] = ()
+    hosts: tuple[HostLoad, ...] = ()
+    shards: tuple[MongodLoad, ...] = ()
+    routers: tuple[ProcessLoad, ...] = ()
+    client: ProcessLoad | None = None  # of several clients the one nearest to its limit
+    volumes: tuple[VolumeLoad, ...] = ()
+    interfaces: tuple[InterfaceLoad, ...] = ()
     concurrency: int | None = None  # operations the client keeps in flight
     response: float | None = None  # s an operation takes, as the client sees it
-    way: float = 0.0  # s: client to server and back; through a router also router to shard
+    round_trip: float = 0.0  # s: client to server and back; through a router also router to shard
 
-    def host(self, name: str) -> Host | None:
+    def host(self, name: str) -> HostLoad | None:
         """The host of this name."""
         return next((host for host in self.hosts if host.name == name), None)
 
 
-def gather(phase: Mapping[str, Any], summary: Mapping[str, Any], point: Mapping[str, Any]) -> Evidence:
-    """The evidence of a phase of a result. `summary` is telemetry.summary.summarise of it, `point` the plan's point."""
-    started, ended = float(phase.get("started") or 0.0), float(phase.get("ended") or 0.0)
-    roles = {str(p["name"]): ROLES.get(str(p["role"]), "") for p in point.get("processes", [])}
-    places = {str(p["name"]): str(p.get("host", "")) for p in point.get("processes", [])}
-    processes: Mapping[str, Mapping[str, float]] = summary.get("processes", {})
-    servers: Mapping[str, Mapping[str, Any]] = summary.get("servers", {})
-    seconds = max(ended - started, 0.0)
-    parameters: Mapping[str, Any] = next(
-        (p.get("parameters", {}) for p in point.get("phases", []) if p.get("name") == phase.get("name")), {}
-    )
+def gather(phase: PhaseResult, summary: TelemetrySummary, point: Point) -> Evidence:
+    """The evidence for a phase of a result; `summary` is the telemetry of its interval."""
+    roles = {p.name: ROLES[p.role] for p in point.processes}
+    hosts = {p.name: p.host for p in point.processes}
+    seconds = max(phase.ended - phase.started, 0.0)
+    parameters: Mapping[str, Any] = next((p.parameters for p in point.phases if p.name == phase.name), {})
     concurrency = in_flight(parameters)
-    clients = [_use(name, use) for name, use in processes.items() if name.split("/", 1)[0] == "client"]
+    loads = {name: _process(name, use) for name, use in summary.processes.items()}
+    owners = {name: name.split("/", 1)[0] for name in loads}
+    clients = [load for name, load in loads.items() if owners[name] == "client"]
     return Evidence(
         seconds=seconds,
-        records=min((int(host["records"]) for host in summary.get("hosts", {}).values()), default=0),
-        hosts=tuple(_host(name, host, summary, roles) for name, host in summary.get("hosts", {}).items()),
+        records=min((host.records for host in summary.hosts.values()), default=0),
+        hosts=tuple(_host(name, host, summary, roles) for name, host in summary.hosts.items()),
         shards=tuple(
-            _mongod(_use(name, use), places.get(name, ""), servers.get(name, {}))
-            for name, use in processes.items()
+            _mongod(load, hosts[name], summary.servers.get(name, ServerUse()))
+            for name, load in loads.items()
             if roles.get(name) == "shards"
         ),
-        routers=tuple(_use(n, use) for n, use in processes.items() if roles.get(n.split("/", 1)[0]) == "router"),
-        client=max(clients, key=lambda use: use.cpu / (use.limit or math.inf), default=None),
-        devices=tuple(_devices(summary, roles, places)),
-        interfaces=tuple(_interfaces(summary, seconds)),
+        routers=tuple(load for name, load in loads.items() if roles.get(owners[name]) == "router"),
+        client=max(clients, key=lambda load: load.cpu / (load.limit or math.inf), default=None),
+        volumes=tuple(_volumes(summary, roles, hosts)),
+        interfaces=tuple(
+            InterfaceLoad(name, max(net.rx_bytes, net.tx_bytes) / seconds, net.speed)
+            for name, net in summary.net.items()
+            if seconds and name.rsplit(":", 1)[-1] != "lo"
+        ),
         concurrency=concurrency,
         response=response(phase, seconds, concurrency, parameters),
-        way=_way(servers, roles),
+        round_trip=sum(_round_trip(summary.servers, roles, role) for role in ("router", "shards")),
     )
 
 
-def _use(name: str, use: Mapping[str, float]) -> Use:
-    limit = use.get("limit")
-    return Use(name, use.get("cpu_mean", 0.0), limit, use.get("held_mean", 0.0), use.get("faults_mean", 0.0))
+def _process(name: str, use: ProcessUse) -> ProcessLoad:
+    return ProcessLoad(name, use.cpu_mean, use.limit, use.held_mean or 0.0, use.faults_mean or 0.0)
 
 
-def _host(name: str, host: Mapping[str, Any], summary: Mapping[str, Any], roles: Mapping[str, str]) -> Host:
-    cpu: Mapping[str, float] = host.get("cpu", {})
-    cores = float(host.get("cores", 0))
-    busy = cpu.get("user", 0.0) + cpu.get("sys", 0.0)
-    used: dict[str, float] = {}
-    for process in host.get("processes", []):
-        owner = process.split("/", 1)[0]
-        role = "client" if owner == "client" else roles.get(owner, "")
-        if role:
-            used[role] = used.get(role, 0.0) + float(summary["processes"].get(process, {}).get("cpu_mean", 0.0))
-    used["others"] = max(busy * cores - sum(used.values()), 0.0)
-    vm, tcp = host.get("vm", {}), host.get("tcp", {})
-    return Host(
+def _host(name: str, host: HostUse, summary: TelemetrySummary, roles: Mapping[str, str]) -> HostLoad:
+    busy = host.cpu.get("user", 0.0) + host.cpu.get("sys", 0.0)
+    used = cores_by_role({process: summary.processes[process] for process in host.processes}, roles)
+    used["others"] = max(busy * host.cores - sum(used.values()), 0.0)
+    return HostLoad(
         name=name,
-        cores=cores,
+        cores=host.cores,
         busy=busy,
-        iowait=cpu.get("iowait", 0.0),
+        iowait=host.cpu.get("iowait", 0.0),
         roles=used,
-        stall=dict(host.get("stall", {})),
-        swap=vm.get("swap_in", 0.0) + vm.get("swap_out", 0.0),
-        segments=tcp.get("out", 0.0),
-        segments_again=tcp.get("again", 0.0),
+        stall=host.stall,
+        swap=host.vm.get("swap_in", 0.0) + host.vm.get("swap_out", 0.0),
+        segments=host.tcp.get("out", 0.0),
+        segments_again=host.tcp.get("again", 0.0),
     )
 
 
-def _mongod(use: Use, host: str, server: Mapping[str, Any]) -> Mongod:
-    return Mongod(
-        use=use,
+def cores_by_role(processes: Mapping[str, ProcessUse], roles: Mapping[str, str]) -> dict[str, float]:
+    """Mean cores by role, summed over its processes. `roles`: process → role, of all but clients."""
+    used: dict[str, float] = {}
+    for name, use in processes.items():
+        owner = name.split("/", 1)[0]
+        if role := "client" if owner == "client" else roles.get(owner):
+            used[role] = used.get(role, 0.0) + use.cpu_mean
+    return used
+
+
+def _mongod(load: ProcessLoad, host: str, server: ServerUse) -> MongodLoad:
+    return MongodLoad(
+        use=load,
         host=host,
-        operation_time=float(server.get("operation_time_mean", 0.0)),
-        stall=float(server.get("cache_stall_mean", 0.0)),
-        evicted=float(server.get("evicted_by_operations", 0.0)),
-        queue=float(server.get("queue_mean", 0.0)),
-        no_ticket=float(server.get("no_ticket_share", 0.0)),
-        cache_max=float(server.get("cache_max", 0.0)),
-        cache_read=float(server.get("cache_read_bytes", 0.0)),
+        operation_time=server.operation_time_mean,
+        stall=server.cache_stall_mean,
+        evicted=server.evicted_by_operations,
+        queue=server.queue_mean,
+        no_ticket=server.no_ticket_share,
+        cache_max=server.cache_max or 0.0,
+        cache_read=server.cache_read_bytes,
     )
 
 
-def _devices(summary: Mapping[str, Any], roles: Mapping[str, str], places: Mapping[str, str]) -> list[Device]:
-    """The devices of the shards' data and journals. Of several limits on a device the control groups' add up."""
+def _volumes(summary: TelemetrySummary, roles: Mapping[str, str], hosts: Mapping[str, str]) -> Iterator[VolumeLoad]:
+    """The volumes of the shards' data and journals. Limits of several control groups on a device add up."""
     found: dict[str, dict[str, Mapping[str, float]]] = {}
-    for process, kinds in summary.get("devices", {}).items():
-        for place in kinds.values() if roles.get(process) == "shards" else ():
-            found.setdefault(str(place["device"]), {})[process] = place.get("limits", {})
-    disks: Mapping[str, Mapping[str, float]] = summary.get("disk", {})
-    return [
-        Device(
-            name=name,
-            host=places.get(next(iter(limits)), ""),
-            figures={key.removesuffix("_mean"): value for key, value in disks.get(name, {}).items()},
-            limits=_limits(list(limits.values())),
-            shards=tuple(limits),
-        )
-        for name, limits in found.items()
-    ]
+    for process, places in summary.devices.items():
+        for place in places.values() if roles.get(process) == "shards" else ():
+            found.setdefault(place.device, {})[process] = place.limits
+    for name, limits in found.items():
+        figures = {key.removesuffix("_mean"): value for key, value in summary.disk.get(name, {}).items()}
+        yield VolumeLoad(name, hosts[next(iter(limits))], figures, _limits(list(limits.values())), tuple(limits))
 
 
 def _limits(given: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Processes of one control group share its limits, and equal limits are taken to be of one group."""
     keys = {key for limits in given for key in limits}
-    return {key: sum({float(limits[key]) for limits in given}) for key in keys if all(key in lim for lim in given)}
+    return {key: sum({limits[key] for limits in given}) for key in keys if all(key in limits for limits in given)}
 
 
-def _interfaces(summary: Mapping[str, Any], seconds: float) -> list[Interface]:
-    """All but loopback, which has no speed of its own."""
-    return [
-        Interface(name, max(net.get("rx_bytes", 0.0), net.get("tx_bytes", 0.0)) / seconds, net.get("speed"))
-        for name, net in summary.get("net", {}).items()
-        if seconds and name.rsplit(":", 1)[-1] != "lo"
+def _round_trip(servers: Mapping[str, ServerUse], roles: Mapping[str, str], role: str) -> float:
+    """The shortest round trip to a process of a role; 0 where none is known."""
+    times = [
+        s.round_trip_min for name, s in servers.items() if roles.get(name) == role and s.round_trip_min is not None
     ]
-
-
-def _way(servers: Mapping[str, Mapping[str, Any]], roles: Mapping[str, str]) -> float:
-    """The least time an operation spends on the wire: to the nearest door and, behind a router, on to a shard."""
-
-    def least(role: str) -> float:
-        ways = [s["round_trip_min"] for name, s in servers.items() if roles.get(name) == role and "round_trip_min" in s]
-        return float(min(ways, default=0.0))
-
-    return least("router") + least("shards")
+    return min(times, default=0.0)
 
 
 def in_flight(parameters: Mapping[str, Any]) -> int | None:
-    """Operations a phase keeps in flight: its connections, or threads, or loader processes; None if it does not say."""
+    """Operations a phase keeps in flight: connections, threads or loader processes; None if it does not say."""
     for name in ("connections", "threads", "processes"):
         count = parameters.get(name)
         if isinstance(count, int) and not isinstance(count, bool) and count > 0:
@@ -242,28 +229,24 @@ def in_flight(parameters: Mapping[str, Any]) -> int | None:
     return None
 
 
-def operations(phase: Mapping[str, Any], parameters: Mapping[str, Any]) -> float | None:
-    """How many operations a phase did: of its windows, its counters, or batches of documents; None if unknown."""
-    values = (phase.get("windows") or {}).get("values")
-    if values:
-        return float(math.fsum(values))
-    counters = phase.get("counters") or {}
+def operations(phase: PhaseResult, parameters: Mapping[str, Any]) -> float | None:
+    """How many operations a phase did, by its windows, counters, or batches of documents; None if unknown."""
+    if phase.windows is not None and phase.windows.values:
+        return math.fsum(phase.windows.values)
     for name in ("operations", "queries"):
-        if counters.get(name):
-            return float(counters[name])
-    if counters.get("documents") and parameters.get("batch_size"):
-        return float(math.ceil(counters["documents"] / parameters["batch_size"]))
+        if phase.counters.get(name):
+            return float(phase.counters[name])
+    if phase.counters.get("documents") and parameters.get("batch_size"):
+        return float(math.ceil(phase.counters["documents"] / parameters["batch_size"]))
     return None
 
 
 def response(
-    phase: Mapping[str, Any], seconds: float, concurrency: int | None, parameters: Mapping[str, Any]
+    phase: PhaseResult, seconds: float, concurrency: int | None, parameters: Mapping[str, Any]
 ) -> float | None:
     """Seconds an operation takes: the median sample, else Little's law: operations in flight / operations a second."""
-    metric = phase.get("metric") or {}
-    samples = phase.get("samples") or []
-    if metric.get("unit") == "s" and samples:
-        return float(statistics.median(samples))
+    if phase.metric is not None and phase.metric.unit == "s" and phase.samples:
+        return statistics.median(phase.samples)
     done = operations(phase, parameters)
     if not done or concurrency is None or not seconds:
         return None

@@ -1,91 +1,68 @@
 """Reading a run's folder as it is: complete, failed half-way, still going, or damaged.
 
-Nothing here raises for a missing or broken file; what could not be read is named in `RawRun.unreadable`.
+A missing or damaged file raises nothing; it is named in `RunFiles.unreadable`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
-from pydantic_core import from_json
+from microshard.model.plan import Plan
+from microshard.model.result import StepResult
+from microshard.model.run_records import LogSummary, RunLock, RunMarker
+from microshard.records.codec import DamagedFileError, read_file
+from microshard.records.run_folder import LOCK, PLAN, RunFolder
 
-from microshard.records.codec import encode
-from microshard.records.run_folder import JsonLines, RunFolder
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class RawRun:
-    """The files of a run, parsed."""
+class RunFiles:
+    """The files of a run."""
 
-    marker: Mapping[str, Any]
-    lock: Mapping[str, Any]
-    plan: Mapping[str, Any]
-    results: Mapping[tuple[str, str], Mapping[str, Any]]  # (point, step) → result file
-    journal: tuple[Mapping[str, Any], ...]
+    marker: RunMarker
+    lock: RunLock
+    plan: Plan | None
+    results: dict[tuple[str, str], StepResult]  # by point and step
+    events: tuple[tuple[str, str, str], ...]  # of the journal: event, point, message
     unreadable: tuple[str, ...]  # file: reason
-    logs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # point → process → summary of its log
+    logs: dict[str, dict[str, LogSummary]] = field(default_factory=dict)  # point → process
 
 
-def read_run(folder: Path) -> RawRun:
-    """Read a run's folder. Raises RunFolderError when it is not a run of ours."""
+def read_run(folder: Path) -> RunFiles:
+    """Read a run's folder. Raises RunFolderError when it is not a run, or one of a newer format."""
     run = RunFolder.open(Path(folder))
     unreadable: list[str] = []
 
-    def load(path: Path) -> dict[str, Any]:
+    def load(kind: type[T], path: Path) -> T | None:
         try:
-            content = from_json(path.read_bytes())  # twice as fast as json, and there are thousands
+            return read_file(kind, path)
         except FileNotFoundError:
-            return {}
-        except (OSError, ValueError):
-            unreadable.append(f"{path.relative_to(run.path).as_posix()}: not a whole JSON file")
-            return {}
-        if not isinstance(content, dict):
-            unreadable.append(f"{path.relative_to(run.path).as_posix()}: not a JSON object")
-            return {}
-        return content
+            return None
+        except DamagedFileError as error:
+            unreadable.append(str(error).replace(f"{run.path}/", ""))
+            return None
 
     results = {}
-    for path in sorted((run.path / "results").glob("*/*.json")):
-        content = load(path)
-        if content:
-            results[path.parent.name, path.stem] = content
-    logs = {path.parent.name: load(path) for path in sorted((run.path / "logs").glob("*/summary.json"))}
-    unreadable += [f"{name}: not there" for name in ("plan.json", "lock.json") if not (run.path / name).exists()]
-    journal = tuple(record for record in JsonLines(run.path / "journal.jsonl").records() if isinstance(record, dict))
-    return RawRun(
-        marker=encode(run.marker()),
-        lock=load(run.path / "lock.json"),
-        plan=load(run.path / "plan.json"),
+    for path in sorted((run / "results").glob("*/*.json")):
+        if (result := load(StepResult, path)) is not None:
+            results[path.parent.name, path.stem] = result
+    logs = {
+        path.parent.name: load(dict[str, LogSummary], path) or {}
+        for path in sorted((run / "logs").glob("*/summary.json"))
+    }
+    unreadable += [f"{name}: not there" for name in (PLAN, LOCK) if not (run / name).exists()]
+    return RunFiles(
+        marker=run.marker(),
+        lock=load(RunLock, run / LOCK) or RunLock(),
+        plan=load(Plan, run / PLAN),
         results=results,
-        journal=journal,
+        events=tuple(
+            (str(r.get("event")), str(r.get("point")), str(r.get("error") or r.get("message") or ""))
+            for r in run.journal.records()
+        ),
         unreadable=tuple(unreadable),
         logs=logs,
     )
-
-
-def mapping(value: object) -> dict[str, Any]:
-    """`value` when it is an object with text keys, else an empty one."""
-    return value if isinstance(value, dict) else {}
-
-
-def items(value: object) -> list[Any]:
-    """`value` when it is a list, else an empty one."""
-    return value if isinstance(value, list) else []
-
-
-def number(value: object) -> float | None:
-    """`value` as a finite float; None for anything else, truth values included."""
-    if type(value) is float:  # nearly always
-        return value if math.isfinite(value) else None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
-
-
-def text(value: object) -> str:
-    """`value` as text; empty for None."""
-    return "" if value is None else str(value)

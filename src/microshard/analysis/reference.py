@@ -1,69 +1,85 @@
-"""The published experiment beside the measured one."""
+"""The published experiment that a run repeats, beside the measured one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from microshard.analysis.read_run import items, mapping, number, text
-from microshard.analysis.report_model import CpuSplit, PointReport, Reference, ReferencePoint
-from microshard.analysis.statistics import Better, CurveDistance, curve_distance
+from microshard.analysis.curve_distance import CurveDistance, curve_distance
+from microshard.analysis.report_model import PointReport, Publication, Reference, ReferencePoint, ReportedDefinition
+from microshard.model.result import Better
+from microshard.records.codec import decode
+
+
+def reported(definition: Mapping[str, Any]) -> ReportedDefinition:
+    """The definition in lock.json; of published figures those that apply to it. Empty where it cannot be read."""
+    try:
+        found = decode(ReportedDefinition, definition)
+    except ValueError:
+        return ReportedDefinition()
+    if found.reference is None:
+        return found
+    points = tuple(p for p in found.reference.points if p.at is not None and _applies(p.where, definition))
+    return replace(found, reference=replace(found.reference, points=points))
 
 
 def read_reference(
-    definition: Mapping[str, Any], phase: str | None, sizes: Sequence[float], *, main: bool = True
+    definition: ReportedDefinition, phase: str | None, sizes: Sequence[float], *, main: bool = True
 ) -> Reference | None:
-    """The reference block of a definition as far as it speaks of a phase; None when it says nothing of it.
+    """The published values of a phase; None where there are none. Values that name no phase belong to the main one.
 
-    Figures that name no phase belong to the main one.
-
-    Its speed-ups are against the smallest published size that is also among `sizes`, the measured ones,
-    so that both curves start at 1 in the same place.
+    Speed-ups are against the smallest published size that is also among `sizes`, the measured ones, so that both curves
+    start at 1 in the same place.
     """
-    block = _of_phase(mapping(definition.get("reference")), phase, main=main)
-    rows = [
-        row
-        for row in items(block.get("points"))
-        if isinstance(row, dict) and row.get("at") is not None and belongs(mapping(row.get("where")), definition)
-    ]
-    if not rows:
+    block, publication = definition.reference, definition.reproduces or Publication()
+    rows = [p for p in block.points if p.phase in ({None, phase} if main else {phase})] if block else []
+    if block is None or not rows:
         return None
-    unit = text(block.get("unit")) or "s"
-    better: Better = "higher" if "/" in unit else "lower"  # a rate has a "per", a time has none
-    values = {
-        at: value
-        for row in reversed(rows)  # of two figures at one place the first counts
-        if (at := number(row["at"])) is not None and (value := number(row.get("value"))) is not None and value > 0
+    better: Better = "higher" if "/" in block.unit else "lower"  # a rate has a "per", a time has none
+    values = {  # of two values at one place the first counts
+        p.at: p.value
+        for p in reversed(rows)
+        if not isinstance(p.at, str | None) and p.value is not None and p.value > 0
     }
     shared = sorted(at for at in values if at in set(sizes)) or sorted(values)
     base = values[shared[0]] if shared else None
-    reproduces = mapping(definition.get("reproduces"))
+
+    def speed_up(value: float | None) -> float | None:
+        if value is None or value <= 0 or base is None:
+            return None
+        return base / value if better == "lower" else value / base
+
     return Reference(
-        metric=text(block.get("metric")) or "query time",
-        unit=unit,
-        axis=text(block.get("axis")),
+        metric=block.metric,
+        unit=block.unit,
+        axis=block.axis,
         better=better,
-        source=text(block.get("source")),
-        title=text(reproduces.get("title")),
-        host=text(reproduces.get("host")),
-        points=tuple(_point(row, base, better) for row in rows),
+        source=block.source or "",
+        title=publication.title,
+        host=publication.host or "",
+        points=tuple(
+            ReferencePoint(
+                at=p.at if p.at is not None else "",
+                value=p.value,
+                speed_up=speed_up(p.value),
+                cpu=p.cpu,
+                disk_bytes=None if p.disk_gb is None else p.disk_gb * 1e9,
+                load_seconds=None if p.load_minutes is None else p.load_minutes * 60,
+                label=p.label or "",
+            )
+            for p in rows
+        ),
     )
 
 
-def _of_phase(block: Mapping[str, Any], phase: str | None, *, main: bool) -> dict[str, Any]:
-    """The block with the points of this phase, and with those that name none where it is the main one."""
-    mine = {None, phase} if main else {phase}
-    rows = [row for row in items(block.get("points")) if mapping(row).get("phase") in mine]
-    return {**block, "points": rows}
-
-
-def belongs(where: Mapping[str, Any], definition: Mapping[str, Any]) -> bool:
+def _applies(where: Mapping[str, Any], definition: Mapping[str, Any]) -> bool:
     """Whether the definition has the values at which a figure was published: as an axis or throughout."""
-    matrix = mapping(definition.get("matrix"))
-    axes = {**mapping(matrix.get("axes")), **mapping(matrix.get("zip"))}
+    matrix = definition.get("matrix") or {}
+    axes = {**(matrix.get("axes") or {}), **(matrix.get("zip") or {})}
     for key, value in where.items():
         if key in axes:
-            if value not in items(axes[key]):
+            if value not in axes[key]:
                 return False
             continue
         here: Any = definition
@@ -71,37 +87,10 @@ def belongs(where: Mapping[str, Any], definition: Mapping[str, Any]) -> bool:
             if isinstance(here, list):
                 here = here[int(part)] if part.isdigit() and int(part) < len(here) else None
             else:
-                here = mapping(here).get(part)
+                here = here.get(part) if isinstance(here, dict) else None
         if here is not None and here != value:
             return False
     return True
-
-
-def _point(row: Mapping[str, Any], base: float | None, better: Better) -> ReferencePoint:
-    at = number(row["at"])
-    value = number(row.get("value"))
-    speed_up = None
-    if value is not None and value > 0 and base is not None:
-        speed_up = base / value if better == "lower" else value / base
-    disk, load = number(row.get("disk_gb")), number(row.get("load_minutes"))
-    return ReferencePoint(
-        at=text(row["at"]) if at is None else at,
-        value=value,
-        speed_up=speed_up,
-        cpu=_cpu(row),
-        disk_bytes=None if disk is None else disk * 1e9,
-        load_seconds=None if load is None else load * 60,
-        label=text(row.get("label")),
-    )
-
-
-def _cpu(row: Mapping[str, Any]) -> CpuSplit | None:
-    """Published per cent as shares, scaled to add up to 1: the published rows are rounded and some do not."""
-    shares = [number(row.get(name)) for name in ("user", "sys", "iowait", "idle")]
-    known = [share for share in shares if share is not None]
-    if len(known) < 4 or sum(known) <= 0:
-        return None
-    return CpuSplit(*(share / sum(known) for share in known))
 
 
 def distance_to(reference: Reference | None, points: Sequence[PointReport], phase: str | None) -> CurveDistance | None:

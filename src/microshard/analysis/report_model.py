@@ -1,4 +1,4 @@
-"""The report as a value: everything the table, the pictures, the page and the data files are made from.
+"""The report as a value: everything that tables, pictures, page and data files are made from.
 
 Times are in the unit of their metric, shares are 0 to 1, CPU use of processes is in cores, sizes are in bytes.
 """
@@ -9,8 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from microshard.analysis.bootstrap import Estimate
+from microshard.analysis.curve_distance import CurveDistance
 from microshard.analysis.phase_details import PhaseDetails
-from microshard.analysis.statistics import Better, CurveDistance, Estimate, Refused, UslFit
+from microshard.analysis.scaling import Refused, UslFit
+from microshard.model.plan import Plan, Point
+from microshard.model.result import Better, PhaseResult
+from microshard.model.run_records import LogSummary
 
 Level = Literal["error", "warning", "note"]
 PointState = Literal["done", "partial", "failed", "waiting"]
@@ -21,7 +26,7 @@ SHARDS_AXIS = "topology.shards.count"
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something the reader must know before the figures."""
+    """A notice that the reader must see before the figures."""
 
     level: Level
     text: str
@@ -45,7 +50,7 @@ class CpuSplit:
 
 
 @dataclass(frozen=True, slots=True)
-class Storage:
+class PointStorage:
     """What a point holds on disk, in bytes."""
 
     data: float  # storageSize: compressed documents
@@ -67,55 +72,81 @@ class Storage:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """The bottleneck of a measurement, or of a point: that of most of its measurements, with one of them as witness."""
+class PointVerdict:
+    """The bottleneck of most measurements of a point."""
 
     name: str
-    sentence: str  # with the figures it rests on
+    sentence: str  # of a representative measurement, with the figures it rests on
     figures: Mapping[str, float]
     runner_up: str = ""
     runner_up_sentence: str = ""
     runner_up_holds: bool = False  # it was at its limit too
-    votes: int = 1  # measurements that say so
-    of: int = 1  # measurements that were judged
+    votes: int = 1  # measurements with this verdict
+    of: int = 1  # measurements with any verdict
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One phase in one step: what an engine reported."""
+    """One phase in one step."""
 
     point: str
     step: str  # r1, r2 …, drift
     purpose: str  # measure or drift
     order: int  # place in the order of execution, from 0
-    phase: str
-    kind: str  # load, warm_up or measure
-    metric: str
-    unit: str
-    better: Better
+    result: PhaseResult
     value: float | None
     valid: bool
-    problems: tuple[str, ...]
-    started: float | None  # epoch seconds
-    ended: float | None
-    samples: tuple[float, ...]
-    client_cpu_seconds: float | None
-    errors: float
-    question: str  # points with the same question must give the same answer
-    answer: str | None  # hash of the canonical answer
-    cpu: CpuSplit | None
-    roles: Mapping[str, float]  # client, router, shards, config, and others on the host → mean cores
-    storage: Storage | None
-    notes: Mapping[str, Any]
-    verdict: Verdict | None = None
-    parts: Mapping[str, Any] = field(default_factory=dict)  # the optional parts of the result, unread
-    limited: str = ""  # what kept it down that was not the servers: client, router or host
-    left_out: bool = False  # limited, where others of the same point were not
+    problems: tuple[str, ...] = ()
+    question: str = ""  # points with the same question must give the same answer
+    cpu: CpuSplit | None = None
+    roles: Mapping[str, float] = field(default_factory=dict)  # client, router, shards, config, others → mean cores
+    storage: PointStorage | None = None
+    left_out: bool = False  # something else than the servers was the limit, as it was not in others of the same point
+
+    @property
+    def phase(self) -> str:
+        """Name of the phase."""
+        return self.result.name
+
+    @property
+    def kind(self) -> str:
+        """load, warm_up or measure."""
+        return self.result.kind
+
+    @property
+    def metric(self) -> str:
+        """Name of the metric."""
+        return self.result.metric.name if self.result.metric else self.phase
+
+    @property
+    def unit(self) -> str:
+        """Unit of the metric."""
+        return self.result.metric.unit if self.result.metric else ""
+
+    @property
+    def better(self) -> Better:
+        """Whether the metric is better lower or higher."""
+        return self.result.metric.better if self.result.metric else "lower"
+
+    @property
+    def errors(self) -> float:
+        """Operations that ended in an error."""
+        return self.result.counters.get("errors", 0)
+
+    @property
+    def answer(self) -> str | None:
+        """Hash of the canonical answer."""
+        return self.result.answer_sha256
+
+    @property
+    def limited(self) -> str:
+        """What was the limit instead of the servers: client, router or host; empty when nothing was."""
+        return self.result.limited
 
     @property
     def seconds(self) -> float | None:
         """Wall time of the phase."""
-        return None if self.started is None or self.ended is None else self.ended - self.started
+        return self.result.ended - self.result.started if self.result.interval else None
 
     @property
     def counts(self) -> bool:
@@ -125,9 +156,10 @@ class Measurement:
     @property
     def client_cores(self) -> float | None:
         """Mean cores the client used: its CPU seconds over wall seconds."""
-        if self.client_cpu_seconds is None or not self.seconds or self.seconds <= 0:
+        used = self.result.client_cpu_seconds
+        if used is None or not self.seconds or self.seconds <= 0:
             return self.roles.get("client")
-        return self.client_cpu_seconds / self.seconds
+        return used / self.seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +177,11 @@ class PhaseFigures:
     cpu: CpuSplit | None  # medians over the valid repetitions
     roles: Mapping[str, float]
     client_cores: float | None
-    verdict: Verdict | None = None
+    verdict: PointVerdict | None = None
     speed_up: Estimate | None = None  # against the smallest point of the series
     efficiency: Estimate | None = None  # speed-up / ratio of shards
     efficiency_of_cores: Estimate | None = None  # speed-up / ratio of min(shards, cores)
-    further: PhaseDetails | None = None  # what the engine reports besides its metric
+    details: PhaseDetails | None = None  # what the engine reports besides its metric
 
     @property
     def values(self) -> tuple[float, ...]:
@@ -159,7 +191,7 @@ class PhaseFigures:
 
 @dataclass(frozen=True, slots=True)
 class Invalid:
-    """A measurement that does not count, and what became of it."""
+    """A measurement that is not valid, and what was done about it."""
 
     point: str  # PointReport.id
     label: str
@@ -183,18 +215,96 @@ class PointReport:
     planned: int  # repetitions
     done: int  # repetitions with a result, valid or not
     phases: Mapping[str, PhaseFigures]
-    storage: Storage | None
+    storage: PointStorage | None
     answers: Answers
     published_speed_up: float | None
     problems: tuple[str, ...]
-    plan: Mapping[str, Any]  # Point of plan.json
+    plan: Point | None  # None where the plan cannot be read
     invalid: tuple[Invalid, ...] = ()
-    logs: Mapping[str, Any] = field(default_factory=dict)  # process → judge/logs.py's summary
+    logs: Mapping[str, LogSummary] = field(default_factory=dict)  # by process
 
     @property
     def size(self) -> int:
         """Data-bearing servers a query is spread over: the shards, or one."""
         return max(self.shards, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedPoint:
+    """A published figure, as the experiment file gives it."""
+
+    at: float | str | None = None
+    value: float | None = None
+    where: dict[str, Any] = field(default_factory=dict)
+    figures: dict[str, float] = field(default_factory=dict)
+    user: float | None = None  # CPU, per cent
+    sys: float | None = None
+    iowait: float | None = None
+    idle: float | None = None
+    disk_gb: float | None = None
+    load_minutes: float | None = None
+    label: str | None = None
+    phase: str | None = None
+
+    @property
+    def cpu(self) -> CpuSplit | None:
+        """Shares that add up to 1: the published percentages are rounded, and some do not."""
+        shares = [share for share in (self.user, self.sys, self.iowait, self.idle) if share is not None]
+        return CpuSplit(*(share / sum(shares) for share in shares)) if len(shares) == 4 and sum(shares) > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedValues:
+    """The reference block of an experiment file."""
+
+    metric: str = "query time"
+    unit: str = "s"
+    axis: str = ""
+    source: str | None = None
+    points: tuple[PublishedPoint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """The publication that an experiment repeats."""
+
+    title: str = ""
+    host: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DefinitionGates:
+    """Limits of an experiment file that notices use too; "auto" where the plan decides."""
+
+    max_client_cpu: float | str | None = None
+    max_shard_skew: float | str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DefinitionOrder:
+    """The order of measurements."""
+
+    policy: str = ""
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DefinitionTopology:
+    """Storage options of an experiment file."""
+
+    storage: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedDefinition:
+    """What the report shows of an experiment file."""
+
+    title: str | None = None
+    reference: PublishedValues | None = None
+    reproduces: Publication | None = None
+    gates: DefinitionGates = DefinitionGates()
+    order: DefinitionOrder = DefinitionOrder()
+    topology: DefinitionTopology = DefinitionTopology()
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,10 +366,10 @@ class ReportModel:
     usl: UslFit | Refused | None
     notices: tuple[Notice, ...]
     host: Mapping[str, Any]
-    versions: Mapping[str, Any]
-    hashes: Mapping[str, Any]
-    definition: Mapping[str, Any]
-    plan: Mapping[str, Any]
+    versions: Mapping[str, str]
+    hashes: Mapping[str, str]
+    definition: ReportedDefinition
+    plan: Plan | None
     references: Mapping[str, Reference] = field(default_factory=dict)  # by phase; the main one's is `reference`
 
     @property
@@ -284,19 +394,20 @@ class ReportModel:
         return point.phases.get(name) if name else None
 
     @property
+    def _main(self) -> PhaseFigures | None:
+        return next((p.phases[self.main] for p in self.points if self.main and self.main in p.phases), None)
+
+    @property
     def metric(self) -> str:
-        """Name of the main metric, with its unit in `unit`."""
-        found = next((p.phases[self.main] for p in self.points if self.main and self.main in p.phases), None)
-        return found.metric if found else "measurement"
+        """Name of the main metric."""
+        return self._main.metric if self._main else "measurement"
 
     @property
     def unit(self) -> str:
         """Unit of the main metric."""
-        found = next((p.phases[self.main] for p in self.points if self.main and self.main in p.phases), None)
-        return found.unit if found else ""
+        return self._main.unit if self._main else ""
 
     @property
     def better(self) -> Better:
         """Whether the main metric is better lower or higher."""
-        found = next((p.phases[self.main] for p in self.points if self.main and self.main in p.phases), None)
-        return found.better if found else "lower"
+        return self._main.better if self._main else "lower"

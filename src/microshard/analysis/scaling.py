@@ -20,7 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from microshard.analysis.bootstrap import LEVEL, SEED, Better, Estimate, Interval, _checked
+from microshard.analysis.bootstrap import LEVEL, SEED, Estimate, Interval, checked_samples
+from microshard.model.result import Better
 
 FEWEST_SIZES = 4  # three coefficients, and one size over to contradict them
 WORST_MISFIT = 0.2  # relative error at one size above which the curve does not follow the law
@@ -69,7 +70,7 @@ def fit_usl(
     """
     if len(sizes) != len(repetitions):
         raise ValueError("as many sizes as lists of repetitions")
-    samples = [np.asarray(_checked(values)) for values in repetitions]
+    samples = [np.asarray(checked_samples(values)) for values in repetitions]
     n = np.asarray(sizes, dtype=float)
     if np.any(n < 1) or any(np.any(sample <= 0) for sample in samples):
         raise ValueError("the law needs sizes of at least 1 and positive values")

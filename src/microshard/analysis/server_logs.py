@@ -1,4 +1,4 @@
-"""What the logs of a point's processes say: slow operations by shape, connections, elections, migrations, warnings.
+"""Summaries of server logs: slow operations by shape, connections, elections, migrations, warnings.
 
 mtools 1.7.2 (mloginfo, mlogfilter) was made for the text logs of MongoDB up to 4.2 and refuses the JSON logs of 6.0 as
 no supported format; so the few things a report needs are read here. Lines that are no JSON are counted and passed over.
@@ -12,6 +12,8 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from microshard.model.run_records import LogSummary, SlowOperations
 
 SUMMARY = "summary.json"
 MOST_SHAPES = 20  # by process, the costliest first
@@ -27,68 +29,54 @@ _INTERESTING = (
     '"s":"E"',
     '"s":"F"',
 )
-_OWN = {"admin", "config", "local"}  # what a cluster does for itself
+_INTERNAL = {"admin", "config", "local"}
 
 
-def summarise(lines: Iterable[str]) -> dict[str, Any]:
-    """The summary of one log. Times are ms, `connections_max` is what the server counted itself."""
-    shapes: dict[tuple[str, str, str], dict[str, Any]] = {}
-    found = {
-        "slow": 0,
-        "connections": 0,
-        "connections_max": 0,
-        "elections": 0,
-        "migrations": 0,
-        "warnings": 0,
-        "errors": 0,
-    }
-    unread = 0
+def summarise(lines: Iterable[str]) -> LogSummary:
+    """The summary of one log."""
+    shapes: dict[tuple[str, str, str, str], SlowOperations] = {}
+    found = LogSummary()
     for line in lines:
         if line and not line.startswith("{"):
-            unread += 1
+            found.unread += 1
         if not any(word in line for word in _INTERESTING):
             continue
         try:
             record = json.loads(line)
         except ValueError:
-            unread += 1
+            found.unread += 1
             continue
         attributes = record.get("attr") or {}
         message = str(record.get("msg", ""))
         if message == _SLOW:
-            found["slow"] += _slow(attributes, shapes)
+            found.slow += _slow(attributes, shapes)
         elif message == "Connection accepted":
-            found["connections"] += 1
-            found["connections_max"] = max(found["connections_max"], int(attributes.get("connectionCount", 0)))
+            found.connections += 1
+            found.connections_max = max(found.connections_max, int(attributes.get("connectionCount", 0)))
         elif message.startswith("Election succeeded"):
-            found["elections"] += 1
+            found.elections += 1
         elif message.startswith("Starting chunk migration donation"):
-            found["migrations"] += 1
-        found["warnings"] += record.get("s") == "W"
-        found["errors"] += record.get("s") in {"E", "F"}
-    costliest = sorted(shapes.values(), key=lambda shape: -shape["milliseconds"])[:MOST_SHAPES]
-    return {**found, "unread": unread, "shapes": costliest}
+            found.migrations += 1
+        found.warnings += record.get("s") == "W"
+        found.errors += record.get("s") in {"E", "F"}
+    found.shapes = sorted(shapes.values(), key=lambda shape: -shape.milliseconds)[:MOST_SHAPES]
+    return found
 
 
-def _slow(attributes: Mapping[str, Any], shapes: dict[tuple[str, str, str], dict[str, Any]]) -> int:
+def _slow(attributes: Mapping[str, Any], shapes: dict[tuple[str, str, str, str], SlowOperations]) -> int:
     """Count a slow operation under its shape; 0 for what is not of the workload."""
     namespace = str(attributes.get("ns", ""))
-    if namespace.split(".", 1)[0] in _OWN or not namespace:
+    if namespace.split(".", 1)[0] in _INTERNAL or not namespace:
         return 0
     command = attributes.get("command") or {}
     kind = str(next(iter(command), attributes.get("type", "")))
-    shape = shape_of(command)
-    plan = str(attributes.get("planSummary", ""))
-    known = shapes.setdefault(
-        (f"{kind} {namespace}", shape, plan),
-        {"operation": kind, "namespace": namespace, "shape": shape, "plan": plan,
-         "count": 0, "milliseconds": 0, "longest": 0, "examined": 0},
-    )  # fmt: skip
+    key = (kind, namespace, shape_of(command), str(attributes.get("planSummary", "")))
+    known = shapes.setdefault(key, SlowOperations(*key))
     milliseconds = int(attributes.get("durationMillis", 0))
-    known["count"] += 1
-    known["milliseconds"] += milliseconds
-    known["longest"] = max(known["longest"], milliseconds)
-    known["examined"] += int(attributes.get("docsExamined", 0))
+    known.count += 1
+    known.milliseconds += milliseconds
+    known.longest = max(known.longest, milliseconds)
+    known.examined += int(attributes.get("docsExamined", 0))
     return 1
 
 
@@ -115,6 +103,6 @@ def _lines(path: Path) -> Iterator[str]:
         return
 
 
-def summarise_folder(folder: Path) -> dict[str, dict[str, Any]]:
+def summarise_folder(folder: Path) -> dict[str, LogSummary]:
     """The summary of every NAME.log.gz in a folder, by name of the process."""
     return {path.name.removesuffix(".log.gz"): summarise(_lines(path)) for path in sorted(folder.glob("*.log.gz"))}

@@ -14,6 +14,7 @@ from microshard.cli.imported import confirm_programs
 from microshard.cli.options import experiment_options, on_option, point_option, run_option, runs_option, yes_option
 from microshard.errors import EXIT_LEFT, RunFolderError
 from microshard.interrupts import Stopped, signals
+from microshard.model.result import StepResult
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,7 +44,7 @@ class StageLine:
         if event.get("event") == "task" and event.get("task"):
             self.status.update(str(event["task"]))
 
-    def step_done(self, step: Step, result: dict[str, Any]) -> None:
+    def step_done(self, step: Step, result: StepResult) -> None:
         """Short commands have no steps."""
 
     def point_failed(self, point: Point, message: str) -> None:

@@ -6,6 +6,7 @@ compared. Paths are relative to the run folder; units are in the names (MiB, byt
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -243,6 +244,21 @@ class Point:
     machines: dict[str, Any] = field(default_factory=dict)
     volumes: tuple[EmulatedVolume, ...] = ()  # none where the files lie on what the machine has
     gates: dict[str, Any] = field(default_factory=dict)  # limits by name, None: not checked; all of "auto" decided
+
+    def question(self, phase: str) -> str:
+        """What decides the answer of a phase: the data loaded and the query, never the topology.
+
+        Equal questions must have equal answers at all points. Plans that do not state it are read by the parameters of
+        the engines of that time.
+        """
+        query = next((p.question for p in self.phases if p.name == phase), None)
+        data = [p.data for p in self.phases if p.data is not None]
+        if query is None:
+            loads = [p.parameters for p in self.phases if p.kind == "load"]
+            data = [[load.get(key) for key in ("dataset", "namespace", "documents", "seed")] for load in loads]
+            keys = ("namespace", "pipeline", "pipeline_name")
+            query = [[p.parameters.get(key) for key in keys] for p in self.phases if p.name == phase]
+        return json.dumps([data, phase, query], sort_keys=True, default=str)
 
     @property
     def most_ports(self) -> int:

@@ -95,7 +95,7 @@ class Rung:
     telemetry: RungTelemetry | None = field(default=None, metadata=OPTIONAL)  # added by the runner
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Column:
     """A column of a table."""
 

@@ -147,6 +147,35 @@ class LedgerRecord:
 
 
 @dataclass(slots=True)
+class SlowOperations:
+    """Slow operations of one shape in a server's log."""
+
+    operation: str
+    namespace: str
+    shape: str  # the command without its values
+    plan: str  # plan summary
+    count: int = 0
+    milliseconds: int = 0
+    longest: int = 0  # ms
+    examined: int = 0  # documents
+
+
+@dataclass(slots=True)
+class LogSummary:
+    """What a server's log says; logs/POINT/summary.json has one for each process."""
+
+    slow: int = 0  # slow operations of the workload
+    connections: int = 0
+    connections_max: int = 0  # at a time, as the server counted them
+    elections: int = 0
+    migrations: int = 0
+    warnings: int = 0
+    errors: int = 0
+    unread: int = 0  # lines that are no JSON
+    shapes: list[SlowOperations] = field(default_factory=list)  # the costliest first
+
+
+@dataclass(slots=True)
 class BundledFile:
     """A file of a bundle."""
 

@@ -133,14 +133,15 @@ def _choice(choices: tuple[Any, ...]) -> Decoder:
 def _union(members: tuple[Any, ...]) -> Decoder:
     """A type or None, or several plain types: no value of a record could be one of two dataclasses."""
     decoders = [_decoder(member) for member in members if member is not types.NoneType]
-    plain = tuple(member for member in members if isinstance(member, type))
+    plain = tuple(member for member in members if isinstance(member, type) and member is not types.NoneType)
+    accepted = {*plain, *([int] if float in plain else [])}
 
     def union(value: Any) -> Any:
         if value is None and types.NoneType in members:
             return None
         if len(decoders) == 1:
             return decoders[0](value)
-        return value if type(value) in plain else _wrong(value, " or ".join(member.__name__ for member in plain))
+        return value if type(value) in accepted else _wrong(value, " or ".join(member.__name__ for member in plain))
 
     return union
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from microshard.analysis.bootstrap import efficiency, speed_up, usable_cores
 from microshard.analysis.measurements import measurements, median_storage, phase_figures
-from microshard.analysis.read_run import RawRun, items, mapping, number, read_run, text
-from microshard.analysis.reference import distance_to, read_reference
+from microshard.analysis.read_run import RunFiles, read_run
+from microshard.analysis.reference import distance_to, read_reference, reported
 from microshard.analysis.report_model import (
     SHARDS_AXIS,
     Answers,
@@ -21,7 +22,9 @@ from microshard.analysis.report_model import (
     PointState,
     ReportModel,
 )
-from microshard.analysis.statistics import Refused, UslFit, efficiency, fit_usl, speed_up, usable_cores
+from microshard.analysis.scaling import Refused, UslFit, fit_usl
+from microshard.model.plan import Point
+from microshard.model.result import StepResult
 from microshard.plan.render import value_text
 from microshard.report.checks import notices
 
@@ -36,57 +39,58 @@ def build(run_folder: Path) -> ReportModel:
     return assemble(read_run(run_folder))
 
 
-def assemble(raw: RawRun) -> ReportModel:
+def assemble(run: RunFiles) -> ReportModel:
     """The model of a run that has been read."""
-    definition = mapping(raw.lock.get("definition"))
-    plans = _points(raw)
-    axis = _axis(plans, text(mapping(definition.get("reference")).get("axis")))
-    orders = _orders(raw)
-    records = _records(raw, plans)
-    found = {record.id: _collect(record, orders) for record in records}
+    definition, plan, lock = reported(run.lock.definition), run.plan, run.lock
+    records = _records(run)
+    axis = _axis(records, definition.reference.axis if definition.reference else "")
+    orders = _orders(run)
+    found = {
+        record.id: [
+            measurement
+            for step, result in record.results.items()
+            for measurement in measurements(record.plan, record.id, step, orders[record.id, step], result)
+        ]
+        for record in records
+    }
     main, load = _phases([m for ms in found.values() for m in ms])
-    sizes = [x for p in plans if (x := _x(p, axis)) is not None]
+    sizes = [x for record in records if (x := _x(record, axis)) is not None]
     reference = read_reference(definition, main, sizes)
     phases = dict.fromkeys(m.phase for ms in found.values() for m in ms if m.kind == "measure")
     references = {name: r for name in phases if (r := read_reference(definition, name, sizes, main=name == main))}
     if reference is not None and axis is not None and reference.axis not in {axis, ""}:
         reference = None  # published along another axis than the one drawn
     answers = _answers(found)
-    cores = _cores(raw)
+    cores = plan.facts.get("cores") if plan else None
+    cores = int(cores or lock.host.get("cores") or 0) or None
     by_series: dict[str, list[PointReport]] = {}
     for record in records:
         point = _point(record, axis, found[record.id], answers, main)
         by_series.setdefault(point.series, []).append(point)
     series = tuple(by_series)
     compared = {p.id: p for members in by_series.values() for p in _compared(members, axis, cores)}
-    points = [replace(compared[record.id], logs=mapping(raw.logs.get(record.id))) for record in records]
+    points = [replace(compared[record.id], logs=run.logs.get(record.id, {})) for record in records]
     if reference is not None:
         published = {row.at: row.speed_up for row in reversed(reference.points)}
         points = [replace(p, published_speed_up=published.get(p.x) if p.x is not None else None) for p in points]
     first = [point for point in points if point.series == series[0]] if series else []
-    times = [
-        t
-        for ms in found.values()
-        for m in ms
-        if m.started is not None and m.ended is not None
-        for t in (m.started, m.ended)
-    ]
+    intervals = [m.result.interval for ms in found.values() for m in ms if m.result.interval is not None]
     model = ReportModel(
-        run_id=text(raw.marker.get("run_id")),
-        experiment=text(raw.marker.get("experiment")) or text(raw.plan.get("name")),
-        title=text(raw.plan.get("title")) or text(definition.get("title")) or text(raw.marker.get("experiment")),
-        version=text(raw.marker.get("microshard")),
-        created=number(raw.marker.get("created")),
-        started=min(times, default=None),
-        ended=max(times, default=None),
-        backend=text(raw.plan.get("backend")),
-        steps_planned=len(items(raw.plan.get("steps"))),
-        steps_done=len({(point, first_attempt(step)) for point, step in raw.results}),
-        repetitions=int(number(raw.plan.get("repetitions")) or 0),
+        run_id=run.marker.run_id,
+        experiment=run.marker.experiment or (plan.name if plan else ""),
+        title=(plan.title if plan else "") or definition.title or run.marker.experiment,
+        version=run.marker.microshard,
+        created=run.marker.created,
+        started=min((started for started, _ in intervals), default=None),
+        ended=max((ended for _, ended in intervals), default=None),
+        backend=plan.backend if plan else "",
+        steps_planned=len(plan.steps) if plan else 0,
+        steps_done=len({(point, first_attempt(step)) for point, step in run.results}),
+        repetitions=plan.repetitions if plan else 0,
         axis=axis,
         axis_label=axis_label(axis),
         cores=cores,
-        embedded=_embedded(raw),
+        embedded=_embedded(run),
         points=tuple(points),
         series=series,
         main=main,
@@ -95,14 +99,14 @@ def assemble(raw: RawRun) -> ReportModel:
         distance=distance_to(reference, first, main),
         usl=_usl(first, axis, main),
         notices=(),
-        host=mapping(raw.lock.get("host")),
-        versions=_versions(raw),
-        hashes=_hashes(raw),
+        host=lock.host,
+        versions=_versions(run),
+        hashes=_hashes(run),
         definition=definition,
-        plan=raw.plan,
+        plan=plan,
         references=references,
     )
-    return replace(model, notices=notices(model, raw))
+    return replace(model, notices=notices(model, run))
 
 
 def first_attempt(step: str) -> str:
@@ -111,7 +115,7 @@ def first_attempt(step: str) -> str:
 
 
 def axis_label(axis: str | None) -> str:
-    """What the axis counts, in words: "shards", "threads", "block compressor"."""
+    """The last part of an axis that says what it counts: "shards", "threads", "block compressor"."""
     if axis is None:
         return "point"
     parts = axis.split(".")
@@ -119,82 +123,63 @@ def axis_label(axis: str | None) -> str:
     return name.replace("_", " ")
 
 
-def _points(raw: RawRun) -> list[dict[str, Any]]:
-    """The plan's points; where the plan cannot be read, the points of the result files."""
-    planned = [p for p in items(raw.plan.get("points")) if isinstance(p, dict) and p.get("id")]
-    if planned:
-        return planned
-    known: dict[str, dict[str, Any]] = {}
-    for (point, _), result in raw.results.items():
-        axes = mapping(result.get("axes"))
-        label = ", ".join(f"{axis_label(key)} {value_text(value)}" for key, value in axes.items()) or point
-        known.setdefault(point, {"id": point, "label": label, "axes": axes, "shards": axes.get(SHARDS_AXIS, 0)})
-    return list(known.values())
+@dataclass(frozen=True, slots=True)
+class _PointRecord:
+    """A point of the plan, or, where the plan cannot be read, of the result files."""
+
+    id: str
+    label: str
+    axes: Mapping[str, Any]
+    plan: Point | None
+    results: dict[str, StepResult] = field(default_factory=dict)  # step → result file
+    failures: list[str] = field(default_factory=list)  # from the journal
+    planned: list[int] = field(default_factory=list)  # repetitions without the drift measurement
 
 
-def _axis(points: Sequence[Mapping[str, Any]], preferred: str) -> str | None:
+def _records(run: RunFiles) -> list[_PointRecord]:
+    plan = run.plan
+    records = {p.id: _PointRecord(p.id, p.label or p.id, p.axes, p) for p in (plan.points if plan else ())}
+    for (point, step), result in run.results.items():
+        if plan is None:
+            label = ", ".join(f"{axis_label(key)} {value_text(value)}" for key, value in result.axes.items()) or point
+            records.setdefault(point, _PointRecord(point, label, result.axes, None))
+        if point in records:
+            records[point].results[step] = result
+    for event, point, message in run.events:
+        if event.endswith("failed") and message and point in records:
+            records[point].failures.append(message)
+    for planned in plan.steps if plan else ():
+        if planned.purpose != "drift" and planned.point in records:
+            records[planned.point].planned.append(planned.repetition)
+    return list(records.values())
+
+
+def _axis(records: Sequence[_PointRecord], preferred: str) -> str | None:
     """The axis drawn horizontally: the reference's, else the number of shards, else the first with two numbers."""
     values: dict[str, set[float]] = {}
-    for point in points:
-        for key, value in mapping(point.get("axes")).items():
-            if (x := number(value)) is not None:
+    for record in records:
+        for key in record.axes:
+            if (x := _x(record, key)) is not None:
                 values.setdefault(key, set()).add(x)
     wide = [key for key, xs in values.items() if len(xs) > 1]
     return next((key for key in (preferred, SHARDS_AXIS, *wide) if key in wide), None)
 
 
-def _x(point: Mapping[str, Any], axis: str | None) -> float | None:
-    return number(mapping(point.get("axes")).get(axis)) if axis else None
+def _x(record: _PointRecord, axis: str | None) -> float | None:
+    value = record.axes.get(axis) if axis else None
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _orders(raw: RawRun) -> dict[tuple[str, str], int]:
-    """Place of every step in the order of execution: as it was where times are known, else as planned."""
-    planned: dict[tuple[str, str], int] = {}
-    for place, step in enumerate(mapping(step) for step in items(raw.plan.get("steps"))):
-        name = "drift" if step.get("purpose") == "drift" else f"r{step.get('repetition')}"
-        planned[text(step.get("point")), name] = place  # a later attempt is placed by its time
+def _orders(run: RunFiles) -> dict[tuple[str, str], int]:
+    """The position of every step in the order of execution: by its time where that is known, else as planned."""
+    planned = {(step.point, step.name): step.index for step in (run.plan.steps if run.plan else ())}
     times = {
         key: min(starts)
-        for key, result in raw.results.items()
-        if (starts := [s for p in items(result.get("phases")) if (s := number(mapping(p).get("started"))) is not None])
+        for key, result in run.results.items()
+        if (starts := [p.started for p in result.phases if p.started])
     }
-    keys = sorted(raw.results, key=lambda key: (times.get(key, float("inf")), planned.get(key, len(planned)), key))
-    return {key: place for place, key in enumerate(keys)}
-
-
-@dataclass(frozen=True, slots=True)
-class _Record:
-    """What the files say of one point."""
-
-    id: str
-    plan: Mapping[str, Any]
-    results: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # step → result file
-    failures: list[str] = field(default_factory=list)  # from the journal
-    planned: list[int] = field(default_factory=list)  # repetitions, drift not counted
-
-
-def _records(raw: RawRun, plans: Sequence[Mapping[str, Any]]) -> list[_Record]:
-    records = {text(plan["id"]): _Record(text(plan["id"]), plan) for plan in plans}
-    for (point, step), result in raw.results.items():
-        if point in records:
-            records[point].results[step] = result
-    for line in raw.journal:
-        error = text(line.get("error") or (line.get("message") if text(line.get("event")).endswith("failed") else ""))
-        if error and text(line.get("point")) in records:
-            records[text(line.get("point"))].failures.append(error)
-    for take in map(mapping, items(raw.plan.get("steps"))):
-        if take.get("purpose") != "drift" and text(take.get("point")) in records:
-            records[text(take.get("point"))].planned.append(int(number(take.get("repetition")) or 0))
-    return list(records.values())
-
-
-def _collect(record: _Record, orders: Mapping[tuple[str, str], int]) -> list[Measurement]:
-    phases = [p for p in items(record.plan.get("phases")) if isinstance(p, dict)]
-    return [
-        m
-        for step, result in record.results.items()
-        for m in measurements(record.plan, step, orders[record.id, step], result, phases)
-    ]
+    keys = sorted(run.results, key=lambda key: (times.get(key, float("inf")), planned.get(key, len(planned)), key))
+    return {key: position for position, key in enumerate(keys)}
 
 
 def _phases(found: Sequence[Measurement]) -> tuple[str | None, str | None]:
@@ -215,10 +200,9 @@ def _answers(found: Mapping[str, Sequence[Measurement]]) -> dict[str, str]:
 
 
 def _point(
-    record: _Record, axis: str | None, found: Sequence[Measurement], right: Mapping[str, str], main: str | None
+    record: _PointRecord, axis: str | None, found: Sequence[Measurement], right: Mapping[str, str], main: str | None
 ) -> PointReport:
-    plan = record.plan
-    axes = mapping(plan.get("axes"))
+    plan, axes = record.plan, record.axes
     # A standalone beside sharded clusters is the first point of their curve, not a curve of its own.
     follows = _KIND if "topology.kind" in axes else ()
     others = {key: value for key, value in axes.items() if key != axis and key not in follows} if axis else {}
@@ -236,12 +220,12 @@ def _point(
     valid = sum(m.counts or (m.left_out and m.valid) for m in taken)
     return PointReport(
         id=record.id,
-        label=text(plan.get("label")) or record.id,
+        label=record.label,
         series=", ".join(f"{axis_label(key)} {value_text(value)}" for key, value in others.items()),
-        x=_x(plan, axis),
+        x=_x(record, axis),
         axes=axes,
-        topology=text(plan.get("topology")) or "sharded",
-        shards=int(number(plan.get("shards")) or 0),
+        topology=plan.topology if plan else "sharded",
+        shards=plan.shards if plan else int(axes.get(SHARDS_AXIS, 0)),
         state=_state(valid, done, planned, bool(record.failures)),
         planned=planned,
         done=done,
@@ -260,8 +244,8 @@ def _point(
     )
 
 
-def _invalid(record: _Record, found: Sequence[Measurement]) -> Iterator[Invalid]:
-    """Every step that does not count, in the order they were taken."""
+def _invalid(record: _PointRecord, found: Sequence[Measurement]) -> Iterator[Invalid]:
+    """Every step that is not valid, in the order of execution."""
     steps = {m.step: [other for other in found if other.step == m.step] for m in sorted(found, key=lambda m: m.order)}
     for step, phases in steps.items():
         reasons = tuple(dict.fromkeys(problem for m in phases for problem in m.problems))
@@ -275,8 +259,7 @@ def _invalid(record: _Record, found: Sequence[Measurement]) -> Iterator[Invalid]
             outcome = f"measured again as {later[0]}: {'valid' if good else 'not valid either'}"
         else:
             outcome = "not measured again" if _attempt(step) == 1 else "given up"
-        label = text(record.plan.get("label")) or record.id
-        yield Invalid(record.id, label, step, reasons or ("no reason given",), outcome)
+        yield Invalid(record.id, record.label, step, reasons or ("no reason given",), outcome)
 
 
 def _attempt(step: str) -> int:
@@ -343,33 +326,22 @@ def _usl(points: Sequence[PointReport], axis: str | None, phase: str | None) -> 
     )
 
 
-def _cores(raw: RawRun) -> int | None:
-    facts = mapping(raw.plan.get("facts"))
-    cores = number(facts.get("cores")) or number(mapping(raw.lock.get("host")).get("cores"))
-    return int(cores) if cores else None
-
-
-def _binaries(raw: RawRun) -> list[dict[str, Any]]:
-    return [binary for binary in mapping(raw.lock.get("binaries")).values() if isinstance(binary, dict)]
-
-
-def _embedded(raw: RawRun) -> bool | None:
-    """Whether the router is microshard's own; what was found says it, else what was asked for."""
-    found = {binary["embedded"] for binary in _binaries(raw) if isinstance(binary.get("embedded"), bool)}
+def _embedded(run: RunFiles) -> bool | None:
+    """Whether the router is microshard's embedded one: by the binaries found, else by those requested."""
+    found = {binary.embedded for binary in run.lock.binaries.values() if binary.embedded is not None}
     if found:
         return found == {True}
-    sources = {text(mapping(mapping(p).get("mongodb")).get("source")) for p in items(raw.plan.get("points"))}
-    return sources == {"embedded"} if sources - {""} else None
+    sources = {point.mongodb.get("source") for point in run.plan.points} if run.plan else set()
+    return sources == {"embedded"} if sources - {None} else None
 
 
-def _versions(raw: RawRun) -> dict[str, Any]:
-    servers = {text(binary.get("version")) for binary in _binaries(raw)} - {""}
-    own = {"MongoDB": ", ".join(sorted(servers))} if servers else {}
-    return {**own, "microshard": text(raw.marker.get("microshard")), **mapping(raw.lock.get("packages"))}
+def _versions(run: RunFiles) -> dict[str, str]:
+    servers = {binary.version for binary in run.lock.binaries.values()} - {""}
+    mongodb = {"MongoDB": ", ".join(sorted(servers))} if servers else {}
+    return {**mongodb, "microshard": run.marker.microshard, **run.lock.packages}
 
 
-def _hashes(raw: RawRun) -> dict[str, Any]:
-    found = {"experiment.yml": text(raw.lock.get("definition_sha256"))}
-    for binary in _binaries(raw):
-        found[f"mongod {text(binary.get('version'))}"] = text(binary.get("mongod_sha256"))
+def _hashes(run: RunFiles) -> dict[str, str]:
+    found = {"experiment.yml": run.lock.definition_sha256}
+    found |= {f"mongod {binary.version}": binary.mongod_sha256 or "" for binary in run.lock.binaries.values()}
     return {name: digest for name, digest in found.items() if digest}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from microshard.analysis.read_run import RawRun, items, mapping, number, text
+from microshard.analysis.read_run import RunFiles
 from microshard.analysis.report_model import Measurement, Notice, PhaseFigures, PointReport, ReportModel
 from microshard.report import format as fmt
 
@@ -17,15 +17,15 @@ NAMED = 5  # notices of one kind about single points before they are summed up
 _RANK = {"error": 0, "warning": 1, "note": 2}
 
 
-def notices(model: ReportModel, raw: RawRun) -> tuple[Notice, ...]:
+def notices(model: ReportModel, run: RunFiles) -> tuple[Notice, ...]:
     """All notices of a run, errors first; of each kind at most a few points are named."""
     found: list[Notice] = []
     for kind in (
         _answers(model),
         _failed(model),
         _invalid(model),
-        _files(raw),
-        _missing(model, raw),
+        _files(run),
+        _missing(model, run),
         _base(model),
         _drift(model),
         _verdicts(model),
@@ -37,8 +37,8 @@ def notices(model: ReportModel, raw: RawRun) -> tuple[Notice, ...]:
         _errors(model),
         _limited(model),
         _ladders(model),
-        _plan(raw),
-        _lock(raw),
+        _plan(run),
+        _lock(run),
         _repetitions(model),
     ):
         found += _short(list(kind))
@@ -51,10 +51,10 @@ def _short(found: list[Notice]) -> list[Notice]:
     return [*found[:NAMED], Notice(found[NAMED].level, f"… and the same of {len(found) - NAMED:,} more points")]
 
 
-def _lock(raw: RawRun) -> Iterator[Notice]:
-    changed = [text(item) for item in items(raw.lock.get("differs_from_lock"))]
-    if changed:
-        yield Notice("warning", f"not as in the lock file this run was started with: {'; '.join(changed)}")
+def _lock(run: RunFiles) -> Iterator[Notice]:
+    if run.lock.differs_from_lock:
+        changed = "; ".join(run.lock.differs_from_lock)
+        yield Notice("warning", f"differs from the lock file this run was started with: {changed}")
 
 
 def _answers(model: ReportModel) -> Iterator[Notice]:
@@ -109,15 +109,15 @@ def _own_problems(point: PointReport) -> list[str]:
     return [problem for problem in point.problems if "another answer" not in problem]
 
 
-def _files(raw: RawRun) -> Iterator[Notice]:
-    for line in raw.unreadable:
+def _files(run: RunFiles) -> Iterator[Notice]:
+    for line in run.unreadable:
         yield Notice("error", f"{line}; the report does without it")
 
 
-def _missing(model: ReportModel, raw: RawRun) -> Iterator[Notice]:
+def _missing(model: ReportModel, run: RunFiles) -> Iterator[Notice]:
     if not model.steps_planned or model.complete:
         return
-    events = {text(record.get("event")) for record in raw.journal}
+    events = {event for event, _, _ in run.events}
     if "stopped" in events:
         why = "the run was stopped"
     elif "budget reached" in events:
@@ -163,8 +163,12 @@ def drift(model: ReportModel, point: PointReport) -> float | None:
     return last[-1] / figures.estimate.value - 1 if last else None
 
 
+def _limit(gate: float | str | None, default: float) -> float:
+    return gate if isinstance(gate, int | float) and gate else default
+
+
 def _client(model: ReportModel) -> Iterator[Notice]:
-    limit = number(mapping(model.definition.get("gates")).get("max_client_cpu")) or CLIENT_CPU
+    limit = _limit(model.definition.gates.max_client_cpu, CLIENT_CPU)
     for point in model.points:
         figures = model.figures(point)
         if figures and model.cores and figures.client_cores and figures.client_cores > limit * model.cores:
@@ -182,20 +186,20 @@ def _others(model: ReportModel) -> Iterator[Notice]:
         if cores:
             yield Notice(
                 "warning",
-                f"{point.label}: other programs used {cores:.1f} of {model.cores} cores while it was measured",
+                f"{point.label}: background CPU load of {cores:.1f} of {model.cores} cores while it was measured",
                 point.id,
             )
 
 
 def disturbed(model: ReportModel, point: PointReport) -> float:
-    """Cores that other programs used while a point was measured, where they are too many; else 0."""
+    """Background CPU load in cores while a point was measured, where it is too high; else 0."""
     figures = model.figures(point)
     others = figures.roles.get("others", 0.0) if figures else 0.0
     return others if model.cores and others > OTHERS * model.cores else 0.0
 
 
 def _skew(model: ReportModel) -> Iterator[Notice]:
-    limit = number(mapping(model.definition.get("gates")).get("max_shard_skew")) or SKEW
+    limit = _limit(model.definition.gates.max_shard_skew, SKEW)
     for point in model.points:
         skew = point.storage.skew if point.storage else None
         if skew is not None and skew > limit:
@@ -213,23 +217,21 @@ def _spread(model: ReportModel) -> Iterator[Notice]:
             continue
         width = (max(figures.values) - min(figures.values)) / figures.estimate.value
         if width > SPREAD:
-            yield Notice(
-                "warning", f"{point.label}: its repetitions lie {fmt.per_cent(width)} of their median apart", point.id
-            )
+            yield Notice("warning", f"{point.label}: spread {fmt.per_cent(width)} of the median", point.id)
 
 
 def _caches(model: ReportModel) -> Iterator[Notice]:
     if model.main is None:
         return
     ways = {
-        text(m.notes.get("cache"))
+        m.result.notes["cache"]
         for point in model.points
         if (figures := model.figures(point))
         for m in figures.measurements
-        if m.valid and m.notes.get("cache")
+        if m.valid and m.result.notes.get("cache")
     }
     if len(ways) > 1:
-        yield Notice("warning", "the caches were not treated alike: " + "; ".join(sorted(ways)))
+        yield Notice("warning", "caches were prepared differently: " + "; ".join(sorted(ways)))
 
 
 def _errors(model: ReportModel) -> Iterator[Notice]:
@@ -244,7 +246,7 @@ def _limited(model: ReportModel) -> Iterator[Notice]:
     for point in model.points:
         for figures in point.phases.values():
             slow = [m for m in figures.measurements if m.limited and m.valid and m.purpose == "measure"]
-            if not slow or (figures.further is not None and figures.further.rungs and not slow[0].left_out):
+            if not slow or (figures.details is not None and figures.details.rungs and not slow[0].left_out):
                 continue
             who = " and ".join(dict.fromkeys(_who(m.limited) for m in slow))
             where = f"{point.label}, {figures.phase}"
@@ -265,7 +267,7 @@ def _ladders(model: ReportModel) -> Iterator[Notice]:
     """A knee that something else than the servers made, and ladders that ended before one."""
     for point in model.points:
         for figures in point.phases.values():
-            more = figures.further
+            more = figures.details
             knee = next((r for r in more.rungs if r.threads == more.knee), None) if more else None
             if more is None or knee is None:
                 continue
@@ -280,16 +282,16 @@ def _ladders(model: ReportModel) -> Iterator[Notice]:
                 yield Notice("note", f"{where}: the best rung is the last one; more threads may reach more", point.id)
 
 
-def _plan(raw: RawRun) -> Iterator[Notice]:
-    for warning in items(raw.plan.get("warnings")):
-        yield Notice("note", text(warning))
+def _plan(run: RunFiles) -> Iterator[Notice]:
+    for warning in run.plan.warnings if run.plan else ():
+        yield Notice("note", warning)
 
 
 def _repetitions(model: ReportModel) -> Iterator[Notice]:
     all_figures: list[PhaseFigures] = [f for p in model.points if (f := model.figures(p)) and f.estimate]
     fewest = min((figures.estimate.n for figures in all_figures if figures.estimate), default=0)
     if fewest == 1:
-        yield Notice("note", "a point with one repetition has no interval: nothing is known of its scatter")
+        yield Notice("note", "one repetition has no interval: its variation is unknown")
     elif 1 < fewest < 6:  # from six on the range covers 97 %
         yield Notice(
             "note",

@@ -11,12 +11,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from microshard.analysis.change import LEVEL, Change
-from microshard.analysis.comparison import Comparison, Row
+from microshard.analysis.comparison import LEVEL, Change, ComparedPhase, Comparison
 from microshard.records.differences import Difference
 
 MOST_ROWS = 60
-_STYLES = {"worse": "bold red", "better": "green", "no difference": "", "cannot tell": "yellow"}
+_STYLES = {"worse": "bold red", "better": "green", "no difference": "", "inconclusive": "yellow"}
 
 
 def as_json(found: Comparison) -> dict[str, Any]:
@@ -83,7 +82,7 @@ def _table(found: Comparison) -> Table:
     return table
 
 
-def _value(value: float | None, row: Row) -> str:
+def _value(value: float | None, row: ComparedPhase) -> str:
     return "–" if value is None else f"{value:,.4g} {row.unit}".rstrip()
 
 

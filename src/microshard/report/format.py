@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 
-from microshard.analysis.statistics import Estimate
+from microshard.analysis.bootstrap import Estimate
 from microshard.plan import render as plan_render
 
 MIB = 2**20

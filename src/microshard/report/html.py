@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from microshard.analysis.read_run import items, mapping, number, text
+from microshard.analysis.curve_distance import CurveDistance
 from microshard.analysis.report_model import PointReport, ReportModel
-from microshard.analysis.statistics import CurveDistance, Refused, UslFit
+from microshard.analysis.scaling import Refused, UslFit
+from microshard.model.plan import Point, Process
+from microshard.model.run_records import LogSummary
+from microshard.records.differences import flat
 from microshard.report import format as fmt
 from microshard.report import tables, takeaways
 from microshard.report.figures.style import COLOURS
@@ -164,26 +167,29 @@ def scaling(model: ReportModel) -> Iterator[str]:
 
 def configuration(model: ReportModel) -> list[tuple[str, list[tuple[str, str]]]]:
     """What was measured on what: groups of names and values."""
-    storage = mapping(mapping(model.definition.get("topology")).get("storage"))
-    first = model.points[0].plan if model.points else {}
+    storage = model.definition.topology.storage
+    first = model.points[0].plan if model.points else None
     groups = [
         ("Topology", list(_topology(model, storage, first))),
-        ("Host", [(_HOST.get(k, k.replace("_", " ")), _value(k, v)) for k, v in model.host.items() if text(v)]),
-        ("Versions", [(k, text(v)) for k, v in model.versions.items() if text(v)]),
-        ("Hashes (SHA-256)", [(k, text(v)) for k, v in model.hashes.items()]),
-        ("Run", list(_run(model))),
+        (
+            "Host",
+            [(_HOST.get(k, k.replace("_", " ")), _value(k, v)) for k, v in model.host.items() if v not in (None, "")],
+        ),
+        ("Versions", [(k, v) for k, v in model.versions.items() if v]),
+        ("Hashes (SHA-256)", list(model.hashes.items())),
+        ("Run", list(_run(model, first))),
     ]
     return [(name, rows) for name, rows in groups if rows]
 
 
-def _topology(model: ReportModel, storage: Mapping[str, Any], first: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _topology(model: ReportModel, storage: Mapping[str, Any], first: Point | None) -> Iterator[tuple[str, str]]:
     kinds = list(dict.fromkeys(point.topology.replace("_", " ") for point in model.points))
     yield "kind", ", ".join(kinds)
     shards = list(dict.fromkeys(point.shards for point in model.points if point.shards))
     if shards:
         yield "shards", ", ".join(map(str, shards[:24]))
     if model.embedded is not None and shards:
-        version = text(model.versions.get("MongoDB"))
+        version = model.versions.get("MongoDB", "")
         yield (
             "router",
             f"MongoDB {version} behind microshard's embedded router, which hands each operation to the routing code of "
@@ -192,59 +198,48 @@ def _topology(model: ReportModel, storage: Mapping[str, Any], first: Mapping[str
             else f"mongos {version} of MongoDB",
         )
     for name in ("engine", "block_compressor", "journal_compressor"):
-        if text(storage.get(name)):
-            yield name.replace("_", " "), text(storage[name])
-    for collection in items(first.get("collections")):
-        key = ", ".join(f"{k}: {v}" for k, v in mapping(mapping(collection).get("shard_key")).items())
-        chunks = items(mapping(collection).get("chunks"))
-        name = text(mapping(collection).get("namespace"))
-        split = "pre-split before the load" if chunks else "initial chunks by MongoDB"
-        yield "collection", f"{name}, shard key {{{key}}}, {split}"
-    balancer = mapping(first.get("balancer"))
-    if balancer:
-        yield "balancer", "on" if balancer.get("enabled") else "off"
-    compressors = items(first.get("network_compressors"))
-    if compressors:
-        yield "network compressors", ", ".join(map(text, compressors))
+        if storage.get(name):
+            yield name.replace("_", " "), str(storage[name])
+    if first is None:
+        return
+    for collection in first.collections:
+        key = ", ".join(f"{k}: {v}" for k, v in collection.shard_key.items())
+        split = "pre-split before the load" if collection.chunks else "initial chunks by MongoDB"
+        yield "collection", f"{collection.namespace}, shard key {{{key}}}, {split}"
+    if first.balancer:
+        yield "balancer", "on" if first.balancer.get("enabled") else "off"
+    if first.network_compressors:
+        yield "network compressors", ", ".join(first.network_compressors)
 
 
-def _run(model: ReportModel) -> Iterator[tuple[str, str]]:
+def _run(model: ReportModel, first: Point | None) -> Iterator[tuple[str, str]]:
     yield "run", model.run_id
     yield "created", fmt.moment(model.created)
     if model.started is not None and model.ended is not None:
         yield "first to last phase", fmt.duration(model.ended - model.started)
     yield "measurements", f"{model.steps_done:,} of {model.steps_planned:,}"
-    for phase in items(model.points[0].plan.get("phases")) if model.points else []:
-        parameters = ", ".join(
-            f"{k} {v}"
-            for k, v in mapping(mapping(phase).get("parameters")).items()
-            if isinstance(v, str | int | float) and text(v)
-        )
-        yield f"phase {text(mapping(phase).get('name'))}", f"{text(mapping(phase).get('engine'))}: {parameters}"
+    for phase in first.phases if first else ():
+        known = {k: v for k, v in phase.parameters.items() if isinstance(v, str | int | float) and v != ""}
+        shown = ", ".join(f"{name} {value}" for name, value in known.items())
+        yield f"phase {phase.name}", f"{phase.engine}: {shown}"
 
 
 def _value(name: str, value: object) -> str:
-    size = number(value)
-    if name == "ram_mib" and size is not None:
-        return f"{size:,.0f} MiB"
-    return text(value)
+    return f"{value:,.0f} MiB" if name == "ram_mib" and isinstance(value, int | float) else str(value)
 
 
 def caches(model: ReportModel) -> list[tuple[str, str, str, str]]:
     """The cache arithmetic by point: processes times MiB each = MiB in all, share of RAM. Equal points once."""
     rows: dict[tuple[str, str, str], list[PointReport]] = {}
     for point in model.points:
-        cache = mapping(point.plan.get("cache"))
-        each, total = number(cache.get("per_process_mib")), number(cache.get("total_mib"))
-        if each is None or total is None:
+        if point.plan is None:
             continue
-        ram = number(cache.get("ram_mib"))
-        way = " (through the engine's config string)" if cache.get("through_config_string") else ""
-        sums = (
-            f"{int(number(cache.get('processes')) or 0):,} {fmt.TIMES} {fmt.number(each)} MiB = {fmt.number(total)} MiB"
-        )
-        share = f"{fmt.number(total / ram * 100, 2)} % of RAM" if ram else ""
-        rows.setdefault((text(cache.get("policy")) + way, sums, share), []).append(point)
+        cache = point.plan.cache
+        way = " (through the engine's config string)" if cache.through_config_string else ""
+        each, total = fmt.number(cache.per_process_mib), fmt.number(cache.total_mib)
+        share = f"{fmt.number(cache.total_mib / cache.ram_mib * 100, 2)} % of RAM" if cache.ram_mib else ""
+        sums = f"{cache.processes:,} {fmt.TIMES} {each} MiB = {total} MiB"
+        rows.setdefault((cache.policy + way, sums, share), []).append(point)
     return [
         (points[0].label if len(points) == 1 else f"{points[0].label} and {fmt.count(len(points) - 1, 'other')}", *key)
         for key, points in rows.items()
@@ -258,29 +253,30 @@ def method(model: ReportModel) -> Iterator[str]:
         f"A repetition is one execution of the workload's measured phase at one point; its value is the {metric} the "
         f"engine reports. The figure of a point is the median of its valid repetitions ({model.repetitions} planned)."
     )
-    order = mapping(model.definition.get("order"))
+    order = model.definition.order
     policy = {
         "interleaved": "Repetitions are interleaved: every point once in a shuffled order, then every point again",
         "random": "All repetitions of all points are taken in one random order",
         "sequential": "All repetitions of a point are taken before the next point",
-    }.get(text(order.get("policy")))
+    }.get(order.policy)
     if policy:
-        seed = f" (seed {order['seed']})" if order.get("seed") is not None else ""
+        seed = f" (seed {order.seed})" if order.seed is not None else ""
         again = any(m.purpose == "drift" for p in model.points for f in p.phases.values() for m in f.measurements)
         yield policy + seed + ("; the first point comes once more at the end, to show drift." if again else ".")
-    if model.plan.get("redeploy") == "per_point":
+    redeploy = model.plan.redeploy if model.plan else ""
+    if redeploy == "per_point":
         yield (
             "Each point is deployed and loaded once. While another point is measured its processes are paused "
             "(SIGSTOP), so that they use no CPU but keep their memory and caches."
         )
-    elif model.plan.get("redeploy") == "per_repetition":
+    elif redeploy == "per_repetition":
         yield "Each point is deployed and loaded anew before every repetition, and removed after it."
     ways = {
-        text(m.notes["cache"])
+        m.result.notes["cache"]
         for p in model.points
         for f in p.phases.values()
         for m in f.measurements
-        if m.notes.get("cache")
+        if m.result.notes.get("cache")
     }
     if ways:
         yield "Cache before the measurement: " + "; ".join(sorted(ways)) + "."
@@ -296,39 +292,35 @@ def method(model: ReportModel) -> Iterator[str]:
     )
 
 
-def log_rows(model: ReportModel) -> Iterator[tuple[PointReport, str, Mapping[str, Any], str]]:
+def log_rows(model: ReportModel) -> Iterator[tuple[PointReport, str, LogSummary, str]]:
     """Point, process, its log's counts and its costliest slow operation in words."""
     for point in model.points:
         for name, counts in point.logs.items():
-            shape = mapping(next(iter(items(mapping(counts).get("shapes"))), None))
-            words = [text(shape.get(key)) for key in ("operation", "namespace", "shape", "plan")]
-            total = (
-                f": {fmt.count(int(number(shape.get('count')) or 0), 'time')}, longest {text(shape.get('longest'))} ms"
-            )
-            yield point, name, mapping(counts), " ".join(word for word in words if word) + total if shape else fmt.NONE
+            costliest = fmt.NONE
+            for one in counts.shapes[:1]:
+                words = " ".join(word for word in (one.operation, one.namespace, one.shape, one.plan) if word)
+                costliest = f"{words}: {fmt.count(one.count, 'time')}, longest {one.longest} ms"
+            yield point, name, counts, costliest
 
 
-def processes(point: PointReport) -> list[Mapping[str, Any]]:
-    """Processes of a point as the plan has them."""
-    return [p for p in items(point.plan.get("processes")) if isinstance(p, dict)]
+def processes(point: PointReport) -> Sequence[Process]:
+    """Processes of a point as planned."""
+    return point.plan.processes if point.plan else ()
 
 
 def options(point: PointReport) -> list[tuple[str, list[str]]]:
     """By role, the options its processes have in common, as `key: value`; ports, paths and names are in the table."""
     shared: dict[str, dict[str, str]] = {}
     for process in processes(point):
-        role = text(process.get("role"))
-        flat = {key: value for key, value in _flat(mapping(process.get("options"))) if key not in _PER_PROCESS_OPTIONS}
-        known = shared.setdefault(role, flat)
-        shared[role] = {key: value for key, value in known.items() if flat.get(key) == value}
+        every = {
+            key: _as_text(value) for key, value in flat(process.options).items() if key not in _PER_PROCESS_OPTIONS
+        }
+        known = shared.setdefault(process.role, every)
+        shared[process.role] = {key: value for key, value in known.items() if every.get(key) == value}
     return [
         (_ROLE_NAMES.get(role, role), [f"{k}: {v}" for k, v in keys.items()]) for role, keys in shared.items() if keys
     ]
 
 
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", str(value).lower() if isinstance(value, bool) else text(value)
+def _as_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else "" if value is None else str(value)

@@ -12,9 +12,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from microshard.analysis.bootstrap import Estimate
 from microshard.analysis.phase_details import PhaseDetails, figures_of
 from microshard.analysis.report_model import CpuSplit, Measurement, PhaseFigures, PointReport, ReportModel
-from microshard.analysis.statistics import Estimate, Refused
+from microshard.analysis.scaling import Refused
 from microshard.report import takeaways
 from microshard.report.figures import pictures
 from microshard.report.html import page
@@ -62,7 +63,7 @@ def tidy_csv(model: ReportModel) -> str:
             for m in figures.measurements:
                 head = (point.id, point.label, *(point.axes.get(axis, "") for axis in axes))
                 head += (m.step, m.purpose, m.order, m.phase)
-                tail = ("true" if m.valid else "false", m.verdict.name if m.verdict else "")
+                tail = ("true" if m.valid else "false", m.result.verdict.name if m.result.verdict else "")
                 writer.writerows((*head, *value, *tail) for value in _values(m))
     return buffer.getvalue()
 
@@ -70,12 +71,12 @@ def tidy_csv(model: ReportModel) -> str:
 def _values(m: Measurement) -> Iterator[tuple[str, str, float]]:
     if m.value is not None:
         yield m.metric, m.unit, m.value
-    for number, sample in enumerate(m.samples, start=1):
+    for number, sample in enumerate(m.result.samples, start=1):
         yield f"{m.metric}, sample {number}", m.unit, sample
     if m.seconds is not None:
         yield "wall time", "s", m.seconds
-    if m.client_cpu_seconds is not None:
-        yield "client CPU time", "s", m.client_cpu_seconds
+    if m.result.client_cpu_seconds is not None:
+        yield "client CPU time", "s", m.result.client_cpu_seconds
     if m.cpu is not None:
         for name in ("user", "sys", "iowait", "idle", "steal"):
             yield f"cpu {name}", "share", getattr(m.cpu, name)
@@ -91,18 +92,16 @@ def _values(m: Measurement) -> Iterator[tuple[str, str, float]]:
 
 def _parts(m: Measurement) -> Iterator[tuple[str, str, float]]:
     """What the engine reports besides: figures, percentiles, stages, rungs. Curves stay in the result files."""
-    if not m.parts:
-        return
-    more = figures_of([m.parts])
+    more = figures_of([m.result])
     for figure in more.figures:
-        yield figure.name, figure.unit, figure.middle.value
+        yield figure.name, figure.unit, figure.range.value
     for operation, latency in more.latency.items():
         for name, value in latency.percentiles.items():
             yield f"{operation} p{name}", "us", value
     for stage in more.stages:
         yield f"stage {stage.name}", "s", stage.seconds.value
     for rung in more.rungs:
-        yield f"{m.metric}, {rung.threads} threads", m.unit, rung.middle.value
+        yield f"{m.metric}, {rung.threads} threads", m.unit, rung.range.value
         for name, percentile in (("p95", rung.p95), ("p99", rung.p99)):
             if percentile is not None:
                 yield f"{name}, {rung.threads} threads", "us", percentile
@@ -164,7 +163,7 @@ def _phase(figures: PhaseFigures) -> dict[str, Any]:
         "cores_by_role": dict(figures.roles),
         "client_cores": figures.client_cores,
         "verdict": None if figures.verdict is None else asdict(figures.verdict),
-        **_further(figures.further),
+        **_further(figures.details),
     }
 
 

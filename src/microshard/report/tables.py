@@ -3,14 +3,16 @@ how the points differ."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import dataclasses
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from microshard.analysis.phase_details import KNEE
-from microshard.analysis.read_run import items, mapping, number, text
-from microshard.analysis.reference import belongs
-from microshard.analysis.report_model import PointReport, ReportModel
+from microshard.analysis.report_model import PointReport, PublishedPoint, PublishedValues, ReportModel
+from microshard.model.plan import Point
+from microshard.records.codec import encode
 from microshard.report import format as fmt
 from microshard.report.figures.kinds import spread
 
@@ -67,20 +69,20 @@ def _phases(model: ReportModel) -> Iterator[Table]:
 
 def _figures(model: ReportModel, phase: str) -> Iterator[Table]:
     """What an engine reports besides its metric."""
-    rows = [(p, f.further) for p in _ordered(model) if (f := p.phases.get(phase)) and f.further and f.further.figures]
+    rows = [(p, f.details) for p in _ordered(model) if (f := p.phases.get(phase)) and f.details and f.details.figures]
     heads = list(dict.fromkeys((one.name, one.unit) for _, more in rows for one in more.figures if one.name != KNEE))
     if not heads:
         return
     cells = []
     for point, more in rows:
-        known = {(one.name, one.unit): one.middle for one in more.figures}
+        known = {(one.name, one.unit): one.range for one in more.figures}
         cells.append(
             (
                 point.label,
                 *(_scaled(unit, known[name, unit]) if (name, unit) in known else fmt.NONE for name, unit in heads),
             )
         )
-    many = any(one.middle.n > 1 for _, more in rows for one in more.figures)
+    many = any(one.range.n > 1 for _, more in rows for one in more.figures)
     yield Table(
         f"figures-{phase}",
         f"Further figures of {phase}",
@@ -102,7 +104,7 @@ def _scaled(unit: str, found: Any) -> str:
 
 def _engine_tables(model: ReportModel, phase: str) -> Iterator[Table]:
     """The engine's own table, of all points below each other."""
-    rows = [(p, f.further) for p in _ordered(model) if (f := p.phases.get(phase)) and f.further and f.further.table]
+    rows = [(p, f.details) for p in _ordered(model) if (f := p.phases.get(phase)) and f.details and f.details.table]
     heads = list(dict.fromkeys(column for _, more in rows if more.table for column in more.table.columns))
     cells: list[tuple[str, ...]] = []
     for point, more in rows:
@@ -110,7 +112,7 @@ def _engine_tables(model: ReportModel, phase: str) -> Iterator[Table]:
             continue
         for row in more.table.rows:
             known = dict(zip(more.table.columns, row, strict=True))
-            cells.append((point.label, *(_cell(known.get(head), head[1]) for head in heads)))
+            cells.append((point.label, *(_cell(known.get(head), head.unit) for head in heads)))
     if not cells:
         return
     single = all(len(p.phases[phase].values) < 2 for p, _ in rows)
@@ -120,88 +122,78 @@ def _engine_tables(model: ReportModel, phase: str) -> Iterator[Table]:
         f"table-{phase}",
         f"{_engine(model, phase)}: details of {phase}",
         note + cut,
-        ("point", *(_head(name, unit) for name, unit in heads)),
+        ("point", *(_head(head.name, head.unit) for head in heads)),
         tuple(cells[:MOST_ROWS]),
     )
 
 
 def _engine(model: ReportModel, phase: str) -> str:
-    phases = [mapping(p) for point in model.points[:1] for p in items(point.plan.get("phases"))]
-    return next((text(p.get("engine")) for p in phases if p.get("name") == phase), "") or "the engine"
+    plan = model.points[0].plan if model.points else None
+    return next((p.engine for p in plan.phases if p.name == phase), "the engine") if plan else "the engine"
 
 
 def _cell(value: object, unit: str) -> str:
-    known = number(value)
-    if known is None:
-        return "yes" if value is True else "no" if value is False else text(value) or fmt.NONE
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return "yes" if value is True else "no" if value is False else "" if value is None else str(value) or fmt.NONE
     if unit == "bytes":
-        return fmt.number(known / fmt.MIB)
-    return f"{known:,.0f}" if known == int(known) and abs(known) < 1e12 else fmt.number(known)
+        return fmt.number(value / fmt.MIB)
+    return f"{value:,.0f}" if value == int(value) and abs(value) < 1e12 else fmt.number(value)
 
 
 # published and measured
 
 
 def _published(model: ReportModel) -> Iterator[Table]:
-    """Every published figure with the measured one of the same place, unit and name."""
-    block = mapping(model.definition.get("reference"))
-    rows: list[tuple[str, ...]] = []
-    for entry in map(mapping, items(block.get("points"))):
-        if entry.get("at") is None or not belongs(mapping(entry.get("where")), model.definition):
-            continue
-        rows += _published_rows(model, block, entry)
+    """Every published figure with the measured one of the same point, unit and name."""
+    block = model.definition.reference or PublishedValues()
+    rows = [row for entry in block.points for row in _published_rows(model, block, entry)]
     if rows:
         same = " The machines differ: compare the shapes." if any(row[4] != fmt.NONE for row in rows) else ""
         yield Table(
             "published",
             "Published and measured",
-            f"{text(block.get('source'))}.{same}".lstrip("."),
+            f"{block.source or ''}.{same}".lstrip("."),
             ("at", "figure", "published", "measured", "measured / published", "remark"),
             tuple(rows),
         )
 
 
-def _published_rows(
-    model: ReportModel, block: Mapping[str, Any], entry: Mapping[str, Any]
-) -> Iterator[tuple[str, ...]]:
-    phase = text(entry.get("phase")) or model.main or ""
-    point = _place(model, text(block.get("axis")), entry)
-    axis = text(block.get("axis"))
+def _published_rows(model: ReportModel, block: PublishedValues, entry: PublishedPoint) -> Iterator[tuple[str, ...]]:
+    phase, axis = entry.phase or model.main or "", block.axis
+    point = _point_at(model, axis, entry)
     last = (
         axis.rpartition(".")[0].rpartition(".")[2] if axis.endswith((".count", ".value")) else axis.rpartition(".")[2]
     )
-    where = [f"{last.replace('_', ' ')} {_plain(entry['at'])}"]
-    where += [
-        f"{key.rpartition('.')[2].replace('_', ' ')} {_plain(v)}" for key, v in mapping(entry.get("where")).items()
-    ]
-    if entry.get("phase"):
+    where = [f"{last.replace('_', ' ')} {_plain(entry.at)}"]
+    where += [f"{key.rpartition('.')[2].replace('_', ' ')} {_plain(v)}" for key, v in entry.where.items()]
+    if entry.phase:
         where.append(phase)
-    place, label = ", ".join(where), text(entry.get("label"))
-    metric, unit = text(block.get("metric")) or "query time", text(block.get("unit")) if "unit" in block else "s"
-    value = number(entry.get("value"))
-    if value is not None or label:
-        yield _compared(place, metric, unit, value, _measured(model, point, phase, metric, unit, entry), label)
-    for name, published in mapping(entry.get("figures")).items():
+    place, label = ", ".join(where), entry.label or ""
+    if entry.value is not None or label:
+        measured = _measured(point, phase, block, entry)
+        yield _compared(place, block.metric, block.unit, entry.value, measured, label)
+    for name, published in entry.figures.items():
         figure = _figure(point, phase, name)
-        yield _compared(place, name, figure[1] if figure else "", number(published), figure[0] if figure else None, "")
+        yield _compared(place, name, figure[1] if figure else "", published, figure[0] if figure else None, "")
     yield from _machine(model, point, phase, place, entry)
 
 
 def _machine(
-    model: ReportModel, point: PointReport | None, phase: str, place: str, entry: Mapping[str, Any]
+    model: ReportModel, point: PointReport | None, phase: str, place: str, entry: PublishedPoint
 ) -> Iterator[tuple[str, ...]]:
     """CPU, disk and load time where they were published."""
     figures = point.phases.get(phase) if point else None
     cpu = figures.cpu if figures else None
     for name in ("user", "sys", "iowait", "idle"):
-        if (published := number(entry.get(name))) is not None:
+        if (published := getattr(entry, name)) is not None:
             yield _compared(place, name, "%", published, getattr(cpu, name) * 100 if cpu else None, "")
-    if (disk := number(entry.get("disk_gb"))) is not None:
+    if entry.disk_gb is not None:
         known = point.storage.total if point and point.storage else None
-        yield _compared(place, "disk", "GB", disk, None if known is None else known / 1e9, "")
-    if (minutes := number(entry.get("load_minutes"))) is not None:
+        yield _compared(place, "disk", "GB", entry.disk_gb, None if known is None else known / 1e9, "")
+    if entry.load_minutes is not None:
         load = point.phases.get(model.load) if point and model.load else None
-        yield _compared(place, "load", "min", minutes, load.seconds / 60 if load and load.seconds else None, "")
+        measured = load.seconds / 60 if load and load.seconds else None
+        yield _compared(place, "load", "min", entry.load_minutes, measured, "")
 
 
 def _compared(
@@ -220,12 +212,14 @@ def _compared(
 
 
 def _plain(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else text(value)
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value).lower() if isinstance(value, bool) else "" if value is None else str(value)
 
 
-def _place(model: ReportModel, axis: str, entry: Mapping[str, Any]) -> PointReport | None:
-    """The point at the published place: by its axes, and where it has no such axis, by none."""
-    wanted = {axis: entry.get("at"), **mapping(entry.get("where"))}
+def _point_at(model: ReportModel, axis: str, entry: PublishedPoint) -> PointReport | None:
+    """The point with the published values of its axes; axes that it does not have do not matter."""
+    wanted = {axis: entry.at, **entry.where}
 
     def fits(point: PointReport) -> bool:
         return all(key not in point.axes or _plain(point.axes[key]) == _plain(value) for key, value in wanted.items())
@@ -235,30 +229,23 @@ def _place(model: ReportModel, axis: str, entry: Mapping[str, Any]) -> PointRepo
     return next(iter(exact or (fitting if len(model.points) == 1 else [])), None)
 
 
-def _measured(
-    model: ReportModel, point: PointReport | None, phase: str, metric: str, unit: str, entry: Mapping[str, Any]
-) -> float | None:
-    """The measured figure of that name: of a ladder the rung, else the metric, else a further figure."""
+def _measured(point: PointReport | None, phase: str, block: PublishedValues, entry: PublishedPoint) -> float | None:
+    """The measured figure of that name: of a ladder the rung, else the metric, else another figure."""
     figures = point.phases.get(phase) if point else None
     if figures is None:
         return None
-    if (
-        figures.further
-        and figures.further.rungs
-        and text(mapping(model.definition.get("reference")).get("axis")).endswith(".threads")
-    ):
-        at = number(entry.get("at"))
-        return next((rung.middle.value for rung in figures.further.rungs if rung.threads == at), None)
-    if figures.unit == unit and figures.estimate is not None:
+    if figures.details and figures.details.rungs and block.axis.endswith(".threads"):
+        return next((rung.range.value for rung in figures.details.rungs if rung.threads == entry.at), None)
+    if figures.unit == block.unit and figures.estimate is not None:
         return figures.estimate.value
-    known = _figure(point, phase, metric)
+    known = _figure(point, phase, block.metric)
     return known[0] if known else None
 
 
 def _figure(point: PointReport | None, phase: str, name: str) -> tuple[float, str] | None:
     figures = point.phases.get(phase) if point else None
-    more = figures.further.figures if figures and figures.further else ()
-    return next(((one.middle.value, one.unit) for one in more if one.name == name), None)
+    more = figures.details.figures if figures and figures.details else ()
+    return next(((one.range.value, one.unit) for one in more if one.name == name), None)
 
 
 # what differs between the points
@@ -273,7 +260,7 @@ def differences(model: ReportModel) -> list[tuple[str, list[tuple[str, str]]]]:
         return []
     values: dict[str, dict[str, list[str]]] = {}
     for point in model.points:
-        for key, value in _flat(point.plan):
+        for key, value in _flat(point.plan) if point.plan else ():
             values.setdefault(key, {}).setdefault(value, []).append(point.label)
     total = len(model.points)
     found = []
@@ -294,28 +281,28 @@ def _who(labels: list[str]) -> str:
     return ", ".join(labels) if len(labels) <= 4 else fmt.count(len(labels), "point")
 
 
-def _flat(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _flat(plan: Point) -> Iterator[tuple[str, str]]:
     """Dotted keys and their values as text, without what follows from the number of shards or is an estimate."""
-    for key, value in plan.items():
+    for key in (field.name for field in dataclasses.fields(plan)):
+        value = getattr(plan, key)
         if key in _NOT_A_DIFFERENCE or key.endswith(_ESTIMATES):
             continue
         if key == "phases":
-            for phase in map(mapping, items(value)):
-                for name, given in mapping(phase.get("parameters")).items():
-                    yield f"{text(phase.get('name'))}: {name}", _short(given)
+            for phase in plan.phases:
+                for name, given in phase.parameters.items():
+                    yield f"{phase.name}: {name}", _short(given)
         elif key == "collections":
-            for one in map(mapping, items(value)):
-                yield f"chunks of {text(one.get('namespace'))}", f"{len(items(one.get('chunks'))):,}"
-        elif isinstance(value, dict):
-            for name, given in value.items():
+            for one in plan.collections:
+                yield f"chunks of {one.namespace}", f"{len(one.chunks):,}"
+        elif isinstance(value, dict) or dataclasses.is_dataclass(value):
+            for name, given in encode(value).items():
                 yield f"{key}: {name}", _short(given)
         else:
-            yield key, _short(value)
+            yield key, _short(encode(value))
 
 
 def _short(value: object) -> str:
-    known = number(value)
-    if known is not None:
-        return f"{known:,.6g}"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{value:,.6g}"
     shown = _plain(value) or fmt.NONE
     return shown if len(shown) <= 80 else shown[:79] + "…"

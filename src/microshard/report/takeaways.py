@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from microshard.analysis.bootstrap import Estimate
 from microshard.analysis.report_model import PhaseFigures, PointReport, ReportModel
-from microshard.analysis.statistics import Estimate
 from microshard.report import format as fmt
 from microshard.report.checks import DRIFT, OTHERS, disturbed, drift
 

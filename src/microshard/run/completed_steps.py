@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rich.console import Console
 
 from microshard.model.plan import Plan, Point, Step
+from microshard.model.result import StepResult
 from microshard.plan.order import join_plans
-from microshard.records.run_folder import RunFolder, read_object
+from microshard.records.codec import DamagedFileError
+from microshard.records.run_folder import RunFolder
 
 
-def deserves_repetition(point: Point, attempt: int, result: Mapping[str, Any]) -> bool:
+def deserves_repetition(point: Point, attempt: int, result: StepResult) -> bool:
     """Whether an invalid result may be repeated: attempts are left, and every failed gate may hold next time."""
-    failed = [check for check in result.get("gates", []) if not check["held"]]
+    failed = [check for check in result.gates or [] if not check.held]
     left = attempt <= int(point.gates.get("max_repeats", 0))
-    return left and bool(failed) and all(check["repeatable"] for check in failed)
+    return left and bool(failed) and all(check.repeatable for check in failed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ class CompletedStep:
     """An attempt at a step whose result is complete."""
 
     step: Step
-    result: dict[str, Any]
+    result: StepResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ def finished(run: RunFolder, plan: Plan) -> Iterator[CompletedStep]:
                 )
             found.append(CompletedStep(attempt, result))
             attempt = dataclasses.replace(attempt, attempt=attempt.attempt + 1)
-    yield from sorted(found, key=lambda item: float(item.result.get("order", 0)))
+    yield from sorted(found, key=lambda item: item.result.order or 0)
 
 
 def damaged(run: RunFolder, plan: Plan) -> Iterator[str]:
@@ -78,9 +80,9 @@ def damaged(run: RunFolder, plan: Plan) -> Iterator[str]:
             yield f"{file.path.name}: {torn} line(s) are incomplete and are ignored"
     points = {step.point for step in plan.steps}
     for point, name in sorted(journaled(run)):
-        path = run / "results" / point / f"{name}.json"
-        if point in points and "gates" not in read_object(path):
-            yield f"{path.relative_to(run.path)} was measured and cannot be read; it is measured again"
+        if point in points and _judged(run, point, name) is None:
+            path = run.result_path(point, name).relative_to(run.path)
+            yield f"{path} was measured and cannot be read; it is measured again"
 
 
 def journaled(run: RunFolder) -> set[tuple[str, str]]:
@@ -100,7 +102,7 @@ def remaining(plan: Plan, completed: Sequence[CompletedStep]) -> tuple[Step, ...
         done = last.get((step.point, step.repetition, step.purpose))
         if done is None:
             left.append(step)
-        elif not done.result["valid"] and deserves_repetition(plan.point(step.point), done.step.attempt, done.result):
+        elif not done.result.valid and deserves_repetition(plan.point(step.point), done.step.attempt, done.result):
             left.append(dataclasses.replace(step, attempt=done.step.attempt + 1))
     always = plan.redeploy == "per_repetition"
     first = {step.point: index for index, step in reversed(list(enumerate(left)))}
@@ -116,8 +118,15 @@ def remaining(plan: Plan, completed: Sequence[CompletedStep]) -> tuple[Step, ...
     )
 
 
-def _result(run: RunFolder, step: Step) -> dict[str, Any] | None:
-    """The result of an attempt when it is complete: judged by the runner, not only written by the engine."""
-    result = read_object(run / "results" / step.point / f"{step.name}.json")
-    complete = isinstance(result.get("phases"), list) and isinstance(result.get("valid"), bool) and "gates" in result
-    return result if complete and not any("error" in phase for phase in result["phases"]) else None
+def _result(run: RunFolder, step: Step) -> StepResult | None:
+    """The result of an attempt when it is complete and no phase failed."""
+    result = _judged(run, step.point, step.name)
+    return None if result is None or any(phase.error for phase in result.phases) else result
+
+
+def _judged(run: RunFolder, point: str, step: str) -> StepResult | None:
+    """A result that the runner has judged, not only the engine written."""
+    with contextlib.suppress(FileNotFoundError, DamagedFileError):
+        result = run.result(point, step)
+        return result if result.gates is not None else None
+    return None

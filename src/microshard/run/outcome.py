@@ -52,8 +52,8 @@ class Outcome:
             again = {(step.point, step.purpose, step.repetition) for step in progress.remaining}
             last = {(c.step.point, c.step.purpose, c.step.repetition): c for c in progress.completed}
             for key, item in last.items():
-                if key not in again and not item.result["valid"]:
-                    why = "; ".join(item.result.get("problems", []))
+                if key not in again and not item.result.valid:
+                    why = "; ".join(item.result.problems)
                     self.invalid[f"{item.step.point} {item.step.name}"] = why
 
     @property

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,8 +17,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from microshard.analysis.verdict import main_name, most_frequent
+from microshard.analysis.verdict import main_bottleneck, most_frequent
 from microshard.model.plan import Plan, Point, Step
+from microshard.model.result import StepResult
 from microshard.plan.render import duration
 from microshard.records.run_folder import RunFolder
 from microshard.report.format import number
@@ -80,14 +80,13 @@ class PointProgress:
     values: list[float] = field(default_factory=list)  # of each result's first measured phase
     limits: list[str] = field(default_factory=list)
 
-    def add(self, result: Mapping[str, Any]) -> None:
+    def add(self, result: StepResult) -> None:
         """Add a result of the point."""
-        phases = (p for p in result["phases"] if p["kind"] == "measure" and p.get("metric"))
-        metric = next((phase["metric"] for phase in phases), None)
+        metric = next((p.metric for p in result.phases if p.kind == "measure" and p.metric is not None), None)
         if metric is not None:
-            self.metric, self.unit = metric["name"], metric["unit"]
-            self.values.append(float(metric["value"]))
-        if limit := main_name(result):
+            self.metric, self.unit = metric.name, metric.unit
+            self.values.append(metric.value)
+        if limit := main_bottleneck(result):
             self.limits.append(limit)
 
 
@@ -133,20 +132,20 @@ class Progress:
         if event.get("event") == "task" and event.get("task"):
             self.now = str(event["task"])
 
-    def step_done(self, step: Step, result: dict[str, Any]) -> None:
+    def step_done(self, step: Step, result: StepResult) -> None:
         """A step ended with a result."""
         self.clock.done(step)
-        self.done.add((result["point"], result["step"].partition("-")[0]))
-        if result["purpose"] == "measure" and result.get("valid") is not False:
-            self.measured.setdefault(result["point"], PointProgress()).add(result)
+        self.done.add((step.point, step.name.partition("-")[0]))
+        if step.purpose == "measure" and result.valid:
+            self.measured.setdefault(step.point, PointProgress()).add(result)
         say = partial(self.console.print, highlight=False, soft_wrap=True)
         name = f"{self.plan.point(step.point).label}, {step.name}"
         if not self.live:
-            limit = f", bottleneck: {main_name(result)}" if main_name(result) else ""
+            limit = f", bottleneck: {main_bottleneck(result)}" if main_bottleneck(result) else ""
             remaining = duration(self.clock.remaining)
             say(f"[{step.index + 1}/{len(self.plan.steps)}] {name}: {figures(result)}{limit} · {remaining} left")
-        if result.get("valid") is False:
-            say(f"[yellow]not valid:[/yellow] {name}: {'; '.join(result.get('problems', []))}")
+        if not result.valid:
+            say(f"[yellow]not valid:[/yellow] {name}: {'; '.join(result.problems)}")
 
     def point_failed(self, point: Point, message: str) -> None:
         """A point failed."""
@@ -220,11 +219,11 @@ def last_line(path: Path) -> dict[str, Any] | None:
         return None
 
 
-def figures(result: dict[str, Any]) -> str:
+def figures(result: StepResult) -> str:
     """The metrics of a result in one line."""
     found = [
-        f"{phase['name']} {number(phase['metric']['value'])} {phase['metric']['unit']}"
-        for phase in result.get("phases", [])
-        if phase.get("metric") and phase.get("kind") != "warm_up"
+        f"{phase.name} {number(phase.metric.value)} {phase.metric.unit}"
+        for phase in result.phases
+        if phase.metric is not None and phase.kind != "warm_up"
     ]
     return ", ".join(found) or "no figure"

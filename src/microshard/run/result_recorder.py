@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import statistics
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,6 @@ from typing import Any
 
 from microshard.analysis import gates, verdict
 from microshard.analysis import telemetry as summary
-from microshard.analysis.environment import EnvironmentBook
 from microshard.errors import MicroshardError, RunFolderError
 from microshard.model.plan import Plan, Point, Step
 from microshard.model.result import PhaseFailure, PhaseResult, StepResult
@@ -38,7 +36,7 @@ class ResultRecorder:
         self.backend = backend
         self.outcome = outcome
         self.answers = answers or AnswerBook()
-        self.environments = EnvironmentBook()
+        self.environments = gates.EnvironmentBook()
         self.documents: dict[str, dict[str, float]] = {}  # point → documents by shard, of its last load
         self.values: dict[tuple[str, str], list[float]] = {}  # point and phase → values of valid measurements
         self.first_index = 0  # of the plan's first step among all steps of the run
@@ -49,31 +47,27 @@ class ResultRecorder:
             path = self._path(point, step)
             write_json(path, merge_client_results(path.with_suffix(""), point, step, self.backend.clock_shifts(point)))
 
-    def record(self, point: Point, step: Step) -> Result:
+    def record(self, point: Point, step: Step) -> StepResult:
         """Judge the result the engine has written, and write it again. Raises PlaybookError when there is none."""
-        path = self._path(point, step)
         try:
-            result: Result = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise PlaybookError(f"{path}: the measurement left no result ({error})") from error
-        result["axes"] = point.axes
-        result["step"] = step.name
-        result["purpose"] = step.purpose
-        result["repetition"], result["attempt"] = step.repetition, step.attempt
-        result["order"] = self.first_index + step.index
-        result.setdefault("valid", True)
-        for phase in result["phases"]:
-            if phase["kind"] == "load":
-                self.outcome.loading += phase["seconds"]
+            result = self.folder.result(point.id, step.name)
+        except (FileNotFoundError, RunFolderError) as error:
+            raise PlaybookError(f"{self._path(point, step)}: the measurement left no result ({error})") from error
+        result.axes, result.step, result.purpose = point.axes, step.name, step.purpose
+        result.repetition, result.attempt = step.repetition, step.attempt
+        result.order = self.first_index + step.index
+        for phase in result.phases:
+            if phase.kind == "load":
+                self.outcome.loading += phase.seconds
             else:
-                self.outcome.measuring += phase["seconds"]
+                self.outcome.measuring += phase.seconds
         self._judge(point, step, result)
         if difference := self.answers.difference(point, result):
-            result["valid"] = False
-            result.setdefault("problems", []).append(difference)
+            result.valid = False
+            result.problems.append(difference)
             self.outcome.wrong.setdefault(point.id, difference)
             self.folder.journal.append(event="answer differs", step=step.index, point=point.id, message=difference)
-        write_json(path, result)
+        write_json(self._path(point, step), result)
         return result
 
     def restore(self, completed: Sequence[CompletedStep], first_index: int) -> None:
@@ -82,41 +76,38 @@ class ResultRecorder:
         for item in completed:
             point, result = self.plan.point(item.step.point), item.result
             self.answers.difference(point, result)
-            self.environments.differs(result, dataclasses.asdict(point))
+            self.environments.differs(result, point)
             self._remember(point, item.step, result)
 
-    def _judge(self, point: Point, step: Step, result: Result) -> None:
+    def _judge(self, point: Point, step: Step, result: StepResult) -> None:
         """Add telemetry, verdicts and the checks of the gates to a result."""
         folder = self.folder / "telemetry" / point.id / step.name
         telemetry = summary.read_folder(folder, self.backend.clock_shifts(point))
-        plan = dataclasses.asdict(point)
         summary.attach(result, telemetry)
-        verdict.attach(result, telemetry, plan)
+        verdict.attach(result, telemetry, point)
         medians = {phase: statistics.median(v) for (p, phase), v in self.values.items() if p == point.id}
         self.documents[point.id] = gates.documents_by_shard(result) or self.documents.get(point.id, {})
-        found = gates.checks(
+        result.gates = gates.checks(
             result,
             point.gates,
             deploys=self.plan.redeploy == "per_repetition",
             median=medians if step.purpose == "drift" else None,
-            environment=self.environments.differs(result, plan),
+            environment=self.environments.differs(result, point),
             documents=self.documents[point.id],
         )
-        result["gates"] = [check.as_json() for check in found]
-        reasons = [check.sentence for check in found if not check.held]
-        if reasons:
-            result["valid"] = False
-            result["problems"] = [*result.get("problems", []), *reasons]
+        if reasons := [check.sentence for check in result.gates if not check.held]:
+            result.valid = False
+            result.problems += reasons
         self._remember(point, step, result)
 
-    def _remember(self, point: Point, step: Step, result: Result) -> None:
+    def _remember(self, point: Point, step: Step, result: StepResult) -> None:
         self.documents[point.id] = gates.documents_by_shard(result) or self.documents.get(point.id, {})
-        for phase in result["phases"] if result["valid"] and step.purpose == "measure" else ():
-            if phase.get("metric"):
-                self.values.setdefault((point.id, phase["name"]), []).append(float(phase["metric"]["value"]))
+        for phase in result.phases if result.valid and step.purpose == "measure" else ():
+            if phase.metric is not None:
+                self.values.setdefault((point.id, phase.name), []).append(phase.metric.value)
 
     def _path(self, point: Point, step: Step) -> Path:
-        return self.folder / "results" / point.id / f"{step.name}.json"
+        return self.folder.result_path(point.id, step.name)
 
 
 @dataclass(slots=True)
@@ -129,21 +120,19 @@ class AnswerBook:
 
     first: dict[str, tuple[str, str, Any]] = field(default_factory=dict)  # data and query → where, digest, answer
 
-    def difference(self, point: Point, result: Result) -> str | None:
+    def difference(self, point: Point, result: StepResult) -> str | None:
         """A sentence on how this answer differs from the first one, or None when it does not."""
         sentences = []
-        for phase in result.get("phases", []):
-            digest = phase.get("answer_sha256")
+        for phase in result.phases:
+            digest = phase.answer_sha256
             if not digest:
                 continue
-            data = [p.data for p in point.phases if p.data is not None]
-            query = next((p.question for p in point.phases if p.name == phase["name"]), None)
-            key = json.dumps([data, phase["name"], query], sort_keys=True, default=str)
-            where = f"{point.id} ({point.label}) {result.get('step', '')}".strip()
-            first_where, first_digest, first = self.first.setdefault(key, (where, digest, phase.get("answer")))
+            where = f"{point.id} ({point.label}) {result.step or ''}".strip()
+            key = point.question(phase.name)
+            first_where, first_digest, first = self.first.setdefault(key, (where, digest, phase.answer))
             if first_digest != digest:
-                difference = _difference(first, phase.get("answer"))
-                sentences.append(f"{phase['name']}: the answer differs from that of {first_where}: {difference}")
+                difference = _difference(first, phase.answer)
+                sentences.append(f"{phase.name}: the answer differs from that of {first_where}: {difference}")
         return "; ".join(sentences) or None
 
 

@@ -14,6 +14,7 @@ from microshard.analysis import server_logs
 from microshard.errors import MicroshardError
 from microshard.interrupts import Stopped, raise_if_interrupted, signals
 from microshard.model.plan import Plan, Point, Step
+from microshard.model.result import StepResult
 from microshard.records.run_folder import DiskError, RunFolder, write_json
 from microshard.run.backend import Backend, Binaries
 from microshard.run.completed_steps import deserves_repetition
@@ -31,7 +32,7 @@ class Listener(Protocol):
     def event(self, event: dict[str, Any]) -> None:
         """Ansible has sent an event."""
 
-    def step_done(self, step: Step, result: dict[str, Any]) -> None:
+    def step_done(self, step: Step, result: StepResult) -> None:
         """A step ended; its result is on disk."""
 
     def point_failed(self, point: Point, message: str) -> None:
@@ -180,15 +181,15 @@ class Runner:
         try:
             while True:
                 result = self._attempt(point, step)
-                if result["valid"] or not self._may_repeat(point, step, result):
+                if result.valid or not self._may_repeat(point, step, result):
                     break
                 # A deployment that stays has its data already.
                 redeploy = self.plan.redeploy == "per_repetition"
                 if redeploy:
                     self.undeploy(point, step)
                 step = dataclasses.replace(step, attempt=step.attempt + 1, deploy=redeploy)
-            if not result["valid"]:
-                self.outcome.invalid[f"{point.id} {step.name}"] = "; ".join(result["problems"])
+            if not result.valid:
+                self.outcome.invalid[f"{point.id} {step.name}"] = "; ".join(result.problems)
             if step.undeploy and not self._keeps(step):
                 self.undeploy(point, step)
         except DiskError:
@@ -196,7 +197,7 @@ class Runner:
         except MicroshardError as error:
             self._fail(point, step, error)
 
-    def _attempt(self, point: Point, step: Step) -> dict[str, Any]:
+    def _attempt(self, point: Point, step: Step) -> StepResult:
         """One measurement, from deployment to result."""
         self.folder.journal.append(event="step started", step=step.index, point=point.id, name=step.name)
         if step.deploy:
@@ -214,12 +215,12 @@ class Runner:
             self.recorder.merge_client_results(point, step)
         result = self.recorder.record(point, step)
         self.outcome.done += 1
-        validity = {"valid": True} if result["valid"] else {"valid": False, "reasons": result["problems"]}
+        validity = {"valid": True} if result.valid else {"valid": False, "reasons": result.problems}
         self.folder.journal.append(event="step done", step=step.index, point=point.id, name=step.name, **validity)
         self.listener.step_done(step, result)
         return result
 
-    def _may_repeat(self, point: Point, step: Step, result: Mapping[str, Any]) -> bool:
+    def _may_repeat(self, point: Point, step: Step, result: StepResult) -> bool:
         """Whether an invalid measurement is repeated."""
         if point.id in self.outcome.wrong or self.meter.exhausted(self.longest):
             return False

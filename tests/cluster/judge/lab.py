@@ -13,12 +13,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from microshard.analysis.bottleneck_rules import findings
-from microshard.analysis.evidence import Evidence, Host, gather
+from microshard.analysis.bottleneck_rules import candidates
+from microshard.analysis.evidence import Evidence, HostLoad, gather
 from microshard.analysis.telemetry import read_folder, summarise
-from microshard.analysis.verdict import Verdict, judge
+from microshard.analysis.verdict import judge
 from microshard.hostlib import host_telemetry as host
+from microshard.model.result import Verdict
 from tests.cluster.engines.mongods import Mongod
+from tests.unit.analysis import make
 
 CLIENT = Path(__file__).with_name("client.py")
 
@@ -103,18 +105,17 @@ class Lab:
         return self._evidence(json.loads(output), servers, connections)
 
     def _evidence(self, told: dict[str, Any], servers: Sequence[dict[str, Any]], connections: int) -> Evidence:
-        phase = {"name": "measure", "metric": {"unit": "s"}, **told}
-        point = {
-            "processes": list(servers),
-            "phases": [{"name": "measure", "parameters": {"connections": connections}}],
-        }
+        phase = make.phase(metric=make.METRIC, **told)
+        processes = [(server["name"], server["role"]) for server in servers]
+        phases = (("measure", {"connections": connections}),)
+        point = make.point(self.folder / "plan", processes=processes, phases=phases)
         found = read_folder(self.folder / "telemetry")
         assert found.problems == []
         whole = summarise(found.hosts, found.servers, told["started"], told["ended"], whole=True)
         return gather(phase, whole, point)
 
 
-def _alone(host_seen: Host) -> Host:
+def _alone(host_seen: HostLoad) -> HostLoad:
     others = host_seen.roles.get("others", 0.0)
     roles = {role: used for role, used in host_seen.roles.items() if role != "others"}
     stall = {kind: share for kind, share in host_seen.stall.items() if kind != "memory"}
@@ -130,4 +131,4 @@ def verdict(evidence: Evidence) -> Verdict:
 
 def told(evidence: Evidence) -> str:
     """What all rules found, for a test that fails."""
-    return "\n".join(f"{found.name} {found.score:.2f}: {found.sentence}" for found in findings(evidence))
+    return "\n".join(f"{found.name} {found.score:.2f}: {found.sentence}" for found in candidates(evidence))

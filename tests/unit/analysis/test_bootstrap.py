@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from microshard.analysis.bootstrap import LEVEL, RESAMPLES, SEED, _bootstrap, _median, _median_ratio
-from microshard.analysis.statistics import (
+from microshard.analysis.bootstrap import (
+    RESAMPLES,
+    SEED,
     Estimate,
     Interval,
     efficiency,
@@ -61,21 +62,26 @@ def test_bca_falls_back_to_percentile_where_it_has_no_answer() -> None:
     assert interval(median_estimate(values)).method == "percentile bootstrap"
 
 
-@pytest.mark.parametrize("sizes", [(2,), (5,), (9,), (3, 6), (7, 4)])
+@pytest.mark.parametrize("sizes", [(2,), (5,), (7,), (3, 6), (7, 4)])
 def test_percentile_intervals_are_those_of_scipy(sizes: tuple[int, ...]) -> None:
     rng = np.random.default_rng(5)
     for _ in range(20):
         samples = [rng.lognormal(0, 1, size).tolist() for size in sizes]
-        ratio = len(samples) == 2
-        found = _bootstrap(tuple(map(tuple, samples)), _median_ratio if ratio else _median, LEVEL, "percentile")
+        found = interval(ratio_estimate(*samples) if len(samples) == 2 else median_estimate(*samples))
+        if found.method != "percentile bootstrap":
+            continue
         whole = stats.bootstrap(
             samples,
-            _median_ratio if ratio else _median,
+            lambda *columns, axis=-1: (
+                np.median(columns[0], axis=axis) / (np.median(columns[1], axis=axis) if columns[1:] else 1)
+            ),
             n_resamples=RESAMPLES,
             method="percentile",
             rng=np.random.default_rng(SEED),
         )
-        assert found == pytest.approx((whole.confidence_interval.low, whole.confidence_interval.high), rel=1e-12)
+        assert (found.low, found.high) == pytest.approx(
+            (whole.confidence_interval.low, whole.confidence_interval.high), rel=1e-12
+        )
 
 
 def test_interval_covers_the_true_median_about_as_often_as_it_says() -> None:

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from microshard.analysis.change import change, decide
-from microshard.analysis.statistics import Better
+from microshard.analysis.comparison import change, decide
+from microshard.model.result import Better
 
 
 def _repetitions(rng: random.Random, level: float, n: int = 5, scatter: float = 0.02) -> list[float]:
@@ -66,7 +66,7 @@ def test_counts_that_never_scatter_are_compared_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("base", "other", "why"),
     [
-        ([1.0], [1.1, 1.2], "one repetition"),
+        ([1.0], [1.1, 1.2], "at least 2 repetitions"),
         ([], [1.0], "the first run"),
         ([1.0], [], "the second run"),
         ([1.0, 0.0], [1.0, 1.0], "positive"),
@@ -75,5 +75,5 @@ def test_counts_that_never_scatter_are_compared_as_they_are() -> None:
 )
 def test_what_cannot_be_told_is_said(base: list[float], other: list[float], why: str) -> None:
     (found,) = decide([change(base, other)], ["lower"])
-    assert found.verdict == "cannot tell"
+    assert found.verdict == "inconclusive"
     assert why in found.why

@@ -85,7 +85,7 @@ def test_failed_points_and_points_of_one_run_leave_the_others(tmp_path: Path) ->
     other = make_run(tmp_path / "b", replace(SHAPE, shards=(1, 2, 8)))
     found = compare(base, other)
     verdicts = {row.label: row.change for row in found.rows}
-    assert verdicts["8 shards"].verdict == "cannot tell"
+    assert verdicts["8 shards"].verdict == "inconclusive"
     assert "first run" in verdicts["8 shards"].why
     assert verdicts["2 shards"].verdict == "no difference"
     assert found.only_base == ("4 shards", "16 shards")

@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from microshard.analysis.statistics import Better, CurveDistance, Interval, curve_distance
+from microshard.analysis.bootstrap import Interval
+from microshard.analysis.curve_distance import CurveDistance, curve_distance
+from microshard.model.result import Better
 
 PUBLISHED: dict[float, float] = {1: 1392.0, 2: 931.0, 4: 512.0, 8: 276.0, 16: 215.0}
 

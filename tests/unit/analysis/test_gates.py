@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import secrets
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from microshard.analysis.environment import EnvironmentBook
-from microshard.analysis.gates import Check, checks, documents_by_shard, variation
+from microshard.analysis.gates import EnvironmentBook, checks, documents_by_shard, variation
+from microshard.model.plan import Host, Point
+from microshard.model.result import GateCheck, PhaseResult, StepResult
+from tests.unit.analysis import make
 
 OFF: dict[str, Any] = {"max_migrations": 0, "initial_sync": "refuse", "decided": ["max_migrations", "initial_sync"]}
 
 
-def phase(**changes: Any) -> dict[str, Any]:
-    return {"name": "measure", "kind": "measure", "metric": {"value": 10.0}, "counters": {"errors": 0}} | changes
+def phase(**changes: Any) -> PhaseResult:
+    return make.phase(**{"metric": make.METRIC, "counters": {"errors": 0}} | changes)
 
 
 def telemetry(**server: Any) -> dict[str, Any]:
@@ -24,8 +28,8 @@ def telemetry(**server: Any) -> dict[str, Any]:
     }
 
 
-def broken(*phases: dict[str, Any], deploys: bool = False, **limits: Any) -> list[Check]:
-    return [c for c in checks({"phases": list(phases)}, OFF | limits, deploys=deploys) if not c.held]
+def broken(*phases: PhaseResult, deploys: bool = False, **limits: Any) -> list[GateCheck]:
+    return [c for c in checks(make.result(*phases), OFF | limits, deploys=deploys) if not c.held]
 
 
 def test_a_clean_measurement_breaks_no_gate() -> None:
@@ -50,10 +54,10 @@ def test_the_fullest_shard_is_held_against_the_mean() -> None:
 
 
 def test_documents_counted_by_an_earlier_step_still_hold() -> None:
-    load = {"phases": [{"storage": {"by_shard": {"a": {"documents": 6}, "b": {"documents": 2}}}}]}
+    load = make.result(phase(storage={"by_shard": {"a": {"documents": 6}, "b": {"documents": 2}}}))
     known = documents_by_shard(load)
     assert known == {"a": 6, "b": 2}
-    found = checks({"phases": [phase()]}, {"max_shard_skew": 1.2}, deploys=False, documents=known)
+    found = checks(make.result(phase()), {"max_shard_skew": 1.2}, deploys=False, documents=known)
     assert [(c.gate, c.value) for c in found] == [("max_shard_skew", 1.5)]
 
 
@@ -76,9 +80,9 @@ def test_of_several_clients_the_one_that_fills_its_host_most_is_held_against_the
 
 
 def test_variation_is_over_windows_else_over_samples() -> None:
-    assert variation({"windows": {"values": [90, 100, 110]}, "samples": [1, 9, 1]}) == pytest.approx(0.1)
-    assert variation({"samples": [9, 10, 11]}) == pytest.approx(0.1)
-    assert variation({"samples": [9, 10]}) is None
+    assert variation(phase(windows={"values": [90, 100, 110]}, samples=[1, 9, 1])) == pytest.approx(0.1)
+    assert variation(phase(samples=[9, 10, 11])) == pytest.approx(0.1)
+    assert variation(phase(samples=[9, 10])) is None
     (check,) = broken(phase(windows={"values": [50, 100, 150]}), max_variation=0.3)
     assert (check.gate, check.repeatable) == ("max_variation", True)
 
@@ -90,7 +94,7 @@ def test_a_gate_asked_for_that_cannot_be_answered_does_not_hold(gate: str) -> No
     limits: dict[str, Any] = {"max_migrations": None, "decided": [], gate: 1}
     (check,) = broken(phase(), **limits)
     assert (check.gate, check.value) == (gate, None)
-    assert "no answer" in check.sentence
+    assert "unknown" in check.sentence
 
 
 def test_a_gate_nobody_asked_for_is_silent_without_telemetry() -> None:
@@ -115,18 +119,25 @@ def test_a_member_that_does_not_serve_is_background_work_unless_allowed() -> Non
 
 
 def test_a_restart_that_makes_the_cache_cold_is_no_background_work() -> None:
-    seen = phase(telemetry=telemetry(states=["other", "primary"]))
-    assert broken({**seen, "notes": {"cache": "cold: mongods restarted, page cache dropped"}}) == []
-    assert broken({**seen, "notes": {"cache": "cold: page cache dropped"}}) != []
+    seen = telemetry(states=["other", "primary"])
+    assert broken(phase(telemetry=seen, notes={"cache": "cold: mongods restarted, page cache dropped"})) == []
+    assert broken(phase(telemetry=seen, notes={"cache": "cold: page cache dropped"})) != []
 
 
 def test_drift_is_against_the_median_of_the_first_point() -> None:
     def drift(value: float) -> list[bool]:
-        result = {"phases": [phase(metric={"value": value})]}
-        return [c.held for c in checks(result, {"max_drift": 0.1}, deploys=False, median={"measure": 10.0})]
+        return [
+            c.held
+            for c in checks(
+                make.result(phase(metric=make.METRIC | {"value": value})),
+                {"max_drift": 0.1},
+                deploys=False,
+                median={"measure": 10.0},
+            )
+        ]
 
     assert (drift(10.9), drift(11.2), drift(8.9)) == ([True], [False], [False])
-    assert checks({"phases": [phase()]}, {"max_drift": 0.1}, deploys=False) == []
+    assert checks(make.result(phase()), {"max_drift": 0.1}, deploys=False) == []
 
 
 def test_an_engine_that_gave_up_is_not_judged_by_gates() -> None:
@@ -135,44 +146,45 @@ def test_an_engine_that_gave_up_is_not_judged_by_gates() -> None:
 
 
 def test_another_environment_is_told_and_never_repeated() -> None:
-    (check,) = checks({"phases": []}, {}, deploys=True, environment=["kernel: a at first, b here"])
+    (check,) = checks(make.result(), {}, deploys=True, environment=["kernel: a at first, b here"])
     assert (check.gate, check.held, check.repeatable) == ("environment", False, False)
 
 
-def result(host: str = "local", versions: tuple[str, ...] = ("6.0.5",), **settings: Any) -> dict[str, Any]:
+def result(host: str = "local", versions: tuple[str, ...] = ("6.0.5",), **settings: Any) -> StepResult:
     environment = {"kernel": "6.1", "readahead_kib": {"vda": "128"}} | settings
-    return {"point": "p01", "step": "r1", "environment": {host: environment}, "versions": list(versions)}
+    return make.result(point="p01", step="r1", environment={host: environment}, versions=list(versions))
 
 
-def point(groups: tuple[str, ...] = ("shard_hosts",), axes: dict[str, Any] | None = None) -> dict[str, Any]:
-    return {"axes": axes or {}, "hosts": [{"name": name, "groups": groups} for name in ("local", "h1", "h2")]}
+def _point(folder: Path, groups: tuple[str, ...] = ("shard_hosts",), axes: dict[str, Any] | None = None) -> Point:
+    hosts = tuple(Host(name, "", groups) for name in ("local", "h1", "h2"))
+    return make.point(folder / secrets.token_hex(4), axes=axes or {}, hosts=hosts)
 
 
-def test_a_setting_that_changed_since_the_first_measurement_is_named() -> None:
+def test_a_setting_that_changed_since_the_first_measurement_is_named(tmp_path: Path) -> None:
     book = EnvironmentBook()
-    assert book.differs(result(), point()) == []
-    assert book.differs(result(), point()) == []
-    (sentence,) = book.differs(result(readahead_kib={"vda": "16"}), point())
+    assert book.differs(result(), _point(tmp_path)) == []
+    assert book.differs(result(), _point(tmp_path)) == []
+    (sentence,) = book.differs(result(readahead_kib={"vda": "16"}), _point(tmp_path))
     assert sentence == "local: readahead_kib: 128 at first, 16 here (first: p01 r1)"
-    (sentence,) = book.differs(result(versions=("6.0.27",)), point())
+    (sentence,) = book.differs(result(versions=("6.0.27",)), _point(tmp_path))
     assert "MongoDB: 6.0.5 at first, 6.0.27 here" in sentence
 
 
-def test_hosts_of_one_group_are_compared_and_device_names_are_not() -> None:
+def test_hosts_of_one_group_are_compared_and_device_names_are_not(tmp_path: Path) -> None:
     book = EnvironmentBook()
-    assert book.differs(result("h1", readahead_kib={"nvme1n1": "128"}), point()) == []
-    assert book.differs(result("h2", readahead_kib={"nvme2n1": "128"}), point()) == []
-    assert len(book.differs(result("h2", kernel="5.10"), point())) == 1
-    assert book.differs(result("h2", kernel="5.10"), point(("client_hosts",))) == []
+    assert book.differs(result("h1", readahead_kib={"nvme1n1": "128"}), _point(tmp_path)) == []
+    assert book.differs(result("h2", readahead_kib={"nvme2n1": "128"}), _point(tmp_path)) == []
+    assert len(book.differs(result("h2", kernel="5.10"), _point(tmp_path))) == 1
+    assert book.differs(result("h2", kernel="5.10"), _point(tmp_path, ("client_hosts",))) == []
 
 
-def test_points_that_were_asked_to_differ_are_not_compared() -> None:
+def test_points_that_were_asked_to_differ_are_not_compared(tmp_path: Path) -> None:
     book = EnvironmentBook()
     axis = "infrastructure.shard_hosts.kernel.readahead_sectors"
-    assert book.differs(result(), point(axes={axis: 256})) == []
-    assert book.differs(result(readahead_kib={"vda": "16"}), point(axes={axis: 32})) == []
-    assert len(book.differs(result(readahead_kib={"vda": "16"}), point(axes={axis: 256}))) == 1
+    assert book.differs(result(), _point(tmp_path, axes={axis: 256})) == []
+    assert book.differs(result(readahead_kib={"vda": "16"}), _point(tmp_path, axes={axis: 32})) == []
+    assert len(book.differs(result(readahead_kib={"vda": "16"}), _point(tmp_path, axes={axis: 256}))) == 1
 
 
-def test_without_telemetry_nothing_is_said() -> None:
-    assert EnvironmentBook().differs({"point": "p01"}, point()) == []
+def test_without_telemetry_nothing_is_said(tmp_path: Path) -> None:
+    assert EnvironmentBook().differs(make.result(point="p01"), _point(tmp_path)) == []

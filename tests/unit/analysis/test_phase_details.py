@@ -11,27 +11,37 @@ import pytest
 from hdrh.histogram import HdrHistogram
 
 from microshard.analysis.measurements import measurements, phase_figures
-from microshard.analysis.phase_details import further
+from microshard.analysis.phase_details import PhaseDetails, phase_details
 from microshard.analysis.report_model import Measurement, ReportModel
+from microshard.model.result import PhaseResult
 from microshard.report import build, checks, tables
 from microshard.report.figures import contents
 from microshard.report.output import summary, tidy_csv
 from microshard.workloads import recording
 from tests.report.make_parts import KNEE, LADDER, STAGES, latency
 from tests.report.make_run import Shape, make_run
+from tests.unit.analysis import make
+
+
+def phase(value: float, **parts: Any) -> PhaseResult:
+    metric = {"name": "throughput", "unit": "operations/s", "value": value, "better": "higher"}
+    return make.phase(metric=metric, **parts)
 
 
 def measurement(value: float, **parts: Any) -> Measurement:
-    metric = {"name": "throughput", "unit": "operations/s", "value": value, "better": "higher"}
-    phase = {"name": "measure", "kind": "measure", "metric": metric, **parts}
-    return measurements({"id": "p01"}, f"r{value:g}", 0, {"phases": [phase]}, [])[0]
+    return measurements(None, "p01", f"r{value:g}", 0, make.result(phase(value, **parts)))[0]
+
+
+def further(phases: list[PhaseResult]) -> PhaseDetails:
+    found = phase_details([(f"r{p.metric.value:g}" if p.metric else "", p) for p in phases])
+    assert found is not None
+    return found
 
 
 def test_percentiles_of_repetitions_are_those_of_the_merged_histograms_not_their_median() -> None:
     every = [latency(median, seed=7) for median in (300, 900, 9_000)]
     merged = recording.merge(recording.decode(one["histogram"]) for one in every)
-    found = further([measurement(n, latency={"READ": one}) for n, one in enumerate(every)])
-    assert found is not None
+    found = further([phase(n, latency={"READ": one}) for n, one in enumerate(every)])
     read = found.latency["READ"]
     assert read.merged
     assert read.n == 3
@@ -51,8 +61,7 @@ def test_histograms_of_other_ranges_and_empty_ones_are_merged_by_their_values() 
         whole.decode_and_add(text)
     for chosen, expected in ((packed, whole), (packed[::2], ranges[0])):
         entries = [{"count": 3, "histogram": text} for text in chosen]
-        found = further([measurement(n, latency={"READ": one}) for n, one in enumerate(entries)])
-        assert found is not None
+        found = further([phase(n, latency={"READ": one}) for n, one in enumerate(entries)])
         assert found.latency["READ"].percentiles == {
             p: expected.get_value_at_percentile(float(p)) for p in recording.PERCENTILES
         }
@@ -62,15 +71,13 @@ def test_histograms_of_other_ranges_and_empty_ones_are_merged_by_their_values() 
 def test_without_every_histogram_percentiles_are_medians_and_said_to_be(broken: str | None) -> None:
     every = [dict(latency(median)) for median in (300, 900, 9_000)]
     every[1]["histogram"] = broken
-    found = further([measurement(n, latency={"READ": one}) for n, one in enumerate(every)])
-    assert found is not None
+    found = further([phase(n, latency={"READ": one}) for n, one in enumerate(every)])
     assert not found.latency["READ"].merged
     assert found.latency["READ"].percentiles["99"] == every[1]["percentiles"]["99"]
 
 
 def test_service_and_intended_times_are_kept_apart() -> None:
-    found = further([measurement(1, latency={"Intended-READ": latency(900), "READ": latency(300)})])
-    assert found is not None
+    found = further([phase(1, latency={"Intended-READ": latency(900), "READ": latency(300)})])
     assert list(found.latency) == ["READ", "Intended-READ"]
 
 
@@ -83,49 +90,44 @@ def test_rungs_are_medians_by_threads_without_those_that_the_client_limited() ->
         ]
 
     figures = [[{"name": "threads at the knee", "unit": "threads", "value": knee}] for knee in (1, 2, 2)]
-    told = [rungs((1.0, 5.0), "client"), rungs((2.0, 4.0), "client"), rungs((3.0, 5.0), "client")]
-    told[2][1]["limited"] = None
-    alone = further([measurement(n, rungs=r) for n, r in enumerate(told)])
-    assert alone is not None
-    assert [(rung.middle.value, rung.limited) for rung in alone.rungs] == [(2.0, ""), (5.0, "")]
-    told[2] = rungs((3.0, 3.0), "client")
-    found = further([measurement(n, rungs=r, figures=f) for n, (r, f) in enumerate(zip(told, figures, strict=True))])
-    assert found is not None
-    assert [(rung.threads, rung.middle.value, rung.limited) for rung in found.rungs] == [
+    every = [rungs((1.0, 5.0), "client"), rungs((2.0, 4.0), "client"), rungs((3.0, 5.0), "client")]
+    every[2][1]["limited"] = None
+    alone = further([phase(n, rungs=r) for n, r in enumerate(every)])
+    assert [(rung.range.value, rung.limited) for rung in alone.rungs] == [(2.0, ""), (5.0, "")]
+    every[2] = rungs((3.0, 3.0), "client")
+    found = further([phase(n, rungs=r, figures=f) for n, (r, f) in enumerate(zip(every, figures, strict=True))])
+    assert [(rung.threads, rung.range.value, rung.limited) for rung in found.rungs] == [
         (1, 2.0, ""),
         (2, 4.0, "client"),
     ]
-    assert (found.rungs[1].middle.low, found.rungs[1].middle.high) == (3.0, 5.0)
+    assert (found.rungs[1].range.low, found.rungs[1].range.high) == (3.0, 5.0)
     assert found.rungs[0].p95 == 400.0
     assert found.knee == 2
 
 
 def test_a_stage_that_comes_twice_is_added_up_before_the_median() -> None:
     stages = [{"name": "clone", "seconds": 4.0, "bytes": 10}, {"name": "clone", "seconds": 2.0, "bytes": 30}]
-    found = further([measurement(1, stages=stages), measurement(2, stages=[{"name": "clone", "seconds": 8.0}])])
-    assert found is not None
+    found = further([phase(1, stages=stages), phase(2, stages=[{"name": "clone", "seconds": 8.0}])])
     assert [(stage.name, stage.seconds.value, stage.size) for stage in found.stages] == [("clone", 7.0, 40.0)]
 
 
 def test_curves_are_those_of_the_repetition_in_the_middle() -> None:
-    found = further([measurement(v, windows={"start": 0, "seconds": 2.0, "values": [v, v]}) for v in (9.0, 1.0, 4.0)])
-    assert found is not None
-    assert found.witness == "r4"
+    found = further([phase(v, windows={"start": 0, "seconds": 2.0, "values": [v, v]}) for v in (9.0, 1.0, 4.0)])
+    assert found.representative == "r4"
     assert found.windows is not None
-    assert found.windows.rates == (2.0, 2.0)
+    assert found.windows.rates == [2.0, 2.0]
 
 
 @pytest.mark.parametrize(
     "parts",
     [
-        {"latency": {"READ": {"count": "many"}}, "series": [{"t": [1, 2], "lines": {"a": [1]}}]},
-        {"rungs": [{"threads": None}, 3], "stages": ["clone"], "figures": [{"name": "x", "value": float("nan")}]},
+        {"latency": {"READ": {"count": 0}}, "series": [{"name": "x", "t": [1, 2], "lines": {"a": [1]}}]},
+        {"rungs": [{"threads": 2}], "figures": [{"name": "x", "unit": "", "value": float("nan")}]},
         {"table": {"columns": [{"name": "a"}], "rows": [[1, 2]]}, "windows": {"seconds": 0, "values": [1]}},
     ],
 )
-def test_what_cannot_be_read_is_left_out(parts: dict[str, Any]) -> None:
-    found = further([measurement(1, **parts)])
-    assert found is not None
+def test_incomplete_details_are_left_out(parts: dict[str, Any]) -> None:
+    found = further([phase(1, **parts)])
     assert not any((found.latency, found.series, found.rungs, found.stages, found.figures, found.table, found.windows))
 
 
@@ -171,7 +173,7 @@ def test_a_knee_that_the_client_made_is_warned_of(tmp_path: Path) -> None:
         rung["limited"] = "client"
     path.write_text(json.dumps(result))
     model = build(run)
-    assert any("at the ladder's knee the client was the limit" in n.text for n in model.notices if n.level == "warning")
+    assert any("at the ladder's knee the client" in n.text for n in model.notices if n.level == "warning")
     title = next(content.title for name, content in contents(model) if name.startswith("ladder"))
     assert title.endswith("the client was the limit")
 
@@ -213,8 +215,10 @@ def test_what_the_servers_did_not_limit_is_told_with_what_became_of_it() -> None
         model: Any = SimpleNamespace(points=[point], figures=lambda _point: found)
         return [notice.text for notice in checks._limited(model)]
 
-    assert told(None, "router", None) == ["2 shards, measure: the router was the limit in r2; left out of the median"]
+    assert told(None, "router", None) == [
+        "2 shards, measure: the router was the bottleneck in r2; left out of the median"
+    ]
     assert told("client", "host") == [
-        "2 shards, measure: the client and other work on the client's host was the limit, not the servers"
+        "2 shards, measure: the client and background CPU load on the client's host was the bottleneck, not the servers"
     ]
     assert told(None, None) == []

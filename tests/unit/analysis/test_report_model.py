@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from microshard.analysis.report_model import ReportModel
-from microshard.analysis.statistics import Refused, UslFit
+from microshard.analysis.scaling import Refused, UslFit
 from microshard.errors import RunFolderError
 from microshard.report import build
 from tests.report.make_run import REFERENCE, Shape, make_run, tear
@@ -220,7 +220,7 @@ def test_drift_is_warned_of(tmp_path: Path) -> None:
 
 def test_scatter_is_warned_of(tmp_path: Path) -> None:
     warnings = texts(build(make_run(tmp_path, Shape(spread=0.2))), "warning")
-    assert "4 shards: its repetitions lie 61 % of their median apart" in warnings
+    assert "4 shards: spread 61 %" in warnings
 
 
 def test_a_client_that_takes_the_cores_is_warned_of(tmp_path: Path) -> None:
@@ -235,12 +235,12 @@ def test_a_client_that_takes_the_cores_is_warned_of(tmp_path: Path) -> None:
 
 def test_other_programs_on_the_machine_are_warned_of(tmp_path: Path) -> None:
     quiet = build(make_run(tmp_path / "quiet"))
-    assert "other programs" not in texts(quiet, "warning")
+    assert "background" not in texts(quiet, "warning")
     model = build(make_run(tmp_path / "busy", Shape(others=0.7)))
     figures = model.figures(model.points[2])
     assert figures is not None
     assert figures.roles["others"] == pytest.approx(0.7)
-    assert "4 shards: other programs used 0.7 of 2 cores while it was measured" in texts(model, "warning")
+    assert "4 shards: background CPU load of 0.7 of 2 cores" in texts(model, "warning")
 
 
 def test_size_on_disk_comes_from_a_phase_that_knows_it(tmp_path: Path) -> None:
@@ -293,7 +293,7 @@ def test_the_verdict_of_a_point_is_that_of_most_of_its_measurements(tmp_path: Pa
     assert (figures.verdict.name, figures.verdict.votes, figures.verdict.of) == ("client", 2, 3)
     assert (figures.verdict.runner_up, figures.verdict.runner_up_holds) == ("cache", True)
     assert "98 % busy" in figures.verdict.sentence
-    assert any("the client was the limit, not the servers" in notice.text for notice in model.notices)
+    assert any("the client was the bottleneck" in notice.text for notice in model.notices)
 
 
 def test_a_measurement_taken_again_counts_once_and_its_first_attempt_is_listed(tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from microshard.analysis.statistics import Better, Estimate, Interval, Refused, UslFit, fit_usl
+from microshard.analysis.bootstrap import Estimate, Interval
+from microshard.analysis.scaling import Refused, UslFit, fit_usl
+from microshard.model.result import Better
 
 SIZES = [1, 2, 4, 8, 16]
 

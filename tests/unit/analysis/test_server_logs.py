@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from microshard.analysis.server_logs import shape_of, summarise, summarise_folder
+from microshard.model.run_records import LogSummary, SlowOperations
 
 
 def line(message: str, severity: str = "I", component: str = "COMMAND", **attributes: Any) -> str:
@@ -35,13 +36,10 @@ def test_slow_operations_are_counted_by_shape_the_costliest_first() -> None:
             slow("local.oplog.rs", 9000, getMore=1),
         ]
     )
-    assert found["slow"] == 3
-    first, second = found["shapes"]
-    assert first == {
-        "operation": "aggregate", "namespace": "vosa.mot", "shape": "$match → $group", "plan": "COLLSCAN",
-        "count": 2, "milliseconds": 800, "longest": 500, "examined": 100,
-    }  # fmt: skip
-    assert second["shape"] == "{make: 1, mileage: $gt $lt}"
+    assert found.slow == 3
+    first, second = found.shapes
+    assert first == SlowOperations("aggregate", "vosa.mot", "$match → $group", "COLLSCAN", 2, 800, 500, 100)
+    assert second.shape == "{make: 1, mileage: $gt $lt}"
 
 
 def test_no_value_of_a_query_is_in_its_shape() -> None:
@@ -62,18 +60,14 @@ def test_connections_elections_migrations_warnings_and_errors_are_counted() -> N
             line("Failed", severity="E", component="STORAGE"),
         ]
     )
-    assert {key: found[key] for key in ("connections", "connections_max", "elections", "migrations")} == {
-        "connections": 3,
-        "connections_max": 9,
-        "elections": 1,
-        "migrations": 1,
-    }
-    assert (found["warnings"], found["errors"], found["unread"]) == (1, 2, 0)
+    assert found == LogSummary(
+        connections=3, connections_max=9, elections=1, migrations=1, warnings=1, errors=2, unread=0
+    )
 
 
 def test_lines_that_are_no_json_are_counted_and_passed_over() -> None:
     found = summarise(["2015-07-03T10:00:00 I - old", '{"msg":"Slow query", torn', line("x", severity="W")])
-    assert (found["unread"], found["warnings"]) == (2, 1)
+    assert (found.unread, found.warnings) == (2, 1)
 
 
 def test_a_log_that_is_cut_says_what_it_had(tmp_path: Path) -> None:
@@ -82,5 +76,5 @@ def test_a_log_that_is_cut_says_what_it_had(tmp_path: Path) -> None:
     (tmp_path / "shard01.log.gz").write_bytes(whole)
     (tmp_path / "shard02.log.gz").write_bytes(whole[: len(whole) // 2])
     found = summarise_folder(tmp_path)
-    assert found["shard01"]["slow"] == 5000
-    assert 0 < found["shard02"]["slow"] < 5000
+    assert found["shard01"].slow == 5000
+    assert 0 < found["shard02"].slow < 5000

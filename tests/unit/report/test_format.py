@@ -1,6 +1,6 @@
 import pytest
 
-from microshard.analysis.statistics import Estimate, Interval
+from microshard.analysis.bootstrap import Estimate, Interval
 from microshard.report import format as fmt
 
 

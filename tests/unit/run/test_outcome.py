@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from microshard.model.plan import Step
+from microshard.model.result import StepResult
 from microshard.run.completed_steps import CompletedStep, RunProgress
 from microshard.run.outcome import Meter, Outcome
 
@@ -64,9 +65,9 @@ def test_an_invalid_attempt_that_is_repeated_may_still_become_valid() -> None:
     def step(point: str, attempt: int = 1) -> Step:
         return Step(0, point, 1, "measure", deploy=True, undeploy=True, attempt=attempt)
 
-    bad = {"valid": False, "problems": ["slow"]}
+    bad = StepResult(valid=False, problems=["slow"])
     completed = [CompletedStep(step(point), bad) for point in ("p01", "p02", "p03")]
-    completed.append(CompletedStep(step("p03", 2), {"valid": True}))
+    completed.append(CompletedStep(step("p03", 2), StepResult()))
     outcome = Outcome()
     outcome.add_completed([RunProgress(tuple(completed), (step("p02", 2),))])
     assert (outcome.done, outcome.invalid) == (4, {"p01 r1": "slow"})

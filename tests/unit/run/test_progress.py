@@ -1,11 +1,11 @@
 import io
 import weakref
-from typing import Any
 
 import pytest
 from rich.console import Console
 
 from microshard.model.plan import Inputs
+from microshard.model.result import Metric, PhaseResult, StepResult
 from microshard.plan.build import build_plan
 from microshard.plan.render import duration
 from microshard.records.run_folder import RunFolder
@@ -14,9 +14,8 @@ from tests.unit.plan.conftest import experiment, points
 
 
 def _result(point, value):
-    metric = {"name": "query time", "unit": "s", "value": value, "better": "lower"}
-    phases = [{"name": "measure", "kind": "measure", "metric": metric}]
-    return {"point": point, "step": "r1", "purpose": "measure", "phases": phases}
+    phase = PhaseResult(metric=Metric("query time", "s", value))
+    return StepResult(point=point, step="r1", purpose="measure", phases=[phase])
 
 
 def test_the_live_picture_shows_figures_remaining_time_and_where_the_run_lies(tmp_path):
@@ -38,8 +37,8 @@ def test_the_live_picture_shows_figures_remaining_time_and_where_the_run_lies(tm
     assert "left" in text
 
 
-class Result(dict[str, Any]):
-    """One that can be asked whether it is still there."""
+class WeakResult(StepResult):
+    """A result that can be referred to weakly."""
 
 
 def test_of_results_only_what_is_shown_is_kept_and_a_point_is_done_after_its_repetitions(tmp_path):
@@ -48,8 +47,7 @@ def test_of_results_only_what_is_shown_is_kept_and_a_point_is_done_after_its_rep
     console = Console(file=io.StringIO(), width=100)
     progress = Progress(RunFolder.create(tmp_path, "sample"), plan, console)
     for step in plan.steps:
-        result = Result(_result(step.point, 1.25), step=step.name)
-        result["phases"] *= 2  # an experiment may measure twice in a step
+        result = WeakResult(phases=_result(step.point, 1.25).phases * 2)  # an experiment may measure twice in a step
         progress.step_done(step, result)
     there = weakref.ref(result)
     del result

@@ -114,8 +114,8 @@ def counted(shards: int, documents: int = 1000) -> Point:
     return points_of[shards]
 
 
-def answered(answer: Any, digest: str | None) -> dict[str, Any]:
-    return {"step": "r1", "phases": [{"name": "measure", "answer": answer, "answer_sha256": digest}]}
+def answered(answer: Any, digest: str | None) -> StepResult:
+    return StepResult(step="r1", phases=[PhaseResult("measure", answer=answer, answer_sha256=digest)])
 
 
 def test_sixteen_shards_must_answer_what_one_answered() -> None:

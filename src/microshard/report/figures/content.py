@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from microshard.analysis.bootstrap import Estimate
 from microshard.analysis.report_model import PhaseFigures, ReportModel
-from microshard.analysis.statistics import Estimate
 from microshard.report import format as fmt
 from microshard.report import takeaways
 from microshard.report.figures import bars, curves

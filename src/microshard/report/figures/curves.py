@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from microshard.analysis.statistics import Estimate
+from microshard.analysis.bootstrap import Estimate
 from microshard.report import format as fmt
 from microshard.report.figures.style import SERIES, TEXT, add_axes, apart, colour, new_figure, unit_label
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from microshard.analysis.phase_details import INTENDED, Latency, PhaseDetails, Rung
+from microshard.analysis.phase_details import INTENDED, LatencySummary, PhaseDetails, RungSummary
 from microshard.analysis.report_model import PointReport, Reference, ReportModel
 from microshard.report import format as fmt
 from microshard.report.figures import bars, panels
@@ -28,10 +28,10 @@ def slug(name: str) -> str:
 def phase_rows(model: ReportModel, phase: str) -> PhaseRows:
     """The points that have details of a phase, series by series, the smallest first."""
     return [
-        (point, figures.further)
+        (point, figures.details)
         for name in model.series
         for point in model.of(name)
-        if (figures := point.phases.get(phase)) is not None and figures.further is not None
+        if (figures := point.phases.get(phase)) is not None and figures.details is not None
     ]
 
 
@@ -72,7 +72,7 @@ def _ladder(model: ReportModel, phase: str, rows: PhaseRows) -> Content:
         known = {float(rung.threads) for _, more in rows for rung in more.rungs}
         published = tuple(spot for spot in published if spot[0] in known)
     labels = row_labels(model)
-    above = tuple(_rung_lines(labels, rows, lambda rung: rung.middle.value, spans=True))
+    above = tuple(_rung_lines(labels, rows, lambda rung: rung.range.value, spans=True))
     shown = [panels.Panel(f"{figures.metric}, {figures.unit}", above, published=published, height=130)]
     if len(rows) == 1:
         p95 = _rung_lines({rows[0][0].id: "p95"}, rows, lambda rung: _ms(rung.p95))
@@ -84,7 +84,7 @@ def _ladder(model: ReportModel, phase: str, rows: PhaseRows) -> Content:
             shown.append(panels.Panel(f"{name} latency of all operations, ms", lines, log_y=True))
     shown = [panel for panel in shown if any(v is not None for line in panel.lines for v in line.y)]
     limited = any(rung.limited for _, more in rows for rung in more.rungs)
-    n = max(rung.middle.n for _, more in rows for rung in more.rungs)
+    n = max(rung.range.n for _, more in rows for rung in more.rungs)
     caption = (
         f"Each rung is measured with so many threads. The ring is the knee: the best rung before one that is no faster "
         f"and whose p95 or p99 rises. {'Medians of the repetitions, whiskers their range. ' if n > 1 else ''}"
@@ -97,7 +97,7 @@ def _ladder(model: ReportModel, phase: str, rows: PhaseRows) -> Content:
         (
             point.label,
             f"{rung.threads}",
-            spread(rung.middle.value, rung.middle.low, rung.middle.high),
+            spread(rung.range.value, rung.range.low, rung.range.high),
             fmt.number(_ms(rung.p95)),
             fmt.number(_ms(rung.p99)),
             rung.limited or fmt.NONE,
@@ -107,7 +107,7 @@ def _ladder(model: ReportModel, phase: str, rows: PhaseRows) -> Content:
         for rung in more.rungs
     )
     alt = f"Line chart. {title}. " + "; ".join(
-        f"{point.label}, {rung.threads} threads: {fmt.number(rung.middle.value)} {figures.unit}"
+        f"{point.label}, {rung.threads} threads: {fmt.number(rung.range.value)} {figures.unit}"
         for point, more in rows[:3]
         for rung in more.rungs
     )
@@ -127,11 +127,11 @@ def _source(reference: Reference) -> str:
 
 
 def _ladder_title(rows: PhaseRows, unit: str) -> str:
-    best = max(rows, key=lambda row: max(rung.middle.value for rung in row[1].rungs))
+    best = max(rows, key=lambda row: max(rung.range.value for rung in row[1].rungs))
     point, more = best
     knee = next((rung for rung in more.rungs if rung.threads == more.knee), None)
-    top = knee or max(more.rungs, key=lambda rung: rung.middle.value)
-    value = f"{fmt.number(top.middle.value)} {unit}"
+    top = knee or max(more.rungs, key=lambda rung: rung.range.value)
+    value = f"{fmt.number(top.range.value)} {unit}"
     if len(rows) > 1:
         knees = sorted({m.knee for _, m in rows if m.knee is not None})
         where = f"; the knee lies at {_span([str(k) for k in knees])} threads" if knees else ""
@@ -151,7 +151,7 @@ def _span(names: list[str]) -> str:
 def _rung_lines(
     labels: dict[str, str],
     rows: PhaseRows,
-    pick: Callable[[Rung], float | None],
+    pick: Callable[[RungSummary], float | None],
     *,
     role: str = "",
     spans: bool = False,
@@ -165,7 +165,7 @@ def _rung_lines(
             role or tint,
             tuple(float(rung.threads) for rung in more.rungs),
             tuple(pick(rung) for rung in more.rungs),
-            tuple((rung.middle.low, rung.middle.high) for rung in more.rungs) if spans and named else (),
+            tuple((rung.range.low, rung.range.high) for rung in more.rungs) if spans and named else (),
             frozenset(float(rung.threads) for rung in more.rungs if rung.limited),
             None if more.knee is None else float(more.knee),
             dashed,
@@ -209,7 +209,7 @@ def latencies(model: ReportModel) -> Iterator[tuple[str, Content]]:
             yield f"latency-{slug(phase)}", _latency(model, phase, rows)
 
 
-def _operations(more: PhaseDetails) -> dict[str, Latency]:
+def _operations(more: PhaseDetails) -> dict[str, LatencySummary]:
     """Kinds of operations with all the percentiles that are drawn."""
     return {name: one for name, one in more.latency.items() if {"50", "95", "99"} <= set(one.percentiles)}
 

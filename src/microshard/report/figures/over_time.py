@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from microshard.analysis.phase_details import PhaseDetails, Series
+from microshard.analysis.phase_details import PhaseDetails
 from microshard.analysis.report_model import PointReport, ReportModel
+from microshard.model.result import Series
 from microshard.report import format as fmt
 from microshard.report.figures import bars, panels
 from microshard.report.figures.content import Content, DataTable, nice, row_labels
@@ -32,7 +33,7 @@ def _point(model: ReportModel, phase: str, point: PointReport, more: PhaseDetail
     shown = [_panel(one) for one in chosen]
     title = phase_title(model, phase, f"{point.label}: {_sentence(chosen)}")
     single = len(point.phases[phase].values) < 2
-    which = "" if single else f" Of {more.witness}, the repetition with the median result."
+    which = "" if single else f" Of {more.representative}, the repetition with the median result."
     left_out = f" Of {points:,} points the first {MOST_POINTS} are shown." if points > MOST_POINTS else ""
     stacked = any(one.stacked for one in chosen)
     areas = " Areas from below: " + ", ".join(_lines(chosen)) + "." if stacked else ""
@@ -63,19 +64,19 @@ def _panel(one: Series) -> panels.Panel:
     every = max(1, -(-len(one.t) // MOST_DRAWN))
     t = one.t[::every]
     names = list(one.lines)
-    columns = [one.lines[name][::every] for name in names]
+    columns = [tuple(one.lines[name][::every]) for name in names]
     if one.stacked:
         tints = [STACK[n % len(STACK)] for n in range(len(names))]
         unit, top = (one.name if one.unit in one.name else f"{one.name}, {one.unit}"), None
         if one.name.startswith("documents"):
             columns, unit, top = _shares(columns), f"share of the {one.name}, %", 100.0
-        lines = (panels.Line(n, r, t, tuple(c)) for n, r, c in zip(names, tints, columns, strict=True))
+        lines = (panels.Line(n, r, tuple(t), tuple(c)) for n, r, c in zip(names, tints, columns, strict=True))
         return panels.Panel(unit, tuple(lines), stacked=True, top=top, height=112)
     roles = line_roles([max((v or 0.0) for v in c) for c in columns])
     if len(names) > 1 and len(names) <= len(SERIES):
         roles = [(SERIES[n], True) for n in range(len(names))]
     lines = (
-        panels.Line(name if named else "", role, t, tuple(column))
+        panels.Line(name if named else "", role, tuple(t), column)
         for name, column, (role, named) in zip(names, columns, roles, strict=True)
     )
     return panels.Panel(f"{one.name}, {one.unit}", tuple(lines), height=78)

@@ -161,9 +161,9 @@ def order(model: ReportModel) -> Content | None:
             continue
         label = f"{point.x:g}" if point.x is not None and len(model.series) == 1 else point.id
         for m in figures.measurements:
-            if m.valid and m.value is not None and m.started is not None:
+            if m.valid and m.value is not None and m.result.started:
                 dot = bars.Dot(m.value / figures.estimate.value - 1, label, m.purpose == "drift")
-                rows.append((m.started, point, dot))
+                rows.append((m.result.started, point, dot))
     if not any(abs(dot.deviation) > 0 for _, _, dot in rows):
         return None
     rows.sort(key=lambda row: row[0])
