@@ -53,14 +53,14 @@ scale and `--set KEY=VALUE`; an item of a list is named by its number, from 0: `
 
 `scales: {{laptop: {{workload.0.load.documents: 1000, matrix.topology.shards.count: [1, 2], repetitions: 1}}}}` names
 changes for `--scale laptop`. A whole mapping or list may be given and then replaces what was there. Every scale is
-checked with the file, asked for or not. `microshard` and `scales` cannot be changed.
+checked with the file, even if it is not used. `microshard` and `scales` cannot be changed.
 
 ## Contents
 """
 
 
 def reference_text() -> str:
-    """The reference as it stands in docs/reference.md."""
+    """The text of docs/reference.md."""
     sections = _sections()
     head = _HEAD.format(
         kib=yaml_reader.MAX_BYTES // 1024,
@@ -102,7 +102,7 @@ def braced(paths: list[str]) -> list[str]:
 
 
 def _sections() -> list[_Section]:
-    """Every mapping once, in the order in which a reader of the file meets it, with all places it stands at."""
+    """Every mapping once, in the order in which a reader of the file meets it, with all its places."""
     places: dict[type[BaseModel], list[str]] = {}
     for model, path in _models(EXPERIMENT, ""):
         places.setdefault(model, []).append(path)

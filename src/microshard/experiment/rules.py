@@ -212,7 +212,7 @@ def _without_effect(topology: Topology) -> Iterator[RuleViolation]:
         if "index_prefix_compression" in given and storage.index_prefix_compression:
             yield warning(("storage", "index_prefix_compression"), "mmapv1 does not compress")
         if "cache" in given:
-            yield warning(("storage", "cache"), "mmapv1 maps its files and has no cache of its own")
+            yield warning(("storage", "cache"), "mmapv1 maps its files and has no cache")
 
 
 def _presplit(experiment: Experiment) -> Iterator[RuleViolation]:
@@ -229,7 +229,7 @@ def _presplit(experiment: Experiment) -> Iterator[RuleViolation]:
 
 
 def _idle_loaders(experiment: Experiment, index: int, phase: InsertPhase) -> Iterator[RuleViolation]:
-    """Loaders without a range of their own, in a collection with one range per loader."""
+    """More loaders than ranges, in a collection with one range per loader."""
     topology, processes = experiment.topology, phase.processes
     for collection in topology.collections:
         presplit = collection.presplit

@@ -24,7 +24,7 @@ _OPEN_ENDED = (
 
 
 def schema_text() -> str:
-    """The schema as it stands in schema/experiment.schema.json."""
+    """The text of schema/experiment.schema.json."""
     return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
 
 
@@ -109,7 +109,7 @@ def _add_axes(definitions: dict[str, Any]) -> None:
         own[name] = {**own[name], "items": {"$ref": "#/$defs/Point"}}
     matrix["properties"] = {**own, **axes}
     matrix["patternProperties"] = {_OPEN_ENDED: values}
-    # Either all axes stand under `axes` or none does.
+    # Either all axes are under `axes` or none is.
     matrix["dependentSchemas"] = {"axes": {"propertyNames": {"enum": list(own)}}}
 
 

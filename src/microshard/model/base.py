@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 @dataclass(frozen=True, slots=True)
 class AllowedText:
-    """What a pattern asks for, as error messages and the reference say it."""
+    """What a pattern allows, in the words of error messages and the reference."""
 
     text: str
 
@@ -46,7 +46,7 @@ class Model(BaseModel):
 
 
 def first_duplicate(names: Sequence[str]) -> str | None:
-    """The first name that is there more than once."""
+    """The first name that occurs more than once."""
     if len(set(names)) == len(names):
         return None
     return next(name for number, name in enumerate(names) if name in names[:number])

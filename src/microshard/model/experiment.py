@@ -48,7 +48,7 @@ class ReferencePoint(Model):
     where: dict[DottedKey, Any] = Field(default={})
     """Values of other keys at which it was published: {topology.storage.engine: rocksdb}."""
     figures: dict[str, float] = Field(default={})
-    """Further published figures of this point, by the name and in the unit that the engine gives them."""
+    """Other published figures of this point, by the name and in the unit that the engine gives them."""
     user: float | None = None
     """User CPU, per cent of the machine."""
     sys: float | None = None
@@ -68,7 +68,7 @@ class ReferencePoint(Model):
 
 
 class Reference(Model):
-    """Published values, drawn beside the measured ones."""
+    """Published values, drawn next to the measured ones."""
 
     metric: str = "query time"
     """What the values are."""
@@ -83,7 +83,7 @@ class Reference(Model):
 
 
 class Matrix(Model):
-    """The grid of points. Axes given directly are combined; `zip` goes in step; include and exclude mend the grid."""
+    """The grid of points. Axes are combined; `zip` varies keys together; include adds points, exclude removes some."""
 
     axes: Annotated[dict[DottedKey, AxisValues], Field(max_length=32)] = Field(default={})
     """Dotted key of the experiment → values; all combinations."""
@@ -92,11 +92,11 @@ class Matrix(Model):
     include: Annotated[list[dict[DottedKey, Any]], Field(max_length=10_000)] = Field(default=[])
     """Points added to the grid."""
     exclude: Annotated[list[dict[DottedKey, Any]], Field(max_length=1000)] = Field(default=[])
-    """Points taken out: every one that has all these values."""
+    """Points removed: every one that has all these values."""
 
 
 class Order(Model):
-    """In which order the measurements are taken."""
+    """The order of the measurements."""
 
     policy: Literal["interleaved", "sequential", "random"] = "interleaved"
     """interleaved: every point once, shuffled, then every point again …; sequential: point by point; random: shuffled
@@ -106,8 +106,8 @@ class Order(Model):
     repeat_first: bool = False
     """Measure the first point once more at the end, to show drift."""
     redeploy: Literal["auto", "per_point", "per_repetition"] = "auto"
-    """per_point: a point is deployed and loaded once and parked (stopped by signal) while others are measured;
-    per_repetition: anew each time; auto: per_point where the measurement only reads."""
+    """per_point: a point is deployed and loaded once and paused (SIGSTOP) while others are measured;
+    per_repetition: deployed and loaded for each repetition; auto: per_point where the measurement only reads."""
 
 
 class Gates(Model):
@@ -198,9 +198,9 @@ class Experiment(Model):
     teardown: Literal["always", "keep", "keep-on-failure"] = "always"
     """Whether processes and data are removed at the end."""
     reference: Reference | None = None
-    """Published values, drawn beside the measured ones."""
+    """Published values, drawn next to the measured ones."""
     lock: Lock | None = None
-    """What the run that wrote this file had resolved; differences are told when it is run again."""
+    """What the run that wrote this file had resolved; differences are reported when it is run again."""
     scales: Annotated[dict[Name, dict[str, Any]], Field(max_length=20)] = Field(default={})
     """Named changes (dotted key → value) for `--scale NAME`: fewer documents, fewer points, same shape."""
 

@@ -80,16 +80,16 @@ class Volume(Model):
     filesystem: Literal["xfs", "ext4"] = "xfs"
     """Filesystem, on the whole device without partitions. The MongoDB production notes recommend XFS for WiredTiger."""
     lazy_init: bool = False
-    """Leave ext4's inode tables and journal to be initialised by a kernel thread later, beside the measurement; mkfs is
-    done sooner."""
+    """Leave ext4's inode tables and journal to be initialised by a kernel thread later, during the measurement; mkfs
+    ends sooner."""
     policy: Literal["single", "raid0", "per_shard"] = "single"
-    """One device; RAID 0 (mdadm) over `count` devices; or `count` devices of which each shard of a host gets its own,
+    """One device; RAID 0 (mdadm) over `count` devices; or `count` devices of which each shard of a host gets one,
     in turns."""
     count: Annotated[int, Field(ge=1, le=24)] = 1
     """Devices of the policies raid0 and per_shard."""
     devices: Annotated[list[DeviceName], Field(max_length=24)] = Field(default=[])
     """Devices of hosts you have: `/dev/disk/by-id/…`, another path below /dev, or `serial:` and the serial number
-    (`vol-…` for an EBS volume). A host's own `microshard_volumes` in the inventory comes before it."""
+    (`vol-…` for an EBS volume). `microshard_volumes` of a host in the inventory overrides it."""
     overwrite: Annotated[list[str], Field(max_length=24)] = Field(default=[])
     """Serial numbers of devices that may be formatted although they carry something that is not microshard's."""
 
@@ -124,7 +124,7 @@ class Volume(Model):
             raise ValueError("count: raid0 needs two devices or more")
         if self.devices and self.type not in {"existing", "instance_store"}:
             raise ValueError(
-                f"devices: {self.type} volumes are found by their serial number, only type existing is told"
+                f"devices: {self.type} volumes are found by their serial number, only those of type existing are named"
             )
         if self.devices and len(self.devices) != self.count:
             raise ValueError(f"devices: {len(self.devices)} are named, count is {self.count}")
@@ -161,7 +161,7 @@ class Kernel(Model):
     ) = None
     """Readahead of the data volumes, as in `blockdev --setra`; the kernel keeps whole pages of 8 sectors."""
     transparent_huge_pages: Literal["never", "madvise", "always"] | None = None
-    """Transparent huge pages, with defrag set alike unless it has a value of its own."""
+    """Transparent huge pages, with defrag set to the same unless it is given."""
     transparent_huge_pages_defrag: Literal["never", "madvise", "defer", "defer+madvise", "always"] | None = None
     """When the kernel compacts memory to make huge pages; null takes the value of transparent_huge_pages."""
     swappiness: Annotated[int, Field(ge=0, le=200)] | None = None
@@ -169,7 +169,7 @@ class Kernel(Model):
     max_map_count: Annotated[int, Field(ge=65530, le=2147483647)] | None = None
     """`vm.max_map_count`: memory areas of a process; mongod needs two per connection."""
     zone_reclaim_mode: Annotated[int, Field(ge=0, le=7)] | None = None
-    """`vm.zone_reclaim_mode`: whether a NUMA node frees its own page cache before it uses another node's memory."""
+    """`vm.zone_reclaim_mode`: whether a NUMA node frees its page cache before it uses another node's memory."""
     overcommit_memory: Annotated[int, Field(ge=0, le=2)] | None = None
     """`vm.overcommit_memory`."""
     dirty_ratio: Annotated[int, Field(ge=1, le=100, json_schema_extra={"unit": "% of RAM"})] | None = None
@@ -213,7 +213,7 @@ class Numa(Model):
     @model_validator(mode="after")
     def _nodes_once(self) -> Numa:
         if self.nodes is not None and len(set(self.nodes)) != len(self.nodes):
-            raise ValueError("nodes: a node is there twice")
+            raise ValueError("nodes: a node is given twice")
         if self.policy == "none" and self.nodes is not None:
             raise ValueError("nodes: without a policy no process is bound to any")
         if self.policy != "cores_per_shard" and "reserved_cores" in self.model_fields_set:
@@ -229,11 +229,11 @@ class HostGroup(Model):
     instance_type: InstanceType | None = None
     """EC2 instance type, for example c4.4xlarge."""
     alternative_types: Annotated[list[InstanceType], Field(max_length=10)] = Field(default=[])
-    """EC2 instance types taken in this order where no zone has room for instance_type."""
+    """EC2 instance types tried in this order where no zone has capacity for instance_type."""
     image: Image = "al2023"
     """EC2 machine image: a distribution, ami-…, ssm:/path of a parameter, or name:PATTERN (the newest that fits)."""
     market: Market = "on_demand"
-    """How EC2 instances are bought; spot ones are cheaper and may be taken away while they are measured."""
+    """How EC2 instances are bought; spot instances are cheaper and may be interrupted during a measurement."""
     threads_per_core: Annotated[int, Field(ge=1, le=2)] | None = None
     """Hardware threads of a core EC2 gives; 1 switches hyper-threading off, null leaves the type's own."""
     root_size_gib: Annotated[int, Field(ge=8, le=16384, json_schema_extra={"unit": "GiB"})] = 16
@@ -248,10 +248,10 @@ class HostGroup(Model):
     @model_validator(mode="after")
     def _types_in_order(self) -> HostGroup:
         if self.alternative_types and self.instance_type is None:
-            raise ValueError("alternative_types: there is no instance_type they could stand in for")
+            raise ValueError("alternative_types: there is no instance_type that they replace")
         types = [self.instance_type, *self.alternative_types]
         if len(set(types)) != len(types):
-            raise ValueError("alternative_types: a type is there twice")
+            raise ValueError("alternative_types: a type is given twice")
         return self
 
 
@@ -265,7 +265,7 @@ class Ec2(Model):
     placement_group: bool = False
     """Whether all hosts are placed close together (a placement group with the strategy cluster)."""
     vpc_id: _Vpc | None = None
-    """VPC to use, with a subnet in each zone that may be taken; null makes one for the run."""
+    """VPC to use, with a subnet in each zone that may be used; null creates one for the run."""
     subnet_id: _Subnet | None = None
     """Subnet to use, and with it its VPC and zone."""
     public_addresses: bool = True
@@ -286,7 +286,7 @@ class Ec2(Model):
             if far is not None:
                 raise ValueError(f"zones: {far} is not in {self.region}")
         if len(set(self.zones)) != len(self.zones):
-            raise ValueError("zones: one is there twice")
+            raise ValueError("zones: one is given twice")
         return self
 
     @model_validator(mode="after")
@@ -299,7 +299,7 @@ class Ec2(Model):
             if network.version != 4:
                 raise ValueError(f"controller_cidrs: {cidr}: the hosts have IPv4 addresses; give the controller's")
             if network.prefixlen < 8:
-                raise ValueError(f"controller_cidrs: {cidr} opens SSH to too many; give this machine's own address")
+                raise ValueError(f"controller_cidrs: {cidr} opens SSH to too many; give the address of this machine")
         return self
 
 
@@ -315,8 +315,8 @@ class Infrastructure(Model):
     client_hosts: HostGroup = HostGroup()
     """Hosts of the workload's clients; several take every phase together, each its part (engine ycsb)."""
     ec2: Ec2 = Ec2()
-    """What only EC2 asks for."""
+    """Settings for EC2 only."""
     process_manager: Literal["auto", "direct", "systemd"] = "auto"
-    """How processes are run. systemd: as instances of a unit, with limits and a user of their own; direct: as children
-    of no one. auto: systemd where every host has it and its user may use sudo, unless the inventory's
-    microshard_process_manager says otherwise; direct on this machine."""
+    """How processes are run. systemd: as instances of a unit, with limits and a separate user; direct: as
+    daemons without a supervisor. auto: systemd where every host has it and its user may use sudo, unless
+    microshard_process_manager in the inventory says otherwise; direct on this machine."""

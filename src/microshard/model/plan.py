@@ -33,7 +33,7 @@ class Host:
     groups: tuple[str, ...] = ()
     cores: int = 1
     ram_mib: float | None = None
-    free_disk_bytes: int | None = None  # where the run's folder lies
+    free_disk_bytes: int | None = None  # on the filesystem of the run folder
     numa_nodes: tuple[int, ...] | None = None  # None: not known, the host itself looks when processes are started
     numactl: bool = True
 
@@ -84,7 +84,7 @@ class Process:
     replica_set: str | None
     cache_mib: float | None  # WiredTiger cache; None for mongos
     cpu_share: float  # host's cores divided by the data-bearing processes on it (information, not a limit)
-    options: dict[str, Any]  # the configuration file in MongoDB's own YAML form, passthrough merged in
+    options: dict[str, Any]  # the configuration file in MongoDB's YAML form, with the experiment's options
 
     @property
     def endpoint(self) -> str:
@@ -123,7 +123,7 @@ class PlannedReplicaSet:
 
 @dataclass(frozen=True, slots=True)
 class PlannedChunk:
-    """A range of the shard key's first field on a shard before the load. None stands for MinKey or MaxKey."""
+    """A range of the shard key's first field on a shard before the load. None is MinKey or MaxKey."""
 
     shard: str  # replica set name
     lower: int | None
@@ -144,7 +144,7 @@ class PlannedCollection:
 
 @dataclass(frozen=True, slots=True)
 class PlannedZoneRange:
-    """A range of a collection's shard key; values of its first fields, None stands for MinKey or MaxKey."""
+    """A range of a collection's shard key; values of its first fields, None is MinKey or MaxKey."""
 
     namespace: str
     lower: dict[str, Any] | None
@@ -183,7 +183,7 @@ class HostNeeds:
 
 @dataclass(frozen=True, slots=True)
 class EmulatedVolume:
-    """A throttled loop device that a point's files lie on, on the local backend; paths are relative to the run."""
+    """A throttled loop device for the files of a point, on the local backend; paths are relative to the run."""
 
     name: str  # data, journal or log
     image: str  # the sparse file behind it
@@ -206,7 +206,7 @@ class CacheBudget:
     total_mib: float
     ram_mib: float | None  # None when the host's RAM is not known
     through_config_string: bool  # below 0.25 GB, mongod's own option refuses the value
-    own_mib: float = 0.0  # of members that have a cache of their own and are not among `processes`; part of the total
+    own_mib: float = 0.0  # of members with a fixed cache, which are not among `processes`; part of the total
     host: str = "local"
 
 
@@ -242,7 +242,7 @@ class Point:
     needs: dict[str, HostNeeds] = field(default_factory=dict)  # host → its part of disk_bytes and memory_mib
     # Group → volumes and kernel of its hosts, as in the definition; empty on local, where no host is prepared.
     machines: dict[str, Any] = field(default_factory=dict)
-    volumes: tuple[EmulatedVolume, ...] = ()  # none where the files lie on what the machine has
+    volumes: tuple[EmulatedVolume, ...] = ()  # none where the files are on the filesystems of the machine
     gates: dict[str, Any] = field(default_factory=dict)  # limits by name, None: not checked; all of "auto" decided
 
     def question(self, phase: str) -> str:
@@ -281,15 +281,15 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One measurement in the order in which they are taken."""
+    """One measurement of a point, in its place in the order."""
 
     index: int  # from 0
     point: str  # Point.id
     repetition: int  # from 1
     purpose: Purpose
-    deploy: bool  # the topology is deployed and loaded anew before this step
+    deploy: bool  # the topology is deployed and loaded before this step
     undeploy: bool  # nothing needs it after this step
-    attempt: int = 1  # a plan has first attempts only; an invalid measurement is taken again as the next one
+    attempt: int = 1  # a plan has first attempts only; an invalid measurement is repeated as the next one
 
     @property
     def name(self) -> str:

@@ -69,9 +69,9 @@ class Member(Model):
     index_prefix_compression: bool | None = None
     """Prefix compression of its indexes; null is topology.storage.index_prefix_compression."""
     cache_mb: Annotated[float, Field(gt=0, json_schema_extra={"unit": "MiB"})] | None = None
-    """Its own WiredTiger cache; null is its part of topology.storage.cache."""
+    """WiredTiger cache of this member; null is its share of topology.storage.cache."""
     mongod: dict[str, Any] = Field(default={})
-    """Options of mongod's configuration file for it alone, laid over topology.mongod."""
+    """Options of mongod's configuration file for this member, merged over topology.mongod."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Member:
@@ -80,7 +80,7 @@ class Member(Model):
             raise ValueError(f"priority: {passive} has the priority 0, not {self.priority:g}")
         if self.arbiter:
             if self.votes == 0:
-                raise ValueError("votes: an arbiter is there to vote")
+                raise ValueError("votes: an arbiter has to vote")
             for key in ("hidden", "delay_seconds", "block_compressor", "index_prefix_compression", "cache_mb"):
                 if getattr(self, key) not in {None, False}:
                     raise ValueError(f"{key}: an arbiter bears no data and serves no clients")
@@ -126,7 +126,7 @@ def electable_together(members: int | list[Member]) -> None:
     if not first.initial or first.effective_priority == 0:
         raise ValueError("members: the first member becomes the primary, so it is initial and has a priority above 0")
     if any(m.effective_priority > first.effective_priority for m in others):
-        # A member with more would take over some seconds after the deployment, in the middle of a measurement.
+        # A member with more would take over some seconds after the deployment, during a measurement.
         raise ValueError("members: the first member becomes the primary, so no other has a higher priority")
 
 
@@ -138,7 +138,7 @@ class Shards(Model):
     initial: Annotated[int, Field(ge=1, le=1024)] | None = None
     """How many of them are added at once; the others are started, initiated and left to a phase. null adds all."""
     members: MemberCount | Members = 1
-    """Members of each shard's replica set: their number, or a list with what is each one's own."""
+    """Members of each shard's replica set: their number, or a list with the settings of each."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Shards:
@@ -152,7 +152,7 @@ class ReplicaSetSpec(Model):
     """The replica set of `kind: replica_set`."""
 
     members: MemberCount | Members = 3
-    """Data-bearing, voting members by number, or a list with what is each one's own."""
+    """Data-bearing, voting members by number, or a list with the settings of each."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> ReplicaSetSpec:
@@ -250,7 +250,7 @@ class Balancer(Model):
     secondary_throttle: bool = False
     """Whether migrations wait for a secondary (`_secondaryThrottle`)."""
     write_concern: dict[Literal["w", "wtimeout"], int | str] | None = None
-    """Write concern of each document a migration copies, in place of secondary_throttle's own w: 2."""
+    """Write concern of each document a migration copies, in place of the w: 2 of secondary_throttle."""
     wait_for_delete: bool = False
     """Whether a migration ends only when the donor has deleted what it gave away (`_waitForDelete`)."""
 
@@ -282,7 +282,7 @@ class Zone(Model):
     shards: Annotated[list[Annotated[int, Field(ge=1, le=1024)]], Field(min_length=1, max_length=1024)]
     """Numbers of its shards, from 1."""
     ranges: Annotated[list[ZoneRange], Field(max_length=1000)] = Field(default=[])
-    """What lies on them."""
+    """Ranges of shard keys that are kept on them."""
 
 
 class Network(Model):
@@ -301,7 +301,7 @@ class Presplit(Model):
 
     policy: Literal["key_ranges", "split_points", "hashed", "none"] = "none"
     """key_ranges: one range of the upper 32 bits of _id per loader, each on one shard; split_points: chunks that begin
-    at given values, dealt out to the shards in turn; hashed: the server's own initial chunks."""
+    at given values, spread over the shards in turn; hashed: the server's own initial chunks."""
     ranges_per_shard: Annotated[int, Field(ge=1, le=1024)] = 1
     """key_ranges: loaders, and so ranges, per shard."""
     points: Annotated[list[Annotated[int, Field(ge=-(2**63), lt=2**63)]], Field(max_length=100_000)] = Field(default=[])
@@ -341,7 +341,7 @@ class Collection(Model):
 
 
 class Security(Model):
-    """Who may speak to the servers, and how. Keys, certificates, users and passwords are made anew for every run."""
+    """Who may connect to the servers, and how. Keys, certificates, users and passwords are created for every run."""
 
     authorization: bool | None = None
     """Whether clients log in and members know each other by a key file. null: yes where processes can be reached over
@@ -397,7 +397,7 @@ class Topology(Model):
         names = [c.namespace for c in self.collections]
         duplicate = first_duplicate(names)
         if duplicate is not None:
-            raise ValueError(f"collections: {duplicate} is there twice")
+            raise ValueError(f"collections: {duplicate} is given twice")
         return self
 
 

@@ -77,7 +77,7 @@ def build_plan(experiment: Experiment, points: Sequence[PointDefinition], inputs
         needs = _needs(planned, combine)
         warnings.append(
             "order.redeploy: all points together do not fit into RAM, "
-            "so each is deployed and loaded anew for every repetition"
+            "so each is deployed and loaded for every repetition"
         )
     order = steps(
         [p.id for p in planned],
@@ -162,7 +162,7 @@ def _redeploy(experiment: Experiment, points: Sequence[PointDefinition], inputs:
         if ports > inputs.most_ports:
             return "per_repetition", (
                 f"order.redeploy: all points together need {ports:,} ports, {inputs.most_ports:,} are available, "
-                "so each is deployed and loaded anew for every repetition"
+                "so each is deployed and loaded for every repetition"
             )
     return "per_point", None
 

@@ -176,7 +176,7 @@ def _volumes(point: Point, host: str) -> dict[str, Any]:
 
 
 def data_volume_bytes(point: Point, host: str) -> int | None:
-    """Bytes for files on the data volumes of a host; None where it has none of its own."""
+    """Bytes for files on the data volumes of a host; None where it has none."""
     volume = _volumes(point, host).get("data")
     return int(volume["size_gib"] * volume["count"] * 2**30 * _USABLE) if volume else None
 

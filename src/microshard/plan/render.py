@@ -12,56 +12,57 @@ _MOST_ROWS = 40
 
 def render(plan: Plan, console: Console) -> None:
     """Print a plan: points, processes, cache arithmetic, disk, time, order and warnings."""
-    facts = plan.facts
-    console.print(f"[bold]{plan.title}[/bold] ({plan.name})", highlight=False)
+
+    def line(text: str = "") -> None:
+        console.print(text, highlight=False, soft_wrap=True)
+
+    facts, cache = plan.facts, plan.points[0].cache
+    line(f"[bold]{plan.title}[/bold] ({plan.name})")
     ram = f"{facts['ram_mib']:,.0f} MiB of RAM" if facts["ram_mib"] else "RAM unknown"
     where = "on this machine" if plan.backend == "local" else f"on {plan.backend}, the shard hosts"
-    console.print(f"{where}: {facts['cores']} cores, {ram}", highlight=False)
-    console.print()
+    line(f"{where}: {facts['cores']} cores, {ram}")
+    line()
     console.print(_points(plan))
-    cache = plan.points[0].cache
     of = f" of {cache.ram_mib:,.0f} MiB of RAM" if cache.ram_mib else ""
-    console.print(f"Cache policy {cache.policy}{of}; config servers have their own.", highlight=False)
-    console.print()
+    line(f"Cache policy {cache.policy}{of}; config servers are not included.")
+    line()
     largest = max(plan.points, key=lambda p: len(p.processes))
     console.print(_processes(largest))
     console.print(_phases(largest))
-    console.print(_order(plan), highlight=False, soft_wrap=True)
-    redeploy = (
-        "each point is deployed and loaded once, and parked while others are measured"
-        if plan.redeploy == "per_point"
-        else "each point is deployed and loaded anew for every repetition"
-    )
-    console.print(f"Deployment: {redeploy}; teardown: {plan.teardown}.", highlight=False, soft_wrap=True)
-    free = facts["free_disk_bytes"]
-    console.print(
-        f"At one time: about {plan.memory_mib:,} MiB of RAM and {plan.disk_bytes / 1e9:.1f} GB of disk"
-        + (f" ({free / 1e9:.0f} GB are free)" if free else "")
-        + f". Time: about {duration(plan.estimate_seconds)}.",
-        highlight=False,
-        soft_wrap=True,
+    line(_order(plan))
+    once = "each point is deployed and loaded once, and paused (SIGSTOP) while others are measured"
+    redeploy = once if plan.redeploy == "per_point" else "each point is deployed and loaded for every repetition"
+    line(f"Deployment: {redeploy}; teardown: {plan.teardown}.")
+    free = f" ({facts['free_disk_bytes'] / 1e9:.0f} GB are free)" if facts["free_disk_bytes"] else ""
+    line(
+        f"Peak: about {plan.memory_mib:,} MiB of RAM and {plan.disk_bytes / 1e9:.1f} GB of disk{free}. "
+        f"Time: about {duration(plan.estimate_seconds)}."
     )
     for warning in plan.warnings:
         console.print(f"[yellow]note:[/yellow] {warning}", highlight=False)
 
 
+def _table(title: str, *, header: bool = True) -> Table:
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table.show_header = header
+    return table
+
+
 def _points(plan: Plan) -> Table:
-    table = Table(title="Points", title_justify="left", box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table = _table("Points")
     for name in ("", "point"):
         table.add_column(name, no_wrap=True)
     for name in ("procs", "ports", "cache, MiB", "disk, GB", "RAM, MiB", "load", "rep."):
         table.add_column(name, justify="right", no_wrap=True)
     for point in plan.points[:_MOST_ROWS]:
-        ports = [p.port for p in point.processes]
-        cache = point.cache
+        ports, cache = [p.port for p in point.processes], point.cache
+        fixed = f" + {cache.own_mib:,.6g}" if cache.own_mib else ""
         table.add_row(
             point.id,
             point.label,
             str(len(point.processes)),
             f"{min(ports)}–{max(ports)}" if len(ports) > 1 else str(ports[0]),
-            f"{cache.processes} × {cache.per_process_mib:,.6g}"
-            + (f" + {cache.own_mib:,.6g}" if cache.own_mib else "")
-            + f" = {cache.total_mib:,.6g}",
+            f"{cache.processes} × {cache.per_process_mib:,.6g}{fixed} = {cache.total_mib:,.6g}",
             f"{point.disk_bytes / 1e9:.2f}",
             f"{point.memory_mib:,}",
             duration(point.load_seconds),
@@ -73,33 +74,19 @@ def _points(plan: Plan) -> Table:
 
 
 def _processes(point: Point) -> Table:
-    table = Table(
-        title=f"Processes of {point.id} ({point.label})",
-        title_justify="left",
-        box=None,
-        padding=(0, 2, 0, 0),
-        header_style="bold",
-    )
+    table = _table(f"Processes of {point.id} ({point.label})")
     for name in ("name", "role", "host", "port", "replica set", "cache", "cores", "folder in the run"):
         table.add_column(name, justify="right" if name in {"port", "cache", "cores"} else "left")
     for process in point.processes:
-        table.add_row(
-            process.name,
-            process.role,
-            process.host,
-            str(process.port),
-            process.replica_set or "",
-            f"{process.cache_mib:,.6g} MiB" if process.cache_mib else "",
-            f"{process.cpu_share:.2g}" if process.cpu_share else "",
-            process.folder,
-        )
+        cache = f"{process.cache_mib:,.6g} MiB" if process.cache_mib else ""
+        cores = f"{process.cpu_share:.2g}" if process.cpu_share else ""
+        named = (process.name, process.role, process.host, str(process.port), process.replica_set or "")
+        table.add_row(*named, cache, cores, process.folder)
     return table
 
 
 def _phases(point: Point) -> Table:
-    table = Table(title="Workload", title_justify="left", box=None, padding=(0, 2, 0, 0), show_header=False)
-    for _ in range(4):
-        table.add_column()
+    table = _table("Workload", header=False)
     for phase in point.phases:
         shown = {k: v for k, v in phase.parameters.items() if k != "pipeline" or not phase.parameters["pipeline_name"]}
         table.add_row(phase.name, phase.kind, phase.engine, ", ".join(f"{k} {v}" for k, v in shown.items()))

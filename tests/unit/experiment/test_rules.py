@@ -161,7 +161,7 @@ DOUBTFUL = {
     ),
     "a cache for mmapv1": (
         f"{OLD % '3.4'}\n  storage: {{engine: mmapv1, cache: {{value: 10}}}}",
-        "x.yml:5:36: warning: topology.storage.cache: has no effect: mmapv1 maps its files and has no cache of its own",
+        "x.yml:5:36: warning: topology.storage.cache: has no effect: mmapv1 maps its files and has no cache",
     ),
     "an unknown section of mongod's": (
         "mongod: {storag: {x: 1}}",

@@ -15,7 +15,7 @@ GROUP = "infrastructure:\n  shard_hosts: {%s}\n"
     [
         (EC2 % "region: us-est", "infrastructure.ec2.region", "a region such as us-east-1"),
         (EC2 % "region: eu-west-1, zones: [us-east-1a]", "infrastructure.ec2.zones", "us-east-1a is not in eu-west-1"),
-        (EC2 % "zones: [us-east-1a, us-east-1a]", "infrastructure.ec2.zones", "one is there twice"),
+        (EC2 % "zones: [us-east-1a, us-east-1a]", "infrastructure.ec2.zones", "one is given twice"),
         (EC2 % "vpc_id: vpc-0123abcd, subnet_id: subnet-0123abcd", "infrastructure.ec2.vpc_id", "has its VPC already"),
         (EC2 % "zones: [us-east-1a], subnet_id: subnet-0123abcd", "infrastructure.ec2.zones", "in one zone already"),
         (EC2 % "vpc_id: my-vpc", "infrastructure.ec2.vpc_id", "the id of a VPC"),
@@ -28,7 +28,7 @@ GROUP = "infrastructure:\n  shard_hosts: {%s}\n"
         (
             GROUP % "instance_type: c5.large, alternative_types: [c5.large]",
             "infrastructure.shard_hosts.alternative_types",
-            "there twice",
+            "given twice",
         ),
         (GROUP % "market: sport", "infrastructure.shard_hosts.market", "did you mean `spot`?"),
         (GROUP % "threads_per_core: 3", "infrastructure.shard_hosts.threads_per_core", "found the number 3"),

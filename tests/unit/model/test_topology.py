@@ -30,7 +30,7 @@ def sharded(rest: str) -> str:
         ("[{}, {hidden: true, priority: 2}]", "1.priority: a hidden member has the priority 0, not 2"),
         ("[{}, {delay_seconds: 5, priority: 1}]", "1.priority: a delayed member has the priority 0, not 1"),
         ("[{}, {votes: 0, priority: 1}]", "1.priority: a member without a vote has the priority 0, not 1"),
-        ("[{}, {arbiter: true, votes: 0}]", "1.votes: an arbiter is there to vote"),
+        ("[{}, {arbiter: true, votes: 0}]", "1.votes: an arbiter has to vote"),
         ("[{}, {arbiter: true, block_compressor: zlib}]", "1.block_compressor: an arbiter bears no data"),
         ("[{}, {votes: 2}]", "1.votes: found the number 2, needs a whole number from 0 to 1"),
         ("[{}, {vote: 0}]", "1.vote: unknown key; did you mean `votes`?"),

@@ -61,7 +61,7 @@ class InsertPhase(PhaseKeys):
     write_concern: dict[Literal["w", "j", "wtimeout"], int | bool | str] = Field(default={"w": 1})
     """Write concern of the inserts."""
     window_seconds: Annotated[float, Field(ge=0.5, le=600, json_schema_extra={"unit": "s"})] = 10.0
-    """Length of the windows over which the rate's steadiness is told."""
+    """Length of the windows over which the variation of the rate is measured."""
 
     @functools.cached_property
     def dataset_info(self) -> DatasetInfo:
