@@ -7,7 +7,7 @@ from typing import Any
 
 # As src/microshard/backends/ec2/spec.py attaches them.
 _FIRST = {"/dev/sdf": "data", "/dev/sdg": "journal", "/dev/sdh": "log"}
-_FURTHER = {"/dev/xvdb": "data", "/dev/xvdc": "journal", "/dev/xvdd": "log"}  # and a letter
+_MORE = {"/dev/xvdb": "data", "/dev/xvdc": "journal", "/dev/xvdd": "log"}  # and a letter
 
 
 def ebs_volumes(mappings: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
@@ -24,7 +24,7 @@ def ebs_volumes(mappings: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
 
 
 def _purpose(device: str) -> str | None:
-    return _FIRST.get(device) or (_FURTHER.get(device[:-1]) if len(device) == len("/dev/xvdba") else None)
+    return _FIRST.get(device) or (_MORE.get(device[:-1]) if len(device) == len("/dev/xvdba") else None)
 
 
 class FilterModule:

@@ -1,8 +1,14 @@
-"""The command line in this process, as `main` calls it: what it says and the code it ends with."""
+"""The command line, in this process or in one that gets a signal: its output and exit code."""
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -28,3 +34,19 @@ def microshard(capsys: pytest.CaptureFixture[str], *words: object) -> Said:
     assert "Traceback" not in said.out + said.err
     code = ended.value.code
     return Said(code if isinstance(code, int) else 0, said.out, said.err)
+
+
+def signalled(folder: Path, number: signal.Signals, when: Callable[[], bool], *words: str) -> tuple[int, str]:
+    """Run a command line in a process and send it a signal as soon as `when` is true; return exit code and output.
+
+    The output goes to a file: a playbook that outlives its run would keep a pipe open.
+    """
+    with (folder / "output").open("w") as output:
+        command = [str(Path(sys.executable).with_name("microshard")), *words]
+        process = subprocess.Popen(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT)
+        deadline = time.monotonic() + 60
+        while not when() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(number)
+        code = process.wait()
+    return code, (folder / "output").read_text()

@@ -111,7 +111,7 @@ class Lab:
         self.retry = RETRY_POLICY
         self.said: list[str] = []
 
-    def wish(self, **changes: Any) -> Lab:
+    def change(self, **changes: Any) -> Lab:
         """Change the spec."""
         self.spec = dataclasses.replace(self.spec, **changes)
         return self
@@ -120,7 +120,7 @@ class Lab:
         """Change a group of the spec."""
         groups = list(self.spec.groups)
         groups[index] = dataclasses.replace(groups[index], **changes)
-        return self.wish(groups=tuple(groups))
+        return self.change(groups=tuple(groups))
 
     def api(self, **changes: Any) -> Api:
         """A connection to the simulation; those of one patience are shared, because making one takes 0.3 s."""

@@ -33,7 +33,7 @@ def run_of(lab: Lab, tmp_path: Path, pid: int, **changes: Any) -> RunFolder:
     """A run whose hosts are there, made by the process `pid`."""
     folder = RunFolder.create(tmp_path / "runs", "small")
     write_json(folder / "run.json", dataclasses.replace(folder.marker(), pid=pid))
-    lab.wish(run=folder.run_id, expires_at=int(time.time()) + 3600, **changes)
+    lab.change(run=folder.run_id, expires_at=int(time.time()) + 3600, **changes)
     provision(lab.api(), lab.spec, folder.ledger, folder / "ssh")
     return folder
 
@@ -93,9 +93,9 @@ def test_a_folder_that_leads_to_hosts_is_not_removed_before_them(
 
 
 def test_an_expired_run_of_another_machine_goes_too_and_nothing_of_others(gc: Gc, lab: Lab) -> None:
-    lab.wish(run="elsewhere", expires_at=1000).provision()
-    lab.wish(run="his", owner="else", expires_at=1000).provision()
-    lab.wish(run="busy", owner="tester", expires_at=4_000_000_000).provision()
+    lab.change(run="elsewhere", expires_at=1000).provision()
+    lab.change(run="his", owner="else", expires_at=1000).provision()
+    lab.change(run="busy", owner="tester", expires_at=4_000_000_000).provision()
     assert "elsewhere (ec2 us-east-1) is expired" in gc("--dry-run").out
     assert gc("--on", "ec2").code == 0
     assert len(lab.simulation.everything()["vpc"]) == 2
@@ -108,7 +108,7 @@ def test_a_run_in_another_region_is_found_by_its_ledger(gc: Gc, lab: Lab, tmp_pa
 
     folder = RunFolder.create(tmp_path / "runs", "small")
     write_json(folder / "run.json", dataclasses.replace(folder.marker(), pid=gone))
-    lab.wish(run=folder.run_id)
+    lab.change(run=folder.run_id)
     provision(Api("eu-west-1", retry=RETRY_POLICY), lab.spec, folder.ledger, folder / "ssh")
     assert "(ec2 eu-west-1): removed" in gc().out
     assert lab.simulation.everything() == {}

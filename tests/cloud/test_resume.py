@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,14 +16,14 @@ from microshard.backends.local_processes import running
 from microshard.records.run_folder import RunFolder
 from tests.unit.backends.ec2.definitions import SIMPLE
 
-from .command import Said, microshard
+from .command import Said, microshard, signalled
 from .fleets import Lab, client
 from .strict import Fault
 
 FULL = "VcpuLimitExceeded"
 
 
-class LimitViolation:
+class KilledRun:
     """A run that was killed while its hosts were made, beside things of somebody else."""
 
     def __init__(self, lab: Lab, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -35,13 +32,8 @@ class LimitViolation:
         self.file.write_text(SIMPLE)
         self.foreign = self._neighbour(lab)
         slow = self.simulation.inject(Fault("DescribeVolumes", delay=2.0, times=None))
-        words = [str(Path(sys.executable).with_name("microshard")), "run", "x.yml", "--on", "ec2"]
-        words += ["--set", "repetitions=2"]
-        with subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-            deadline = time.monotonic() + 60
-            while "DescribeVolumes" not in self.simulation.actions() and time.monotonic() < deadline:
-                time.sleep(0.02)
-            process.send_signal(signal.SIGKILL)
+        words = ("run", "x.yml", "--on", "ec2", "--set", "repetitions=2")
+        signalled(folder, signal.SIGKILL, lambda: "DescribeVolumes" in self.simulation.actions(), *words)
         slow.times = 0
         (path,) = (folder / "runs").iterdir()
         self.run = RunFolder.open(path)
@@ -59,8 +51,8 @@ class LimitViolation:
 
     def mine(self) -> dict[str, list[str]]:
         """What is in the account beside the neighbour's."""
-        there = {k: [i for i in v if i not in self.foreign.get(k, ())] for k, v in self.simulation.everything().items()}
-        return {kind: ids for kind, ids in there.items() if ids}
+        found = {k: [i for i in v if i not in self.foreign.get(k, ())] for k, v in self.simulation.everything().items()}
+        return {kind: ids for kind, ids in found.items() if ids}
 
     def resume(self, *words: str) -> Said:
         return microshard(self.capsys, "resume", self.run.run_id, *words, "--runs-dir", self.folder / "runs")
@@ -71,8 +63,8 @@ class LimitViolation:
 
 
 @pytest.fixture
-def broken(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[LimitViolation]:
-    made = LimitViolation(lab, tmp_path, capsys)
+def broken(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[KilledRun]:
+    made = KilledRun(lab, tmp_path, capsys)
     yield made
     assert made.mine() == {}
     assert lab.simulation.everything() == made.foreign, "nothing of anybody else's was touched"
@@ -80,7 +72,7 @@ def broken(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iter
 
 
 @pytest.mark.long
-def test_what_was_left_goes_first_and_new_hosts_are_asked_for_after_their_price(broken: LimitViolation) -> None:
+def test_what_was_left_goes_first_and_new_hosts_are_asked_for_after_their_price(broken: KilledRun) -> None:
     before = len(broken.actions())
     broken.simulation.inject(Fault("RunInstances", FULL, times=None))
     said = broken.resume()
@@ -88,8 +80,8 @@ def test_what_was_left_goes_first_and_new_hosts_are_asked_for_after_their_price(
     done = broken.actions()[before:]
     assert done.index("TerminateInstances") < done.index("RunInstances"), "the old ones go before new ones are made"
     assert not running(broken.run), "the playbook that has outlived the run does not make anything beside it"
-    told = [said.out.index(words) for words in ("0 of 2 measured, 2 to go", "Cost of the run: about", "not prepared")]
-    assert told == sorted(told), said.out
+    places = [said.out.index(words) for words in ("0 of 2 measured, 2 to go", "Cost of the run: about", "not prepared")]
+    assert places == sorted(places), said.out
     assert "Service Quotas" in said.out
     assert broken.mine() == {}
     # and once more: nothing is left that would have to go, the definition is the one of the run's beginning
@@ -98,7 +90,7 @@ def test_what_was_left_goes_first_and_new_hosts_are_asked_for_after_their_price(
 
 
 @pytest.mark.long
-def test_what_cannot_be_removed_is_named_and_nothing_is_made_beside_it(broken: LimitViolation) -> None:
+def test_what_cannot_be_removed_is_named_and_nothing_is_made_beside_it(broken: KilledRun) -> None:
     stubborn = broken.simulation.inject(Fault("DeleteVpc", "UnauthorizedOperation", times=None))
     made = broken.simulation.actions().count("RunInstances")
     said = broken.resume()
@@ -115,7 +107,7 @@ def test_what_cannot_be_removed_is_named_and_nothing_is_made_beside_it(broken: L
 
 
 @pytest.mark.long
-def test_a_changed_definition_is_refused_and_as_begun_goes_on(broken: LimitViolation) -> None:
+def test_a_changed_definition_is_refused_and_as_begun_goes_on(broken: KilledRun) -> None:
     broken.file.write_text(SIMPLE.replace("documents: 600000", "documents: 700000"))
     before = len(broken.actions())
     said = broken.resume()
@@ -131,21 +123,15 @@ def test_a_changed_definition_is_refused_and_as_begun_goes_on(broken: LimitViola
 @pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_resume_that_is_ended_itself_leaves_nothing_that_gc_does_not_find(
-    broken: LimitViolation, number: signal.Signals
+    broken: KilledRun, number: signal.Signals
 ) -> None:
     old = set(broken.left["instance"])
-    words = [str(Path(sys.executable).with_name("microshard")), "resume", broken.run.run_id]
-    with subprocess.Popen(
-        words, cwd=broken.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
-        deadline = time.monotonic() + 60
-        while len(set(broken.mine().get("instance", ())) - old) < len(old) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        process.send_signal(number)
-        assert process.stdout is not None
-        said = process.stdout.read() if number == signal.SIGTERM else ""
-    if number == signal.SIGTERM:
-        assert process.returncode == 143, said
-    else:
+
+    def launched() -> bool:
+        return len(set(broken.mine().get("instance", ())) - old) >= len(old)
+
+    code, output = signalled(broken.folder, number, launched, "resume", broken.run.run_id)
+    assert code == (143 if number == signal.SIGTERM else -number), output
+    if number == signal.SIGKILL:
         assert broken.mine()["instance"]
         assert microshard(broken.capsys, "gc", "--on", "ec2", "--runs-dir", broken.folder / "runs").code == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -10,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from microshard.backends.ec2.spec import to_mapping
 
 from .fleets import REGION, Lab, dummy_environment
 from .strict import Fault
@@ -29,7 +28,7 @@ class Play:
         (self.folder / "play.yml").write_text(json.dumps(playbook))
 
     def run(self, *options: str, **variables: Any) -> subprocess.CompletedProcess[str]:
-        spec = {k: v for k, v in to_mapping(self.lab.spec).items() if k != "run"}
+        spec = {k: v for k, v in dataclasses.asdict(self.lab.spec).items() if k != "run"}
         given = {
             "microshard_run": {"id": self.lab.spec.run, "folder": str(self.folder)},
             "ec2_fleet_region": REGION,
@@ -94,7 +93,7 @@ def test_what_aws_refuses_and_what_is_left_fail_the_play_with_their_names(play: 
 
 
 def test_a_wrong_spec_fails_without_a_call_that_makes_anything(play: Play) -> None:
-    spec = {**to_mapping(play.lab.spec), "controller_cidrs": ["0.0.0.0/0"]}
+    spec = {**dataclasses.asdict(play.lab.spec), "controller_cidrs": ["0.0.0.0/0"]}
     del spec["run"]
     wrong = play.run(ec2_fleet_spec=spec)
     assert wrong.returncode == 2
@@ -129,7 +128,7 @@ def test_the_dynamic_inventory_shows_the_hosts_of_one_run_in_their_groups(play: 
     local = {"delegate_to": "localhost", "become": False, "run_once": True}
     see = [{"name": "See", "hosts": "shard_hosts", "gather_facts": False, "tasks": [{**task, **local}]}]
     (play.folder / "see.yml").write_text(json.dumps(see))
-    play.lab.wish(run="other-1").provision()
+    play.lab.change(run="other-1").provision()
     command = [
         str(Path(sys.executable).with_name("ansible-playbook")), "-i", str(ROOT / "inventories/ec2"),
         "-e", f"ansible_playbook_python={sys.executable}", str(play.folder / "see.yml"),

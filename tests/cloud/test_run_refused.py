@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,7 +11,7 @@ import pytest
 
 from tests.unit.backends.ec2.definitions import FILE, SIMPLE
 
-from .command import Said, microshard
+from .command import Said, microshard, signalled
 from .fleets import Lab
 from .strict import Fault
 
@@ -134,17 +131,11 @@ def test_a_controller_that_is_ended_while_hosts_are_made(
 ) -> None:
     slow = lab.simulation.inject(Fault("DescribeVolumes", delay=2.0, times=None))
     (tmp_path / "x.yml").write_text(SIMPLE)
-    words = [str(Path(sys.executable).with_name("microshard")), "run", "x.yml", "--on", "ec2"]
-    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        deadline = time.monotonic() + 60
-        while "DescribeVolumes" not in lab.simulation.actions() and time.monotonic() < deadline:
-            time.sleep(0.02)
-        process.send_signal(number)
-        assert process.stdout is not None
-        said = process.stdout.read() if number == signal.SIGTERM else ""
+    code, output = signalled(
+        tmp_path, number, lambda: "DescribeVolumes" in lab.simulation.actions(), "run", "x.yml", "--on", "ec2"
+    )
     slow.times = 0
-    if number == signal.SIGTERM:
-        assert process.returncode == 143, said
-    else:
+    assert code == (143 if number == signal.SIGTERM else -number), output
+    if number == signal.SIGKILL:
         assert lab.simulation.everything()
         assert microshard(capsys, "gc", "--on", "ec2", "--runs-dir", tmp_path / "runs").code == 0

@@ -48,14 +48,10 @@ Launch = Callable[..., list[dict[str, Any]]]
 def launch(ec2: Any, place: dict[str, str]) -> Launch:
     def run(**more: Any) -> list[dict[str, Any]]:
         interface = {"DeviceIndex": 0, "SubnetId": place["subnet"], "Groups": [place["group"]]}
-        wish = {
-            "ImageId": AMI,
-            "InstanceType": "c5.large",
-            "MinCount": 1,
-            "MaxCount": 1,
-            "NetworkInterfaces": [interface],
-        }
-        found: list[dict[str, Any]] = ec2.run_instances(**{**wish, **more})["Instances"]
+        request = {"ImageId": AMI, "InstanceType": "c5.large", "MinCount": 1, "MaxCount": 1}
+        found: list[dict[str, Any]] = ec2.run_instances(**{**request, "NetworkInterfaces": [interface], **more})[
+            "Instances"
+        ]
         return found
 
     return run
@@ -72,7 +68,7 @@ def code_of(call: Callable[[], Any]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("asked", "kept"),
+    ("ebs", "kept"),
     [
         ({"VolumeType": "gp3", "Iops": 4000, "Throughput": 500}, ("gp3", 4000, 500)),
         ({"VolumeType": "gp3"}, ("gp3", 3000, 125)),
@@ -83,9 +79,9 @@ def code_of(call: Callable[[], Any]) -> str:
     ],
 )
 def test_volume_rates_asked_for_at_launch_are_kept(
-    launch: Launch, ec2: Any, asked: dict[str, Any], kept: tuple[str, int | None, int | None]
+    launch: Launch, ec2: Any, ebs: dict[str, Any], kept: tuple[str, int | None, int | None]
 ) -> None:
-    launch(**volume(**asked))
+    launch(**volume(**ebs))
     found = {v["Attachments"][0]["Device"]: v for v in ec2.describe_volumes()["Volumes"]}
     data = found["/dev/sdf"]
     assert (data["VolumeType"], data.get("Iops"), data.get("Throughput")) == kept
@@ -93,7 +89,7 @@ def test_volume_rates_asked_for_at_launch_are_kept(
 
 
 @pytest.mark.parametrize(
-    ("asked", "code"),
+    ("ebs", "code"),
     [
         ({"VolumeType": "io1"}, "MissingParameter"),
         ({"VolumeType": "gp2", "Iops": 1000}, "InvalidParameterCombination"),
@@ -103,12 +99,12 @@ def test_volume_rates_asked_for_at_launch_are_kept(
         ({"VolumeType": "st1", "VolumeSize": 10}, "InvalidParameterValue"),
     ],
 )
-def test_volumes_beyond_their_type_are_refused(launch: Launch, asked: dict[str, Any], code: str) -> None:
-    assert code_of(lambda: launch(**volume(**asked))) == code
+def test_volumes_beyond_their_type_are_refused(launch: Launch, ebs: dict[str, Any], code: str) -> None:
+    assert code_of(lambda: launch(**volume(**ebs))) == code
 
 
 @pytest.mark.parametrize(
-    ("wish", "code"),
+    ("change", "code"),
     [
         ({"InstanceType": "c5.huge"}, "InvalidParameterValue"),
         ({"ImageId": "ami-00000000000000000"}, "InvalidAMIID.NotFound"),
@@ -120,8 +116,8 @@ def test_volumes_beyond_their_type_are_refused(launch: Launch, asked: dict[str, 
         ({"SecurityGroupIds": ["sg-1"]}, "InvalidParameterCombination"),
     ],
 )
-def test_launches_the_real_one_refuses_are_refused(launch: Launch, wish: dict[str, Any], code: str) -> None:
-    assert code_of(lambda: launch(**wish)) == code
+def test_launches_the_real_one_refuses_are_refused(launch: Launch, change: dict[str, Any], code: str) -> None:
+    assert code_of(lambda: launch(**change)) == code
 
 
 def test_a_client_token_launches_once(launch: Launch, simulation: Simulation) -> None:
@@ -200,11 +196,11 @@ def test_new_things_are_not_visible_at_once(launch: Launch, ec2: Any, simulation
 def test_spot_instances_have_a_request_that_ends_with_them(launch: Launch, ec2: Any, simulation: Simulation) -> None:
     tags = [{"ResourceType": "spot-instances-request", "Tags": [{"Key": "run", "Value": "r"}]}]
     made = launch(InstanceMarketOptions={"MarketType": "spot"}, TagSpecifications=tags)[0]
-    wish = [{"Name": "tag:run", "Values": ["r"]}]
-    request = ec2.describe_spot_instance_requests(Filters=wish)["SpotInstanceRequests"][0]
+    filters = [{"Name": "tag:run", "Values": ["r"]}]
+    request = ec2.describe_spot_instance_requests(Filters=filters)["SpotInstanceRequests"][0]
     assert (request["State"], request["InstanceId"]) == ("active", made["InstanceId"])
     simulation.end_instance(made["InstanceId"])
-    assert ec2.describe_spot_instance_requests(Filters=wish)["SpotInstanceRequests"][0]["State"] == "closed"
+    assert ec2.describe_spot_instance_requests(Filters=filters)["SpotInstanceRequests"][0]["State"] == "closed"
     assert code_of(lambda: launch(TagSpecifications=tags)) == "InvalidParameterValue"
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from microshard.backends.ec2.spec import to_mapping
 from microshard.backends.ec2.teardown import find_leftover_runs, remove_leftover_runs
 from microshard.records.run_folder import JsonLines
 
@@ -40,7 +39,7 @@ def test_teardown_of_a_run_that_never_was(lab: Lab) -> None:
 def test_other_runs_and_other_things_stay(lab: Lab) -> None:
     lab.provision()
     own = lab.simulation.everything()
-    lab.wish(run="other-1").provision()
+    lab.change(run="other-1").provision()
     assert lab.teardown().clean
     assert lab.simulation.everything() == own
 
@@ -48,8 +47,8 @@ def test_other_runs_and_other_things_stay(lab: Lab) -> None:
 def test_two_runs_of_one_account_at_once_do_not_disturb_one_another(simulation: Simulation, tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-    one = Lab(simulation, tmp_path / "one", SMALL).wish(run="run-1")
-    two = Lab(simulation, tmp_path / "two", SMALL).wish(run="run-2")
+    one = Lab(simulation, tmp_path / "one", SMALL).change(run="run-1")
+    two = Lab(simulation, tmp_path / "two", SMALL).change(run="run-2")
 
     def ids(lab: Lab) -> set[str]:
         return {host.instance_id for host in lab.provision().hosts}
@@ -116,9 +115,9 @@ def test_an_instance_that_does_not_end_is_listed(lab: Lab) -> None:
 def test_a_volume_that_stayed_behind_is_deleted(lab: Lab) -> None:
     fleet = lab.provision()
     data = next(v for v in fleet.hosts[0].volumes if v.purpose == "data")
-    wish = [{"DeviceName": data.device, "Ebs": {"DeleteOnTermination": False}}]
+    keep = [{"DeviceName": data.device, "Ebs": {"DeleteOnTermination": False}}]
     client(lab.simulation.url).modify_instance_attribute(
-        InstanceId=fleet.hosts[0].instance_id, BlockDeviceMappings=wish
+        InstanceId=fleet.hosts[0].instance_id, BlockDeviceMappings=keep
     )
     result = lab.teardown()
     assert result.clean
@@ -130,11 +129,11 @@ def test_an_untagged_instance_is_found_by_what_it_hangs_on(lab: Lab, hangs_on: s
     fleet = lab.provision()
     ec2 = client(lab.simulation.url)
     own = next(s for s in ec2.describe_subnets()["Subnets"] if s["VpcId"] == fleet.vpc_id)["SubnetId"]
-    wish = {"ImageId": fleet.images["client_hosts"], "InstanceType": "c5.large", "MinCount": 1, "MaxCount": 1}
+    request = {"ImageId": fleet.images["client_hosts"], "InstanceType": "c5.large", "MinCount": 1, "MaxCount": 1}
     more: dict[str, dict[str, Any]] = {
         "key": {"KeyName": "microshard-small-1"}, "security group": {"SecurityGroupIds": [fleet.security_group]},
     }  # fmt: skip
-    stray = ec2.run_instances(**wish, **more.get(hangs_on, {}), SubnetId=own)["Instances"][0]["InstanceId"]
+    stray = ec2.run_instances(**request, **more.get(hangs_on, {}), SubnetId=own)["Instances"][0]["InstanceId"]
     result = lab.teardown()
     assert result.clean
     assert f"instance {stray}" in result.removed
@@ -148,7 +147,7 @@ def test_gc_takes_expired_and_finished_runs_of_the_owner_and_no_other(lab: Lab) 
         ("busy", "tester", 9000),
         ("his", "else", 1),
     ):
-        lab.wish(run=run, owner=owner, expires_at=expires).provision()
+        lab.change(run=run, owner=owner, expires_at=expires).provision()
     found = find_leftover_runs(lab.api(), "tester", now=5000, over=lambda run: run == "over")
     assert [(item.run, item.reason) for item in found] == [("old", "expired"), ("over", "over")]
     assert len(lab.simulation.everything()["vpc"]) == 4, "a look removes nothing"
@@ -163,9 +162,9 @@ class Controller:
 
     def __init__(self, simulation: Simulation, folder: Path) -> None:
         self.simulation = simulation
-        wish = {"region": REGION, "endpoint": simulation.url, "retry": dataclasses.asdict(RETRY_POLICY)}
+        options = {"region": REGION, "endpoint": simulation.url, "retry": dataclasses.asdict(RETRY_POLICY)}
         self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("controller.py")), json.dumps(wish)],
+            [sys.executable, str(Path(__file__).with_name("controller.py")), json.dumps(options)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder,
         )  # fmt: skip
 
@@ -173,7 +172,7 @@ class Controller:
         """Provision and tear down; True when it got to its end before call `kill_after`."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        spec = to_mapping(dataclasses.replace(SMALL, run=f"killed-{kill_after}", placement_group=True))
+        spec = dataclasses.asdict(dataclasses.replace(SMALL, run=f"killed-{kill_after}", placement_group=True))
         self._process.stdin.write(json.dumps({"spec": spec, "kill_after": kill_after, "folder": str(folder)}) + "\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline().strip()

@@ -178,7 +178,7 @@ def markets(groups: Sequence[GroupSpec]) -> list[tuple[str, str]]:
 
 @dataclass(slots=True)
 class AccountLimits:
-    """Quotas and images of the account, by region; `notes` says what could not be asked."""
+    """Quotas and images of the account, by region; `notes` says what is unknown."""
 
     quotas: dict[str, Quotas] = field(default_factory=dict)
     images: dict[tuple[str, str], str] = field(default_factory=dict)  # (region, image of the experiment) → id and name

@@ -9,11 +9,12 @@ from typing import Any
 
 from microshard.backends.ec2.account import AccountLimits
 from microshard.backends.ec2.limits import LimitViolation, limit_violations
-from microshard.backends.ec2.spec import GROUPS, STAND_IN, GroupSpec, group_specs
+from microshard.backends.ec2.spec import STAND_IN, GroupSpec, group_specs
 from microshard.backends.ec2.tables import FleetPrice, fleet_price
 from microshard.model.experiment import Budget
 from microshard.model.infrastructure import Infrastructure
 from microshard.model.plan import Plan, Point, Step
+from microshard.plan.placement import GROUPS
 
 DEFAULT_REGION = "us-east-1"
 # Not measured on EC2 yet: instances run after about a minute and answer SSH half a minute later; MongoDB's packages and

@@ -20,7 +20,7 @@ from microshard.backends.ec2.ec2_plan import Ec2Plan, plan_ec2
 from microshard.backends.ec2.network import controller_cidrs
 from microshard.backends.ec2.render import show
 from microshard.backends.ec2.resources import is_gone
-from microshard.backends.ec2.spec import fleet_spec, to_mapping
+from microshard.backends.ec2.spec import fleet_spec
 from microshard.backends.ec2.tables import fleet_price
 from microshard.errors import MicroshardError, PlaceError
 from microshard.experiment.errors import DefinitionError
@@ -214,7 +214,7 @@ class Ec2Run:
         variables = {
             "microshard_run": {"id": self.folder.run_id, "folder": str(self.folder.path)},
             "ec2_fleet_region": fleet.region,
-            "ec2_fleet_spec": {key: value for key, value in to_mapping(spec).items() if key != "run"},
+            "ec2_fleet_spec": {key: value for key, value in dataclasses.asdict(spec).items() if key != "run"},
         }
         self.display.stage(None, "hosts")
         self.playbooks = Playbooks(self.folder, self.display.event)

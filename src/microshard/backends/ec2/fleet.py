@@ -15,7 +15,8 @@ from microshard.backends.ec2.launch import HostVolume, Instance, Launcher, descr
 from microshard.backends.ec2.network import FleetNetwork, NetworkBuilder, ensure_keys, write_known_hosts
 from microshard.backends.ec2.request import TypeDescription, user_data
 from microshard.backends.ec2.resources import find_resources
-from microshard.backends.ec2.spec import GROUPS, STAND_IN, TAG_GROUP, TAG_RUN, FleetSpec, GroupSpec
+from microshard.backends.ec2.spec import STAND_IN, TAG_GROUP, TAG_RUN, FleetSpec, GroupSpec
+from microshard.plan.placement import GROUPS
 from microshard.records.run_folder import JsonLines
 
 _Images = Mapping[tuple[str, str], MachineImage]  # by name in the experiment and architecture

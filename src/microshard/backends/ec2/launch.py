@@ -246,9 +246,20 @@ def read_volumes(
             if spec.type == "instance_store":
                 volumes.append(HostVolume(spec.purpose, "", "", device, spec.type, spec.size_gib, None, None))
                 continue
-            volume = _host_volume(spec.purpose, device, described[ids[name][device]])
+            found_volume = described[ids[name][device]]
+            identity = str(found_volume["VolumeId"])
+            volume = HostVolume(
+                purpose=spec.purpose,
+                id=identity,
+                serial=identity.replace("-", ""),
+                device=device,
+                type=str(found_volume["VolumeType"]),
+                size_gib=int(found_volume["Size"]),
+                iops=found_volume.get("Iops"),
+                throughput_mibps=found_volume.get("Throughput"),
+            )
             volumes.append(volume)
-            if not described[volume.id].get("Encrypted"):
+            if not found_volume.get("Encrypted"):
                 problems.append(f"{volume.id} of {name} is not encrypted")
             if spec.purpose != "root":
                 problems += [f"{spec.purpose} volume {volume.id} of {name}: {p}" for p in _differences(spec, volume)]
@@ -272,20 +283,6 @@ def _not_attached(
             states = [a.get("State") for a in described.get(volume, {}).get("Attachments", ())]
             if states != ["attached"]:
                 yield f"{volume} at {device} of {name} is {states[0] if states else 'not attached'}"
-
-
-def _host_volume(purpose: str, device: str, volume: Mapping[str, Any]) -> HostVolume:
-    identity = str(volume["VolumeId"])
-    return HostVolume(
-        purpose=purpose,
-        id=identity,
-        serial=identity.replace("-", ""),
-        device=device,
-        type=str(volume["VolumeType"]),
-        size_gib=int(volume["Size"]),
-        iops=volume.get("Iops"),
-        throughput_mibps=volume.get("Throughput"),
-    )
 
 
 def _differences(spec: VolumeSpec, found: HostVolume) -> Iterator[str]:

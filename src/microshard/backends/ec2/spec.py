@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, with_config
 
 from microshard.model.infrastructure import HostGroup, Infrastructure, Market
+from microshard.plan.placement import GROUPS
 
-MARKETS = get_args(Market)
-# The groups of hosts an experiment may have, as its keys below `infrastructure`.
-GROUPS = ("shard_hosts", "config_hosts", "mongos_hosts", "client_hosts")
 # Group → the group whose hosts it uses where an experiment gives it no hosts (model.infrastructure).
 STAND_IN = {"config_hosts": "shard_hosts", "mongos_hosts": "client_hosts"}
 
@@ -30,17 +29,28 @@ _DEVICES = {"data": "/dev/sdf", "journal": "/dev/sdg", "log": "/dev/sdh"}
 _MORE_DEVICES = {"data": "/dev/xvdb", "journal": "/dev/xvdc", "log": "/dev/xvdd"}
 # MongoDB's and this project's ports; open between the hosts of a run, to nobody else.
 CLUSTER_PORTS = (27000, 32000)
+_STRICT = ConfigDict(extra="forbid")
 
 
 class SpecError(ValueError):
     """A fleet that EC2 cannot provide: the message names the key."""
 
 
+def _checked_network(cidr: str) -> str:
+    network = ipaddress.ip_network(cidr)
+    if network.prefixlen == 0:
+        raise ValueError("SSH is not opened to the whole Internet; give the controller's address")
+    if network.version != 4:
+        raise ValueError(f"{cidr}: the hosts have IPv4 addresses; give the controller's")
+    return cidr
+
+
+@with_config(_STRICT)
 @dataclass(frozen=True, slots=True)
 class VolumeSpec:
     """A volume each host of a group gets. Units: GiB, IOPS, MiB/s; None is the type's default rate."""
 
-    purpose: str  # data, journal or log
+    purpose: Annotated[str, StringConstraints(pattern="^(data|journal|log)$")]
     type: str
     size_gib: int
     iops: int | None = None
@@ -55,13 +65,15 @@ class VolumeSpec:
         return _MORE_DEVICES[self.purpose] + chr(ord("a") + self.number - 2)
 
 
+@with_config(_STRICT)
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
     """Hosts of one kind: one RunInstances."""
 
     name: str
-    count: int
-    instance_types: tuple[str, ...]  # the first is preferred; the others are used, in order, when capacity is missing
+    count: Annotated[int, Field(ge=1)]
+    # The first is preferred; the others are used, in order, when capacity is missing.
+    instance_types: Annotated[tuple[str, ...], Field(min_length=1)]
     volumes: tuple[VolumeSpec, ...] = ()
     image: str = "al2023"
     market: Market = "on_demand"
@@ -74,6 +86,7 @@ class GroupSpec:
         return VolumeSpec("root", "gp3", self.root_gib)
 
 
+@with_config(_STRICT)
 @dataclass(frozen=True, slots=True)
 class FleetSpec:
     """All hosts of a run and what surrounds them."""
@@ -82,32 +95,15 @@ class FleetSpec:
     owner: str
     experiment: str
     expires_at: int  # epoch seconds; the instances terminate automatically then
-    groups: tuple[GroupSpec, ...]
-    controller_cidrs: tuple[str, ...]  # networks SSH is allowed from
+    groups: Annotated[tuple[GroupSpec, ...], Field(min_length=1)]
+    # Networks SSH is allowed from.
+    controller_cidrs: Annotated[tuple[Annotated[str, AfterValidator(_checked_network)], ...], Field(min_length=1)]
     ports: tuple[int, int] = CLUSTER_PORTS
     placement_group: bool = False  # all hosts close to each other (cluster strategy)
     zones: tuple[str, ...] = ()  # empty: every zone that offers the types
     vpc_id: str | None = None  # None: a VPC is created for the run
     subnet_id: str | None = None
     public_addresses: bool = True
-
-    def __post_init__(self) -> None:
-        if not self.groups:
-            raise SpecError("groups: at least one is needed")
-        if len({g.name for g in self.groups}) != len(self.groups):
-            raise SpecError("groups: two have the same name")
-        if not self.controller_cidrs:
-            raise SpecError("controller_cidrs: at least one is needed to reach the hosts")
-        for cidr in self.controller_cidrs:
-            _check_network(cidr)
-        for group in self.groups:
-            if group.count < 1 or not group.instance_types:
-                raise SpecError(f"groups.{group.name}: needs a count of at least 1 and an instance type")
-            if group.market not in MARKETS:
-                raise SpecError(f"groups.{group.name}.market: {group.market} is none of {', '.join(MARKETS)}")
-            for volume in group.volumes:
-                if volume.purpose not in _DEVICES:
-                    raise SpecError(f"groups.{group.name}.volumes: {volume.purpose} is none of {', '.join(_DEVICES)}")
 
     @property
     def name(self) -> str:
@@ -130,17 +126,6 @@ class FleetSpec:
             **more,
         }
         return [{"Key": key, "Value": value} for key, value in tags.items()]
-
-
-def _check_network(cidr: str) -> None:
-    try:
-        network = ipaddress.ip_network(cidr)
-    except ValueError as error:
-        raise SpecError(f"controller_cidrs: {error}") from error
-    if network.prefixlen == 0:
-        raise SpecError("controller_cidrs: SSH is not opened to the whole Internet; give the controller's address")
-    if network.version != 4:
-        raise SpecError(f"controller_cidrs: {cidr}: the hosts have IPv4 addresses; give the controller's")
 
 
 def resource_name(run: str) -> str:
@@ -205,20 +190,12 @@ def fleet_spec(
 
 
 def from_mapping(value: Mapping[str, Any]) -> FleetSpec:
-    """Read a specification from plain data (JSON, YAML, Ansible). Raises SpecError."""
+    """Read a specification from plain data (JSON, YAML, Ansible), as dataclasses.asdict writes it. Raises SpecError."""
     try:
-        groups = []
-        for group in value["groups"]:
-            volumes = tuple(VolumeSpec(**volume) for volume in group.get("volumes", ()))
-            groups.append(GroupSpec(**{**group, "instance_types": tuple(group["instance_types"]), "volumes": volumes}))
-        tuples = {k: tuple(v) for k, v in value.items() if k in {"controller_cidrs", "ports", "zones"}}
-        return FleetSpec(**{**value, **tuples, "groups": tuple(groups)})
-    except KeyError as error:
-        raise SpecError(f"{error.args[0]}: missing") from error
-    except TypeError as error:
-        raise SpecError(str(error)) from error
-
-
-def to_mapping(spec: FleetSpec) -> dict[str, Any]:
-    """Return the specification as plain data."""
-    return dataclasses.asdict(spec)
+        spec = TypeAdapter(FleetSpec).validate_python(value)
+    except ValidationError as error:
+        problems = [f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()]
+        raise SpecError("; ".join(problems)) from error
+    if len({group.name for group in spec.groups}) != len(spec.groups):
+        raise SpecError("groups: two have the same name")
+    return spec

