@@ -13,8 +13,7 @@ from microshard.backends.ec2.spec import STAND_IN, GroupSpec, group_specs
 from microshard.backends.ec2.tables import FleetPrice, fleet_price
 from microshard.model.experiment import Budget
 from microshard.model.infrastructure import Infrastructure
-from microshard.model.plan import Plan, Point, Step
-from microshard.plan.placement import GROUPS
+from microshard.model.plan import HOST_GROUPS, Plan, Point, Step
 
 DEFAULT_REGION = "us-east-1"
 # Not measured on EC2 yet: instances run after about a minute and answer SSH half a minute later; MongoDB's packages and
@@ -60,7 +59,7 @@ def group_into_fleets(points: Sequence[tuple[str, Infrastructure]]) -> list[Flee
 def _host_needs(infrastructure: Infrastructure) -> dict[str, Any]:
     """Return what decides whether hosts can be shared, by dotted key."""
     needs: dict[str, Any] = {f"ec2.{k}": v for k, v in infrastructure.ec2.model_dump().items()}
-    for name in GROUPS:
+    for name in HOST_GROUPS:
         group = getattr(infrastructure, name)
         needs[name] = "separate hosts" if group is not None else "no separate hosts"
         if group is not None:
@@ -74,7 +73,7 @@ def _host_needs(infrastructure: Infrastructure) -> dict[str, Any]:
 
 def _with_most_hosts(members: Sequence[Infrastructure]) -> Infrastructure:
     most = members[0]
-    for name in GROUPS:
+    for name in HOST_GROUPS:
         groups = [getattr(i, name) for i in members]
         if groups[0] is not None:
             count = max(g.count for g in groups)

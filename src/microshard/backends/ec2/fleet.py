@@ -16,7 +16,7 @@ from microshard.backends.ec2.network import FleetNetwork, NetworkBuilder, ensure
 from microshard.backends.ec2.request import TypeDescription, user_data
 from microshard.backends.ec2.resources import find_resources
 from microshard.backends.ec2.spec import STAND_IN, TAG_GROUP, TAG_RUN, FleetSpec, GroupSpec
-from microshard.plan.placement import GROUPS
+from microshard.model.plan import HOST_GROUPS
 from microshard.records.run_folder import JsonLines
 
 _Images = Mapping[tuple[str, str], MachineImage]  # by name in the experiment and architecture
@@ -81,8 +81,8 @@ class Ec2Fleet:
         """
         controller = {"ansible_connection": "local", "ansible_python_interpreter": python}
         children: dict[str, Any] = {"controller": {"hosts": {"local": controller}}}
-        names = {g: [h.name for h in self.hosts if h.group == g] for g in GROUPS}
-        for group in GROUPS:
+        names = {g: [h.name for h in self.hosts if h.group == g] for g in HOST_GROUPS}
+        for group in HOST_GROUPS:
             members = names[group] or names[STAND_IN.get(group, group)]
             children[group] = {"hosts": {name: {} for name in members}}
         return {"all": {"hosts": {h.name: self._variables(h) for h in self.hosts}, "children": children}}

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, with_config
 
 from microshard.model.infrastructure import HostGroup, Infrastructure, Market
-from microshard.plan.placement import GROUPS
+from microshard.model.plan import HOST_GROUPS
 
 # Group → the group whose hosts it uses where an experiment gives it no hosts (model.infrastructure).
 STAND_IN = {"config_hosts": "shard_hosts", "mongos_hosts": "client_hosts"}
@@ -158,8 +158,8 @@ def group_spec(name: str, group: HostGroup) -> GroupSpec:
 
 
 def group_specs(infrastructure: Infrastructure) -> tuple[GroupSpec, ...]:
-    """Convert the groups that have hosts, in the order of GROUPS. Raises SpecError."""
-    groups = ((name, getattr(infrastructure, name)) for name in GROUPS)
+    """Convert the groups that have hosts, in the order of HOST_GROUPS. Raises SpecError."""
+    groups = ((name, getattr(infrastructure, name)) for name in HOST_GROUPS)
     return tuple(group_spec(name, group) for name, group in groups if group is not None)
 
 
