@@ -68,13 +68,15 @@ lint: dev ## ruff, mypy, ansible-lint, yamllint
 audit: dev ## known vulnerabilities of the locked packages (pip-audit); those in requirements/audit.toml are accepted
 	@$(BIN)/python -m setup.audit
 
-generate: dev ## write the schema and the reference from the definition's types
+generate: dev ## write the schema, the reference and the contracts from the types
 	$(BIN)/microshard schema > schema/.new && mv schema/.new schema/experiment.schema.json
 	$(BIN)/microshard reference > docs/.new && mv docs/.new docs/reference.md
+	$(BIN)/python -m microshard.model.contracts docs/contracts.md > docs/.new && mv docs/.new docs/contracts.md
 
-check-generated: dev ## fail when the schema or the reference is not what `make generate` writes
+check-generated: dev ## fail when a generated file is not what `make generate` writes
 	@$(BIN)/microshard schema | diff -u schema/experiment.schema.json - || { echo "run: make generate"; exit 1; }
 	@$(BIN)/microshard reference | diff -u docs/reference.md - || { echo "run: make generate"; exit 1; }
+	@$(BIN)/python -m microshard.model.contracts docs/contracts.md | diff -u docs/contracts.md - || { echo "run: make generate"; exit 1; }
 
 COMPILE := pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header \
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links
