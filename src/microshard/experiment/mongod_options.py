@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from microshard.experiment.document import KeyPath, dotted
-from microshard.model.phase import Rule
+from microshard.model.phase import KeyFinding
 
 Release = tuple[int, int]  # major and minor version of MongoDB
 _TOKUMX = "storage.tokumx."
@@ -52,7 +52,7 @@ _SECTIONS = (
 _ENGINE_STRINGS = {"storage.wiredTiger.engineConfig.configString", "setParameter.wiredTigerEngineRuntimeConfig"}
 
 
-def refused_options(options: Mapping[str, Any]) -> Iterator[Rule]:
+def refused_options(options: Mapping[str, Any]) -> Iterator[KeyFinding]:
     """Options that are decided by the plan, or that are no options of mongod."""
     for section, value in options.items():
         known = section.split(".")[0] in _SECTIONS
@@ -63,7 +63,7 @@ def refused_options(options: Mapping[str, Any]) -> Iterator[Rule]:
     yield from _refused(options, (), "")
 
 
-def _refused(options: Mapping[str, Any], path: KeyPath, prefix: str) -> Iterator[Rule]:
+def _refused(options: Mapping[str, Any], path: KeyPath, prefix: str) -> Iterator[KeyFinding]:
     for key, value in options.items():
         # mongod reads `storage.dbPath: …` like `storage: {dbPath: …}`.
         name, here = f"{prefix}{key}", (*path, key)
@@ -134,7 +134,7 @@ def leaves(options: Mapping[str, Any], path: KeyPath = ()) -> Iterator[tuple[Key
             yield here, dotted(here)
 
 
-def unknown_options(options: Mapping[str, Any], engine: str, release: Release | None) -> Iterator[Rule]:
+def unknown_options(options: Mapping[str, Any], engine: str, release: Release | None) -> Iterator[KeyFinding]:
     """Options this release does not have, of those that would be written into the configuration file."""
     for path, name in leaves(options):
         section = name.split(".")[1] if name.startswith("storage.") else ""

@@ -1,8 +1,8 @@
-"""What the keys of a phase are, whatever its engine: the model an engine's own keys derive from."""
+"""What all phases share: the model from which the keys of each engine derive."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -11,12 +11,12 @@ from microshard.model.base import Model
 from microshard.model.topology import Topology, data_members
 
 PhaseKind = Literal["load", "warm_up", "measure"]
-Rule = tuple[tuple[str | int, ...], str, Literal["error", "warning"]]  # path below the phase, sentence, severity
+KeyFinding = tuple[tuple[str | int, ...], str, Literal["error", "warning"]]  # path below the phase, sentence, severity
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseContext:
-    """What a phase may know when it is planned. Nothing of it is found out by the phase itself: planning is pure."""
+    """Facts a phase is planned with."""
 
     cores: int  # of the client host
     client_hosts: int = 1
@@ -28,7 +28,7 @@ class PhaseContext:
 
 @dataclass(frozen=True, slots=True)
 class EstimateBasis:
-    """What a phase may take for granted when it estimates its time."""
+    """Facts a phase bases the estimate of its time on."""
 
     documents: int  # in the collections by then
     workers: int  # shards that can work at the same time: no more than there are cores
@@ -37,8 +37,13 @@ class EstimateBasis:
     client_cores: int  # of the hosts of client and mongos; on one machine they are the same cores
 
 
-def unfulfillable(concern: Mapping[Any, Any], topology: Topology) -> str | None:
-    """Why a write concern can never be met by this topology; None when it can."""
+def write_concern_findings(concern: Mapping[Any, Any], topology: Topology, *path: str | int) -> Iterator[KeyFinding]:
+    """The reason why this topology can never meet a write concern, if there is one; `path` is that of the key."""
+    if reason := _unmet(concern, topology):
+        yield path, reason, "error"
+
+
+def _unmet(concern: Mapping[Any, Any], topology: Topology) -> str | None:
     wanted, members = concern.get("w"), data_members(topology)
     if isinstance(wanted, bool) or (isinstance(wanted, int) and wanted < 0):
         return 'needs a number of members or "majority"'
@@ -82,12 +87,12 @@ class PhaseKeys(Model):
         """What keeps the phase from being planned: (key of the phase, sentence)."""
         return ()
 
-    def findings(self, topology: Topology, kind: PhaseKind) -> Iterable[Rule]:  # noqa: ARG002
-        """Rules between these keys and the topology that do not hold."""
+    def findings(self, topology: Topology, kind: PhaseKind) -> Iterable[KeyFinding]:  # noqa: ARG002
+        """Contradictions between these keys and the topology."""
         return ()
 
     def restarts(self) -> int:
-        """How often the phase has mongods restarted. On other hosts the play does it when the engine asks."""
+        """How often the phase has mongods restarted; on other hosts the play restarts them."""
         return 0
 
     def adds(self) -> int:
@@ -107,11 +112,11 @@ class PhaseKeys(Model):
         return getattr(self, "namespace", None)
 
     def sweeps(self) -> tuple[str, ...]:
-        """Its own keys that the phase itself goes through the values of, as a ladder does with threads."""
+        """Keys whose values the phase itself iterates over, as a ladder does with threads."""
         return ()
 
     def question(self) -> Any:
-        """What decides the answer of the phase besides the data: two phases with equal questions must agree."""
+        """What determines the answer besides the data: phases with equal questions must have equal answers."""
         return None
 
     def data(self) -> Any:

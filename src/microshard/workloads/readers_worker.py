@@ -7,14 +7,14 @@ messages (workers.py has the protocol): {"ready"}, {"operations"} four times a s
 
 from __future__ import annotations
 
-import json
-import mmap
+import multiprocessing
 import os
 import random
-import struct
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.synchronize import Event
 from typing import Any
 
 from bson.raw_bson import RawBSONDocument
@@ -34,9 +34,6 @@ PREFERENCES = {
     "secondaryPreferred": ReadPreference.SECONDARY_PREFERRED,
     "nearest": ReadPreference.NEAREST,
 }
-# Of each process in the shared memory: operations so far, and its state.
-CELL = struct.Struct("<QQ")
-CONNECTED, FAILED = 1, 2
 Operation = Callable[[], tuple[int, int]]  # returns documents found or changed, and missing
 
 
@@ -45,7 +42,6 @@ class ProcessResult:
     """What one process did in the measured time."""
 
     histogram: str = ""
-    operations: int = 0
     documents: int = 0
     missing: int = 0
     error: str = ""
@@ -82,7 +78,7 @@ def id_picker(ids: dict[str, Any], random_: random.Random) -> Callable[[], int]:
     return lambda: int(first + int(random_.random() * count))
 
 
-def operate(work: dict[str, Any], number: int, cell: memoryview, gate: int) -> ProcessResult:
+def operate(work: dict[str, Any], number: int, counts: Any, start: Event, pipe: Connection) -> ProcessResult:
     """Connect, wait for the start, operate until the end; latencies are counted after the warm-up."""
     random_ = random.Random(f"{work['seed']}-{work['role']}-{number}")  # noqa: S311 - which documents, not a secret
     result, latencies = ProcessResult(), recording.new_histogram()
@@ -91,21 +87,20 @@ def operate(work: dict[str, Any], number: int, cell: memoryview, gate: int) -> P
         client.admin.command("ping")
         operation = (reader if work["role"] == "read" else writer)(work, client, random_)
         operation()  # connects to the member that will be used
-        CELL.pack_into(cell, 0, 0, CONNECTED)
-        os.read(gate, 1)  # end of file: all begin together
+        pipe.send(None)
+        start.wait()
         began = time.monotonic()
         measure_from, until = began + work["warm_up_seconds"], began + work["warm_up_seconds"] + work["seconds"]
         pause = work["batch"] * work["count"] / work["rate"] if work.get("rate") else 0.0
         due, cpu = began, cpu_seconds()
-        while (start := time.monotonic()) < until:
+        while (sent := time.monotonic()) < until:
             documents, missing = operation()
             end = time.monotonic()
-            if start >= measure_from and end <= until:
-                recording.record(latencies, (end - start) * 1e6)
-                result.operations += 1
+            if sent >= measure_from and end <= until:
+                recording.record(latencies, (end - sent) * 1e6)
+                counts[number] += 1
                 result.documents += documents
                 result.missing += missing
-                CELL.pack_into(cell, 0, result.operations, CONNECTED)
             if pause:
                 due += pause
                 time.sleep(max(0.0, due - time.monotonic()))
@@ -114,85 +109,54 @@ def operate(work: dict[str, Any], number: int, cell: memoryview, gate: int) -> P
     return result
 
 
-def run_process(work: dict[str, Any], number: int, cell: memoryview, gate: int, out: int) -> None:
-    """The whole life of a forked process; its result goes into a pipe."""
+def run_process(work: dict[str, Any], number: int, counts: Any, start: Event, pipe: Connection) -> None:
+    """The whole life of a forked process: it sends None once it is connected, and its result."""
     try:
         die_with_parent(work["worker"])
-        result = operate(work, number, cell, gate)
+        pipe.send(operate(work, number, counts, start, pipe))
     except PyMongoError as error:
-        result = ProcessResult(error=f"{type(error).__name__}: {error}")
-        CELL.pack_into(cell, 0, 0, FAILED)
-    with os.fdopen(out, "w", encoding="utf-8") as pipe:
-        json.dump(asdict(result), pipe)
-    os._exit(0)
+        pipe.send(ProcessResult(error=f"{type(error).__name__}: {error}"))
 
 
-def fork_all(work: dict[str, Any], cells: memoryview) -> tuple[list[int], int]:
-    """Fork the processes; the pipes of their results, and the gate whose closing starts them all together."""
-    work["worker"] = os.getpid()
-    gate_in, gate_out = os.pipe()
-    pipes: list[int] = []
-    for number in range(work["count"]):
-        source, sink = os.pipe()
-        if os.fork() == 0:
-            os.close(gate_out)
-            os.close(source)
-            for other in pipes:
-                os.close(other)
-            run_process(work, number, cells[number * CELL.size : (number + 1) * CELL.size], gate_in, sink)
-        os.close(sink)
-        pipes.append(source)
-    os.close(gate_in)
-    return pipes, gate_out
+def receive(pipe: Connection) -> ProcessResult | None:
+    """What a process sends next; an error when it ended without."""
+    try:
+        found: ProcessResult | None = pipe.recv()
+    except EOFError:
+        return ProcessResult(error="WorkerDied: a process ended early")
+    return found
 
 
 def run(work: dict[str, Any]) -> int:
     """Fork, report when all are connected, start them, report their progress and results. Returns the exit code."""
     count, role = work["count"], work["role"]
-    shared = mmap.mmap(-1, CELL.size * count)
-    pipes, gate = fork_all(work, memoryview(shared))
-
-    def cells() -> list[tuple[int, int]]:
-        return [CELL.unpack_from(shared, n * CELL.size) for n in range(count)]
-
-    def failed() -> bool:
-        return any(state == FAILED for _, state in cells())
-
-    while not all(state for _, state in cells()):
-        time.sleep(0.02)
-    if not failed():
+    work["worker"] = os.getpid()
+    context = multiprocessing.get_context("fork")
+    counts, start = context.Array("Q", count, lock=False), context.Event()
+    pipes: list[Connection] = []
+    for number in range(count):
+        pipe, other_end = context.Pipe(duplex=False)
+        context.Process(target=run_process, args=(work, number, counts, start, other_end)).start()
+        other_end.close()
+        pipes.append(pipe)
+    results = [result for pipe in pipes if (result := receive(pipe)) is not None]
+    if not results:
         send(role=role, ready=True)
         if not wait_for_go():
-            os.close(gate)
             return 0
-    os.close(gate)
-    ends, reported = time.monotonic() + work["warm_up_seconds"] + work["seconds"], 0
-    while time.monotonic() < ends and not failed():
-        time.sleep(min(REPORT_SECONDS, max(0.0, ends - time.monotonic())))
-        done = sum(operations for operations, _ in cells())
-        send(role=role, operations=done - reported)
-        reported = done
-    results = [read_result(pipe) for pipe in pipes]
-    for _ in range(count):
-        os.wait()
-    return send_results(role, results, reported)
-
-
-def read_result(pipe: int) -> ProcessResult:
-    """What a process wrote before it ended; an error when it wrote nothing."""
-    with os.fdopen(pipe, encoding="utf-8") as source:
-        text = source.read()
-    return ProcessResult(**json.loads(text)) if text else ProcessResult(error="WorkerDied: a process ended early")
-
-
-def send_results(role: str, results: list[ProcessResult], reported: int) -> int:
-    """Send the sums of all processes, or their first error; returns the exit code."""
-    errors = [result.error for result in results if result.error]
-    if errors:
+        start.set()
+        ends, reported = time.monotonic() + work["warm_up_seconds"] + work["seconds"], 0
+        # A process that sends something before the end has failed.
+        while (left := ends - time.monotonic()) > 0 and not wait(pipes, min(REPORT_SECONDS, left)):
+            done = sum(counts)
+            send(role=role, operations=done - reported)
+            reported = done
+        results = [result for pipe in pipes if (result := receive(pipe)) is not None]
+        send(role=role, operations=sum(counts) - reported)
+    if errors := [result.error for result in results if result.error]:
         kind, _, message = errors[0].partition(": ")
-        more = f" (and {len(errors) - 1} more of {len(results)})" if len(errors) > 1 else ""
+        more = f" (and {len(errors) - 1} more of {count})" if len(errors) > 1 else ""
         return send_error(kind, message + more)
-    send(role=role, operations=sum(result.operations for result in results) - reported)
     send(
         role=role,
         finished=True,

@@ -175,7 +175,7 @@ def test_a_measurement_that_writes_is_redeployed_for_every_repetition(planned):
 
 def test_an_unknown_pipeline_is_named_with_those_there_are(planned):
     workload = [{"measure": {"engine": "aggregate", "pipeline": "greeness"}}]
-    with pytest.raises(PlanError, match="no pipeline is named greeness; there is: other"):
+    with pytest.raises(PlanError, match="no pipeline is named greeness; known: other"):
         planned([1], Inputs(cores=2, pipelines={"other": []}), workload=workload)
 
 

@@ -60,10 +60,10 @@ class AggregatePhase(PhaseKeys):
         return given
 
     def problems(self, context: PhaseContext) -> Iterator[tuple[str, str]]:
-        """A pipeline that is not there."""
+        """An unknown pipeline."""
         if isinstance(self.pipeline, str) and self.pipeline not in context.pipelines:
             known = ", ".join(sorted(context.pipelines)) or "none"
-            yield "pipeline", f"no pipeline is named {self.pipeline}; there is: {known}"
+            yield "pipeline", f"no pipeline is named {self.pipeline}; known: {known}"
 
     def restarts(self) -> int:
         """Once before each round of queries on a cold cache."""

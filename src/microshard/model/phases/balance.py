@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from microshard.model.base import Namespace
-from microshard.model.phase import EstimateBasis, PhaseKeys, PhaseKind, Rule, unfulfillable
+from microshard.model.phase import EstimateBasis, KeyFinding, PhaseKeys, PhaseKind, write_concern_findings
 from microshard.model.phases.traffic import Traffic
 from microshard.model.topology import Topology
 
@@ -16,7 +16,7 @@ MOVED_BYTES_PER_SECOND = 5_000_000  # by one migration after another, 2 cores, m
 
 
 class BalancePhase(PhaseKeys):
-    """Watch the balancer at work beside a load, until the cluster is balanced."""
+    """Measure the balancer at work during a load, until the cluster is balanced."""
 
     changes_data: ClassVar[bool] = True
     moves_chunks: ClassVar[bool] = True
@@ -26,20 +26,20 @@ class BalancePhase(PhaseKeys):
     namespace: Namespace
     """The sharded collection."""
     event: Literal["load", "balancer", "shards"] = "load"
-    """What sets the balancer to work: the load itself, the balancer's start, or the shards that wait being added."""
+    """What starts the balancing: the load itself, the start of the balancer, or the addition of shards."""
     load: Traffic | None = None
-    """The load that runs beside it; null watches the balancer alone."""
+    """The load during the balancing; null for none."""
     before_seconds: Annotated[float, Field(ge=0, le=86_400, json_schema_extra={"unit": "s"})] = 0
     """How long the load runs before the event: what its throughput and latency are compared with."""
     after_seconds: Annotated[float, Field(ge=0, le=86_400, json_schema_extra={"unit": "s"})] = 0
-    """How long a load without an end of its own goes on after the cluster is balanced."""
+    """How long a load without `documents` goes on after the cluster is balanced."""
     quiet_seconds: Annotated[float, Field(ge=1, le=86_400, json_schema_extra={"unit": "s"})] = 15
-    """Balanced is: a load with an end has ended, the server calls the collection balanced, and no migration was
-    committed for so long. The time to it ends with the last migration, not with the waiting."""
+    """The cluster is balanced when a load with an end has ended, the server calls the collection balanced, and no
+    migration was committed for this time. The time to balanced ends with the last migration."""
     time_limit_seconds: Annotated[float, Field(gt=0, le=2_592_000, json_schema_extra={"unit": "s"})] = 3600
-    """How long it may take from the event on."""
+    """Longest time from the event until the cluster is balanced."""
     unsettled: Literal["fail", "record"] = "fail"
-    """What a cluster is that is not balanced by then: a failure, or a result (with metric imbalance or load_rate)."""
+    """A cluster that is not balanced by then: fail the phase, or record a result (metric imbalance or load_rate)."""
     metric: Literal["time_to_balanced", "imbalance", "load_rate"] = "time_to_balanced"
     """The figure: seconds from the event to the last migration; documents of the fullest shard over the mean when the
     load ends; or documents per second of the load from the event on."""
@@ -55,7 +55,7 @@ class BalancePhase(PhaseKeys):
         if (self.mover == "client") != (self.concurrent_migrations is not None):
             raise ValueError("concurrent_migrations: goes with mover: client, and mover: client needs it")
         if self.mover_throttle and self.mover != "client":
-            raise ValueError("mover_throttle: the balancer's own is topology.balancer.secondary_throttle")
+            raise ValueError("mover_throttle: the balancer has topology.balancer.secondary_throttle")
         if self.metric == "time_to_balanced" and self.unsettled == "record":
             raise ValueError("unsettled: record needs a metric that an unbalanced cluster has: imbalance or load_rate")
         if self.metric == "load_rate" and self.load is None:
@@ -66,8 +66,8 @@ class BalancePhase(PhaseKeys):
             raise ValueError("before_seconds: needs a load, and an event other than it")
         return self
 
-    def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[Rule]:  # noqa: ARG002
-        """A cluster in which nothing could happen."""
+    def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[KeyFinding]:  # noqa: ARG002
+        """Keys with which nothing would be balanced."""
         if topology.kind != "sharded":
             yield ("engine",), f"balance needs a sharded cluster, not kind: {topology.kind}", "error"
             return
@@ -83,9 +83,8 @@ class BalancePhase(PhaseKeys):
             yield ("event",), "the balancer is at work from the start; set topology.balancer.enabled: false", "error"
         if self.mover == "client" and topology.balancer.enabled:
             yield ("mover",), "the balancer would move chunks too; set topology.balancer.enabled: false", "error"
-        reason = unfulfillable(self.load.write_concern, topology) if self.load else None
-        if reason:
-            yield ("load", "write_concern"), reason, "error"
+        if self.load:
+            yield from write_concern_findings(self.load.write_concern, topology, "load", "write_concern")
 
     def adds(self) -> int:
         """Documents of a load that ends by itself."""
@@ -96,7 +95,7 @@ class BalancePhase(PhaseKeys):
         return self.adds() * self.load.document_bytes if self.load else 0
 
     def seconds(self, expected: EstimateBasis) -> float:
-        """By the bytes that must move: half of what is there."""
+        """By the bytes that must move: half of the data."""
         size = self.raw_bytes() or expected.documents * (self.load.document_bytes if self.load else 1000)
         waiting = self.before_seconds + self.after_seconds + self.quiet_seconds
         moving = size / 2 / MOVED_BYTES_PER_SECOND

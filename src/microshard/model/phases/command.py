@@ -21,17 +21,17 @@ class CommandPhase(PhaseKeys):
     engine: Literal["command"]
     """command: any program; it prints JSON lines."""
     command: Annotated[list[str], Field(min_length=1, max_length=1000)]
-    """The program and its arguments, no shell between. A program with a / is looked for beside the experiment file."""
+    """The program and its arguments, no shell between. A program with a / is relative to the experiment file."""
     input: dict[str, Any] = Field(default={})
     """Handed to the program as it is; a place for axes: workload.1.measure.input.clients."""
     namespace: Namespace | None = None
-    """The collection it works on, if it is one: told to the program and used in checks."""
+    """The collection it works on, if it is one; handed to the program and used in checks."""
     documents: Annotated[int, Field(ge=0)] = 0
     """Documents it adds, for estimates."""
     expected_seconds: Annotated[float, Field(ge=0, json_schema_extra={"unit": "s"})] = 10.0
     """How long it takes, for estimates."""
     max_seconds: Annotated[float, Field(gt=0, json_schema_extra={"unit": "s"})] = 3600.0
-    """It is ended and the phase has failed when it takes longer."""
+    """Longest time; the program is then ended and the phase fails."""
 
     def parameters(self, context: PhaseContext) -> dict[str, Any]:
         """All keys; a program given by a relative path gets its whole path."""
@@ -43,18 +43,18 @@ class CommandPhase(PhaseKeys):
         return str((folder / program).resolve()) if folder is not None and "/" in program else program
 
     def problems(self, context: PhaseContext) -> Iterator[tuple[str, str]]:
-        """A program that is not there."""
+        """A program that does not exist."""
         program = self._program(context.folder)
         if "/" in program and not os.access(program, os.X_OK):
-            what = "may not be executed" if Path(program).exists() else "is not there"
+            what = "may not be executed" if Path(program).exists() else "does not exist"
             yield "command", f"{program} {what}"
 
     def adds(self) -> int:
-        """As told."""
+        """As the keys say."""
         return self.documents
 
     def seconds(self, expected: EstimateBasis) -> float:  # noqa: ARG002
-        """As told."""
+        """As the keys say."""
         return self.expected_seconds
 
     def question(self) -> Any:

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from microshard.model.base import Namespace
-from microshard.model.phase import EstimateBasis, PhaseKeys, PhaseKind, Rule, unfulfillable
+from microshard.model.phase import EstimateBasis, KeyFinding, PhaseKeys, PhaseKind, write_concern_findings
 from microshard.model.phases.traffic import Traffic
 from microshard.model.topology import Topology, listed
 
@@ -51,7 +51,7 @@ class InitialSyncPhase(PhaseKeys):
             raise ValueError("load: documents must be null; the load ends with the sync")
         return self
 
-    def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[Rule]:  # noqa: ARG002
+    def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[KeyFinding]:  # noqa: ARG002
         """A topology without a member to add."""
         if topology.kind == "standalone":
             yield ("engine",), "initial_sync needs a replica set or shards, not kind: standalone", "error"
@@ -67,9 +67,8 @@ class InitialSyncPhase(PhaseKeys):
             )
         if where == "shards" and topology.shards.count > 1 and self.replica_set is None:
             yield ("engine",), "there are several shards; name the one with replica_set, for example shard01", "error"
-        reason = unfulfillable(self.load.write_concern, topology) if self.load else None
-        if reason:
-            yield ("load", "write_concern"), reason, "error"
+        if self.load:
+            yield from write_concern_findings(self.load.write_concern, topology, "load", "write_concern")
 
     def target(self) -> str | None:
         """Where the load writes."""

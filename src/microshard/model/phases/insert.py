@@ -10,7 +10,7 @@ from pydantic import Field
 
 from microshard.model.base import Namespace
 from microshard.model.datasets import DATASETS, DataError, DatasetInfo, Index, dataset_info
-from microshard.model.phase import EstimateBasis, PhaseContext, PhaseKeys, PhaseKind, Rule, unfulfillable
+from microshard.model.phase import EstimateBasis, KeyFinding, PhaseContext, PhaseKeys, PhaseKind, write_concern_findings
 from microshard.model.topology import Topology
 
 MESSAGE_BYTES = 47_000_000  # maxMessageSizeBytes is 48,000,000; a little is the command's
@@ -37,9 +37,9 @@ class InsertPhase(PhaseKeys):
     dataset: Literal["mot", "pairs", "purchases", "mails", "tweets", "flights", "tpch", "chunks", "dump"] = "mot"
     """mot: vehicle inspections; pairs: two random numbers; purchases: the insert benchmark's, padded; mails, tweets:
     texts. These are generated, deterministic by seed. flights, tpch: real flights and TPC-H's orders, after `make
-    data`; chunks: config.chunks of a cluster; dump: a file of your own."""
+    data`; chunks: config.chunks of a cluster; dump: a user's file."""
     file: str | None = None
-    """dump: a file of mongodump (.bson) or of extended JSON, a document a line; beside the experiment file."""
+    """dump: a file of mongodump (.bson) or of extended JSON, a document a line; relative to the experiment file."""
     padding: Annotated[int, Field(ge=0, le=16_000_000, json_schema_extra={"unit": "bytes"})] = 256
     """purchases: bytes of padding in each document, half of them compressible."""
     secondary_indexes: Annotated[int, Field(ge=0, le=3)] = 0
@@ -93,7 +93,7 @@ class InsertPhase(PhaseKeys):
         return None if self.dataset == "dump" else self.dataset_info.total
 
     def problems(self, context: PhaseContext) -> Iterator[tuple[str, str]]:
-        """Data that is not there, or has not so many indexes."""
+        """Data that is not available, or has fewer indexes."""
         key = "dataset"
         try:
             info = dataset_info(self.dataset, self.parameters(context))
@@ -103,12 +103,10 @@ class InsertPhase(PhaseKeys):
         except DataError as error:
             yield key, str(error)
 
-    def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[Rule]:  # noqa: ARG002
+    def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[KeyFinding]:  # noqa: ARG002
         """A write concern nobody can fulfil; batches too large for a message; options of another data set."""
-        reason = unfulfillable(self.write_concern, topology)
-        if reason:
-            yield ("write_concern", "w"), reason, "error"
-        yield from _of_data(self)
+        yield from write_concern_findings(self.write_concern, topology, "write_concern", "w")
+        yield from _dataset_findings(self)
 
     def raw_bytes(self) -> int:
         """BSON bytes of the data set, and what its secondary indexes take."""
@@ -136,31 +134,25 @@ class InsertPhase(PhaseKeys):
         return {k: getattr(self, k) for k in keys}
 
 
-def _of_data(phase: InsertPhase) -> tuple[Rule, ...]:
-    """Options of another data set; more documents than there are, or than a message takes."""
-    own = DATASETS[phase.dataset].options
-    found: list[Rule] = [
-        ((option,), f"has no effect: the data set {phase.dataset} has no {option}", "warning")
-        for option in ("padding", "file")
-        if option in phase.model_fields_set and option not in own
-    ]
-    if "file" in own:
-        needed: list[Rule] = [(("dataset",), "dump needs the key `file`", "error")] if phase.file is None else []
-        return (*found, *needed)
+def _dataset_findings(phase: InsertPhase) -> Iterator[KeyFinding]:
+    """Options of another data set; more documents than it has, or than a message takes."""
+    options = DATASETS[phase.dataset].options
+    for option in ("padding", "file"):
+        if option in phase.model_fields_set and option not in options:
+            yield (option,), f"has no effect: the data set {phase.dataset} has no {option}", "warning"
+    if "file" in options:
+        if phase.file is None:
+            yield ("dataset",), "dump needs the key `file`", "error"
+        return
     try:
-        return (*found, *_too_many(phase))
+        info = phase.dataset_info
     except DataError as error:
-        key = "documents" if "documents" in phase.model_fields_set else "engine"
-        return (*found, ((key,), str(error), "error"))
-
-
-def _too_many(phase: InsertPhase) -> Iterator[Rule]:
-    info = phase.dataset_info
-    total = info.total
-    if total is None and phase.documents is None:
+        yield ("documents" if "documents" in phase.model_fields_set else "engine",), str(error), "error"
+        return
+    if info.total is None and phase.documents is None:
         yield ("engine",), f"documents is missing: the data set {phase.dataset} has no end", "error"
-    if total is not None and phase.documents is not None and phase.documents > total:
-        yield ("documents",), f"the data set {phase.dataset} has {total:,} documents", "error"
+    if info.total is not None and phase.documents is not None and phase.documents > info.total:
+        yield ("documents",), f"the data set {phase.dataset} has {info.total:,} documents", "error"
     most = int(MESSAGE_BYTES // info.average_bytes)
     if phase.batch_size > most:
         message = f"{phase.batch_size} documents of this data set do not fit a message of 48 MB; at most {most}"

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from microshard.model.base import Namespace
-from microshard.model.phase import EstimateBasis, PhaseKeys, PhaseKind, Rule
+from microshard.model.phase import EstimateBasis, KeyFinding, PhaseKeys, PhaseKind
 from microshard.model.topology import Topology, listed
 
 CLONED_BYTES_PER_SECOND = 25_000_000  # of one member with a core for it and one for its source, mongod 6.0.5
@@ -26,7 +26,7 @@ class MemberSizesPhase(PhaseKeys):
     time_limit_seconds: Annotated[float, Field(gt=0, le=2_592_000, json_schema_extra={"unit": "s"})] = 86_400
     """How long the members may take to become SECONDARY, all together."""
 
-    def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[Rule]:  # noqa: ARG002
+    def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[KeyFinding]:  # noqa: ARG002
         """A topology without members to fill, or with such as cannot be added all at once."""
         if topology.kind != "replica_set":
             yield ("engine",), f"member_sizes needs kind: replica_set, not {topology.kind}", "error"
@@ -38,9 +38,8 @@ class MemberSizesPhase(PhaseKeys):
         for number, member in waiting:
             if member.votes or not member.hidden or member.delay_seconds or member.arbiter:
                 # A reconfiguration may change one vote at a time (MongoDB 4.4 on); clients must not read them.
-                message = (
-                    f"topology.replica_set.members.{number}: a member to weigh is hidden: true, votes: 0, undelayed"
-                )
+                where = f"topology.replica_set.members.{number}"
+                message = f"{where}: a member to compare needs hidden: true, votes: 0 and no delay"
                 yield ("engine",), message, "error"
 
     def seconds(self, expected: EstimateBasis) -> float:

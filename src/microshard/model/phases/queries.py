@@ -32,7 +32,7 @@ class Form(Model):
     pipeline: list[dict[str, Any]] | None = None
     """Stages that end in one document with the field `count`, or in none for a count of 0."""
     index: Annotated[dict[str, Literal[1, -1]], Field(min_length=1, max_length=32)] | None = None
-    """An index that is there while this form is asked, and only then."""
+    """An index that exists only while this form is measured."""
 
     @model_validator(mode="after")
     def _filter_or_pipeline(self) -> Form:
@@ -42,7 +42,7 @@ class Form(Model):
 
 
 class QueriesPhase(PhaseKeys):
-    """Ask how many documents there are, in one of several forms, and time it."""
+    """Count documents by one of several forms of a question, and time it."""
 
     engine: Literal["queries"]
     """queries: one count after the other, then its plan."""
@@ -60,11 +60,11 @@ class QueriesPhase(PhaseKeys):
     @model_validator(mode="after")
     def _form_is_there(self) -> QueriesPhase:
         if self.form not in self.forms:
-            raise ValueError(f"form: no form is named {self.form}; there is: {', '.join(self.forms)}")
+            raise ValueError(f"form: no form is named {self.form}; known: {', '.join(self.forms)}")
         return self
 
     def parameters(self, context: PhaseContext) -> dict[str, Any]:
-        """All keys; of the forms only the one that is asked."""
+        """All keys; of the forms only the chosen one."""
         given = super().parameters(context)
         return given | {"forms": {self.form: given["forms"][self.form]}}
 
@@ -76,7 +76,7 @@ class QueriesPhase(PhaseKeys):
         return (self.iterations + self.warm_up_iterations + 1) * expected.documents * each / expected.workers
 
     def question(self) -> Any:
-        """What is asked, whatever the form."""
+        """The question, whatever the form."""
         return {"namespace": self.namespace, "asks": self.forms[self.form].asks}
 
 

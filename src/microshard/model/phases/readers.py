@@ -8,12 +8,12 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from microshard.model.base import Namespace
-from microshard.model.phase import EstimateBasis, PhaseKeys, PhaseKind, Rule
+from microshard.model.phase import EstimateBasis, KeyFinding, PhaseKeys, PhaseKind
 from microshard.model.topology import Topology, data_members
 
 
 class ReadersPhase(PhaseKeys):
-    """Read documents by `_id` with many clients at a time, with or without a write load beside."""
+    """Read documents by `_id` with many clients at a time, with or without a write load."""
 
     changes_data: ClassVar[bool] = True
 
@@ -24,7 +24,7 @@ class ReadersPhase(PhaseKeys):
     threads: Annotated[int, Field(ge=1, le=1024)] = 8
     """Readers at the same time."""
     read_preference: Literal["primary", "primaryPreferred", "secondary", "secondaryPreferred", "nearest"] = "secondary"
-    """Which members are asked."""
+    """Which members serve the reads."""
     duration_seconds: Annotated[float, Field(gt=0, le=86_400, json_schema_extra={"unit": "s"})] = 60.0
     """Length of the measurement."""
     warm_up_seconds: Annotated[float, Field(ge=0, le=3600, json_schema_extra={"unit": "s"})] = 5.0
@@ -38,7 +38,7 @@ class ReadersPhase(PhaseKeys):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     """Decides which documents are read and written."""
 
-    def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[Rule]:  # noqa: ARG002
+    def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[KeyFinding]:  # noqa: ARG002
         """A preference nobody can fulfil; a rate for nobody."""
         if self.read_preference == "secondary" and data_members(topology) == 1:
             yield ("read_preference",), "there is one member, so no secondary would ever answer", "error"

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from microshard.model.base import Model, Namespace
-from microshard.model.phase import EstimateBasis, PhaseContext, PhaseKeys, PhaseKind, Rule, unfulfillable
+from microshard.model.phase import EstimateBasis, KeyFinding, PhaseContext, PhaseKeys, PhaseKind, write_concern_findings
 from microshard.model.topology import Topology
 
 FIELDS = 8  # random integers f1, f2 … of each document
@@ -37,7 +37,7 @@ class Traffic(Model):
     documents_per_second: Annotated[float, Field(gt=0, json_schema_extra={"unit": "documents/s"})] | None = None
     """Upper limit of the inserts of all threads; null inserts as fast as the servers answer."""
     documents: Annotated[int, Field(ge=1, le=10_000_000_000)] | None = None
-    """The load ends when so many are inserted; null goes on until what it runs beside has ended."""
+    """The load ends when so many are inserted; null goes on until the measurement ends."""
     write_concern: WriteConcern = Field(default={"w": 1})
     """Write concern of the inserts."""
 
@@ -69,14 +69,12 @@ class TrafficPhase(PhaseKeys):
     @model_validator(mode="after")
     def _ends(self) -> TrafficPhase:
         if (self.load.documents is None) == (self.seconds_long is None):
-            raise ValueError("load: needs either documents in it or seconds_long beside it, so that it ends")
+            raise ValueError("load: needs either load.documents or seconds_long, so that it ends")
         return self
 
-    def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[Rule]:  # noqa: ARG002
+    def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[KeyFinding]:  # noqa: ARG002
         """A write concern nobody can fulfil; several collections where they would all lie on one shard."""
-        reason = unfulfillable(self.load.write_concern, topology)
-        if reason:
-            yield ("load", "write_concern"), reason, "error"
+        yield from write_concern_findings(self.load.write_concern, topology, "load", "write_concern")
 
     def problems(self, context: PhaseContext) -> Iterator[tuple[str, str]]:  # noqa: ARG002
         """Reads that cannot be checked."""

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from microshard.model.base import Model, Namespace
-from microshard.model.phase import EstimateBasis, PhaseKeys, PhaseKind, Rule, unfulfillable
+from microshard.model.phase import EstimateBasis, KeyFinding, PhaseKeys, PhaseKind, write_concern_findings
 from microshard.model.phases.traffic import Traffic
 from microshard.model.topology import Topology
 
@@ -62,7 +62,7 @@ class WirePhase(PhaseKeys):
             raise ValueError("load: documents must be null; the load ends after seconds_long")
         return self
 
-    def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[Rule]:  # noqa: ARG002
+    def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[KeyFinding]:  # noqa: ARG002
         """What the servers do not speak."""
         embedded = topology.kind == "sharded" and topology.mongodb.source == "embedded"
         for index, name in enumerate(self.client_compressors):
@@ -75,12 +75,10 @@ class WirePhase(PhaseKeys):
                     f"the embedded mongos speaks zlib to clients, not {name}; its shards speak what they like",
                     "error",
                 )
-        reason = unfulfillable(self.load.write_concern, topology)
-        if reason:
-            yield ("load", "write_concern"), reason, "error"
+        yield from write_concern_findings(self.load.write_concern, topology, "load", "write_concern")
 
     def seconds(self, expected: EstimateBasis) -> float:  # noqa: ARG002
-        """As long as asked."""
+        """The time of the load."""
         return self.seconds_long
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from microshard.model.base import Model, Namespace
-from microshard.model.phase import EstimateBasis, PhaseContext, PhaseKeys, PhaseKind, Rule
+from microshard.model.phase import EstimateBasis, KeyFinding, PhaseContext, PhaseKeys, PhaseKind
 from microshard.model.topology import Topology, data_members
 
 Operation = Literal["read", "update", "insert", "scan", "read_modify_write"]
@@ -127,7 +127,7 @@ class YcsbPhase(PhaseKeys):
     )
     """Measurement: share of each operation; together 1."""
     distribution: Literal["uniform", "zipfian", "latest", "hotspot", "exponential", "sequential"] = "uniform"
-    """Measurement: which records are asked for."""
+    """Measurement: which records are chosen."""
     insert_order: Literal["hashed", "ordered"] = "hashed"
     """Whether keys come in hashed or in rising order."""
     fields: Annotated[int, Field(ge=1, le=10_000)] = 10
@@ -137,7 +137,7 @@ class YcsbPhase(PhaseKeys):
     max_scan: Annotated[int, Field(ge=1, le=1_000_000)] = 100
     """Most records of a scan."""
     read_all_fields: bool = True
-    """Whether a read asks for the whole record or one field."""
+    """Whether a read returns the whole record or one field."""
     write_all_fields: bool = False
     """Whether an update writes the whole record or one field."""
     batch_size: Annotated[int, Field(ge=1, le=100_000, json_schema_extra={"unit": "documents"})] = 1
@@ -245,7 +245,7 @@ class YcsbPhase(PhaseKeys):
         if count < context.client_hosts:
             yield "clients", f"{count} on {context.client_hosts} client hosts (infrastructure) leave some without any"
 
-    def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[Rule]:
+    def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[KeyFinding]:
         """Keys that belong to the other kind of phase, and routers that are not there."""
         given = self.model_fields_set
         if kind == "load":
@@ -270,7 +270,7 @@ class YcsbPhase(PhaseKeys):
         if self.write_concern == "replica_acknowledged" and data_members(topology) < 2:
             yield ("write_concern",), "waits for 2 members where there is one, so no write would end", "error"
 
-    def _given_in_vain(self) -> Iterator[Rule]:
+    def _given_in_vain(self) -> Iterator[KeyFinding]:
         """Keys of a measurement that were given although another one decides."""
         given = self.model_fields_set
         if self.threads == "ladder":
