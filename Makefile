@@ -58,10 +58,11 @@ clients: setup ## build and test the YCSB binding (a JDK 17 and Maven are needed
 	@MICROSHARD_MONGOD=$$($(BIN)/python -c 'from microshard.embedded.binary import find_mongod; print(find_mongod())') \
 	  mvn --quiet --batch-mode --file clients/ycsb-mongodb/pom.xml package
 
-lint: dev ## ruff, mypy, ansible-lint, yamllint
+lint: dev ## ruff, mypy, import-linter, ansible-lint, yamllint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy src tests bench setup
+	$(BIN)/lint-imports
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/ansible-lint --offline
 	$(BIN)/yamllint --strict .
 
