@@ -194,28 +194,7 @@ def test_the_corpus_is_not_small() -> None:
 @given(data=st.data())
 def test_whatever_is_done_to_the_text_ends_in_points_or_in_problems(data: st.DataObject) -> None:
     text = data.draw(st.sampled_from(FILES)).read_text(encoding="utf-8")
-    tokens = [
-        "{",
-        "}",
-        "[",
-        "]",
-        ":",
-        ",",
-        "- ",
-        "#",
-        "&a ",
-        "*a",
-        "!x ",
-        "'",
-        '"',
-        "|",
-        ">",
-        "\t",
-        "\n",
-        "? ",
-        "%",
-        "@",
-    ]
+    tokens = [*"{}[]:,#'|>\t\n%@", '"', "- ", "&a ", "*a", "!x ", "? "]
     tokens += ["---\n", "<<: *a", "010", ".nan", "1e999", "\x00", "\u2028", "\ufeff", "é", "null", "  "]
     for _ in range(data.draw(st.integers(1, 3))):
         start = data.draw(st.integers(0, len(text)))

@@ -12,82 +12,37 @@ from tests.unit.experiment.lab import BASE, Lab
 
 # Line 9 is the line after BASE. Each entry: what is added there, and every headline that comes of it.
 TRAPS = {
-    "a key given twice": (
-        "title: a\ntitle: b",
-        ["x.yml:10:1: title: the key is given twice, first on line 9; keep one"],
-    ),
-    "a key given twice in braces": (
-        "order: {seed: 1, seed: 2}",
-        ["x.yml:9:18: order.seed: the key is given twice, first on line 9; keep one"],
-    ),
-    "a tag": ("title: !secret x", ["x.yml:9:8: title: the tag !secret is not used in experiment files; remove it"]),
-    "a tag that would run code": (
-        "title: !!python/object/apply:os.system [ls]",
-        ["x.yml:9:8: title: the tag !!python/object/apply:os.system is not used in experiment f"],
-    ),
-    "a merge key": (
-        "order: {<<: {seed: 1}}",
-        ["x.yml:9:9: order: merge keys (<<) are not part of YAML 1.2; write the keys out"],
-    ),
-    "a number as key": (
-        "scales: {1: {}}",
-        ['x.yml:9:10: scales: a key must be text, found the number 1; put quotes around it: "1"'],
-    ),
-    "a template": (
-        "title: {{ name }}",
-        ["x.yml:9:9: title: a key must be text; templates such as {{ name }} are not filled in"],
-    ),
-    "an alias without anchor": ("title: *nobody", ["x.yml:9:8: title: there is no anchor &nobody above this alias"]),
-    "an alias in its own anchor": (
-        "scales: &s {a: *s}",
-        ["x.yml:9:16: scales.a: the alias *s is inside its own anchor: it would never end"],
-    ),
+    "a key given twice": ("title: a\ntitle: b", ["x.yml:10:1: title: the key is given twice, first on line 9;"]),
+    "a key given twice in braces": ("order: {seed: 1, seed: 2}", ["x.yml:9:18: order.seed: the key is given"]),
+    "a tag": ("title: !secret x", ["x.yml:9:8: title: the tag !secret is not used in experiment files; remove"]),
+    "a tag that would run code": ("title: !!python/object/apply:os.system [ls]", ["x.yml:9:8: title: the tag"]),
+    "a merge key": ("order: {<<: {seed: 1}}", ["x.yml:9:9: order: merge keys (<<) are not part of YAML 1.2;"]),
+    "a number as key": ("scales: {1: {}}", ["x.yml:9:10: scales: a key must be text, found the number 1; put"]),
+    "a template": ("title: {{ name }}", ["x.yml:9:9: title: a key must be text; templates such as {{ name }}"]),
+    "an alias without anchor": ("title: *nobody", ["x.yml:9:8: title: there is no anchor &nobody above this"]),
+    "an alias in its own anchor": ("scales: &s {a: *s}", ["x.yml:9:16: scales.a: the alias *s is inside its"]),
     "a tab": ("order:\n\tseed: 1", ["x.yml:10:1: a tab; YAML is indented with spaces"]),
     "a tab below a value": ("title: x\n\trepetitions: 1", ["x.yml:10:1: a tab; YAML is indented with spaces"]),
-    "a key given twice, wrong the first time": (
-        "title: 3\ntitle: b",
-        ["x.yml:10:1: title: the key is given twice, first on line 9; keep one"],
-    ),
-    "octal": (
-        "repetitions: 010",
-        ["x.yml:9:14: repetitions: 010 may be octal or decimal; write it without the leading 0, or as text in quotes"],
-    ),
-    "more than 64 bits": (
-        "repetitions: 9223372036854775808",
-        ["x.yml:9:14: repetitions: 9223372036854775808 does not fit 64 bits"],
-    ),
+    "a key given twice, wrong the first time": ("title: 3\ntitle: b", ["x.yml:10:1: title: the key is given"]),
+    "octal": ("repetitions: 010", ["x.yml:9:14: repetitions: 010 may be octal or decimal; write it without the"]),
+    "more than 64 bits": ("repetitions: 9223372036854775808", ["x.yml:9:14: repetitions: 9223372036854775808"]),
     "more digits than Python converts": (
         f"repetitions: {'9' * 5000}",
         [f"x.yml:9:14: repetitions: {'9' * 29}… does not fit 64 bits"],
     ),
-    "not a number": (
-        "gates: {max_variation: .nan}",
-        ["x.yml:9:24: gates.max_variation: .nan is not a value an experiment can use; write a number"],
-    ),
-    "infinity": (
-        "gates: {max_variation: -.inf}",
-        ["x.yml:9:24: gates.max_variation: -.inf is not a value an experiment can use; write a number"],
-    ),
-    "infinity by exponent": (
-        "gates: {max_variation: 1e999}",
-        ["x.yml:9:24: gates.max_variation: 1e999 is too large for a number"],
-    ),
-    "two documents": ("---\ntitle: x", ["x.yml:9:1: a second document begins here; an experiment file holds one"]),
+    "not a number": ("gates: {max_variation: .nan}", ["x.yml:9:24: gates.max_variation: .nan is not a value an"]),
+    "infinity": ("gates: {max_variation: -.inf}", ["x.yml:9:24: gates.max_variation: -.inf is not a value an"]),
+    "infinity by exponent": ("gates: {max_variation: 1e999}", ["x.yml:9:24: gates.max_variation: 1e999 is too"]),
+    "two documents": ("---\ntitle: x", ["x.yml:9:1: a second document begins here; an experiment file holds"]),
     "quotes left open": ('title: "x', ["x.yml:9:8: the quotes that begin here are never closed"]),
-    "a file that ends too soon": ("scales: [1,", ["x.yml:10:1: the file ends inside [ ] or { } that are not closed"]),
+    "a file that ends too soon": ("scales: [1,", ["x.yml:10:1: the file ends inside [ ] or { } that are not"]),
     "a value left out": ("scales: [,]", ["x.yml:9:10: a value is missing here, or needs quotes"]),
     "a list left open": ("scales: [1", ["x.yml:9:9: the list in [ ] is not closed, or a comma is missing"]),
-    "a mapping left open": ("order: {seed: 1", ["x.yml:9:8: the mapping in { } is not closed, or a comma is missing"]),
-    "a colon too many": (
-        "title: a: b",
-        ["x.yml:9:9: a `:` where no key can be; indent it like its neighbours or quote the text"],
-    ),
+    "a mapping left open": ("order: {seed: 1", ["x.yml:9:8: the mapping in { } is not closed, or a comma is"]),
+    "a colon too many": ("title: a: b", ["x.yml:9:9: a `:` where no key can be; indent it like its neighbours"]),
     "an @": ("title: @x", ["x.yml:9:8: text that begins with @ needs quotes"]),
     "a control character": ("title: \x07", ["x.yml:9:8: the character U+0007 is not allowed in YAML; remove it"]),
-    "indented otherwise": (
-        " title: x",
-        ["x.yml:9:2: is indented unlike its neighbours, or mixes list items (-) with keys"],
-    ),
+    "indented otherwise": (" title: x", ["x.yml:9:2: is indented unlike its neighbours, or mixes list items"]),
 }
 
 
