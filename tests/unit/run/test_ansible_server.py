@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from microshard.backends import local_processes
+from microshard.hostlib.proc import find
 from microshard.records.run_folder import DiskError, RunFolder
 from microshard.run.ansible_server import AnsibleProcess
 from microshard.this_machine import project_root
@@ -51,33 +52,36 @@ def play(folder: Path, *commands: list[str], name: str = "play") -> Path:
 
 
 def begin(process: AnsibleProcess, playbook: Path) -> int:
-    """Have it executed; the descriptor its events can be read from."""
+    """Start a playbook; returns the descriptor its events can be read from."""
     read, write = os.pipe()
     process.begin("play", [*ARGUMENTS, str(playbook)], write)
     os.close(write)
     return read
 
 
-def events(descriptor: int) -> list[dict[str, Any]]:
-    """All events, once nobody can write one any more."""
+def run(process: AnsibleProcess, playbook: Path) -> tuple[int, list[dict[str, Any]]]:
+    """Exit code and events of a playbook."""
+    descriptor = begin(process, playbook)
+    code = process.wait()
     with os.fdopen(descriptor, encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
-
-
-def is_there(pid: int) -> bool:
-    """Whether a process has not ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+        return code, [json.loads(line) for line in lines]
 
 
 def wait_gone(*pids: int) -> None:
-    """Return when none of them is there."""
+    """Return when none of these processes exists."""
     until = time.monotonic() + 30
-    while any(is_there(pid) for pid in pids):
+    while any(find(pid) for pid in pids):
         assert time.monotonic() < until
         time.sleep(0.02)
+
+
+def wait_for(path: Path) -> str:
+    """The content of a file as soon as it has any."""
+    until = time.monotonic() + 30
+    while not path.exists() or not path.read_text(encoding="ascii").strip():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    return path.read_text(encoding="ascii")
 
 
 def test_playbooks_have_exit_codes_events_and_temporary_files_of_their_own(
@@ -85,9 +89,9 @@ def test_playbooks_have_exit_codes_events_and_temporary_files_of_their_own(
 ) -> None:
     pids = set()
     for number, (argv, code) in enumerate([(["true"], 0), (["false"], 2), (["true"], 0)]):
-        told = begin(process, play(tmp_path, ["touch", str(tmp_path / f"done-{number}")], argv))
-        assert process.wait() == code
-        assert [e for e in events(told) if e["event"] == "playbook"] == [
+        found, events = run(process, play(tmp_path, ["touch", str(tmp_path / f"done-{number}")], argv))
+        assert found == code
+        assert [e for e in events if e["event"] == "playbook"] == [
             {"event": "playbook", "time": pytest.approx(time.time(), abs=60), "playbook": "play.json"}
         ]
         assert (tmp_path / f"done-{number}").exists()
@@ -96,7 +100,6 @@ def test_playbooks_have_exit_codes_events_and_temporary_files_of_their_own(
     server = process.server
     assert server is not None
     process.close()
-    assert not is_there(server.pid)
     assert server.returncode == 0
     assert not list((tmp_path / "tmp").iterdir())
     log = (tmp_path / "log").read_text(encoding="utf-8")
@@ -105,38 +108,35 @@ def test_playbooks_have_exit_codes_events_and_temporary_files_of_their_own(
     assert "warning" not in log.lower()  # of what is configured once more in each fork
 
 
-def test_a_playbook_that_is_ended_takes_its_workers_along_and_the_next_one_runs(
-    process: AnsibleProcess, tmp_path: Path
+@pytest.mark.parametrize(
+    ("victim", "number"),
+    [(victim, number) for victim in ("playbook", "server") for number in (signal.SIGKILL, signal.SIGINT)],
+)
+def test_a_signal_ends_the_playbook_without_a_traceback_and_the_next_one_runs(
+    process: AnsibleProcess, tmp_path: Path, victim: str, number: signal.Signals
 ) -> None:
-    told = begin(process, play(tmp_path, ["sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 60"]))
-    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text(encoding="ascii").strip():
-        time.sleep(0.02)
+    descriptor = begin(process, play(tmp_path, ["sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 60"]))
+    process.wait_started()
+    wait_for(tmp_path / "pid")
+    assert process.server is not None
+    os.kill(process.pid if victim == "playbook" else process.server.pid, number)
+    code = process.wait()
+    assert code == -signal.SIGKILL if number is signal.SIGKILL else code
+    process.signal(signal.SIGKILL)  # as the runner does after every failure
+    wait_gone(process.pid)
+    os.close(descriptor)
+    assert "Traceback" not in (tmp_path / "log").read_text(encoding="utf-8")
+    assert run(process, play(tmp_path, ["true"]))[0] == 0
+
+
+def test_a_playbook_that_is_ended_takes_its_workers_along(process: AnsibleProcess, tmp_path: Path) -> None:
+    os.close(begin(process, play(tmp_path, ["sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 60"])))
+    child = int(wait_for(tmp_path / "pid"))
     with pytest.raises(TimeoutError):
         process.wait(0.1)
     process.end()
-    wait_gone(int((tmp_path / "pid").read_text(encoding="ascii")), process.pid)
+    wait_gone(child, process.pid)
     assert process.wait() != 0
-    os.close(told)
-    told = begin(process, play(tmp_path, ["true"]))
-    assert process.wait() == 0
-    os.close(told)
-
-
-@pytest.mark.parametrize("victim", ["playbook", "server"])
-def test_what_is_killed_is_told_and_the_next_playbook_runs(
-    process: AnsibleProcess, tmp_path: Path, victim: str
-) -> None:
-    told = begin(process, play(tmp_path, ["sleep", "60"]))
-    process.wait_started()
-    assert process.server is not None
-    os.kill(process.pid if victim == "playbook" else process.server.pid, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    process.signal(signal.SIGKILL)  # as the runner does after every failure
-    wait_gone(process.pid)
-    os.close(told)
-    told = begin(process, play(tmp_path, ["true"]))
-    assert process.wait() == 0
-    os.close(told)
 
 
 def killed_client(folder: Path, mark: str, seconds: int) -> tuple[int, int]:
@@ -153,21 +153,6 @@ def killed_client(folder: Path, mark: str, seconds: int) -> tuple[int, int]:
     return server, running
 
 
-@pytest.mark.parametrize("victim", ["playbook", "server"])
-def test_ctrl_c_leaves_no_traceback_in_the_log(process: AnsibleProcess, tmp_path: Path, victim: str) -> None:
-    told = begin(process, play(tmp_path, ["sh", "-c", f"touch {tmp_path}/began; exec sleep 60"]))
-    process.wait_started()
-    while not (tmp_path / "began").exists():
-        time.sleep(0.02)
-    assert process.server is not None
-    os.kill(process.pid if victim == "playbook" else process.server.pid, signal.SIGINT)
-    assert process.wait() != 0
-    process.signal(signal.SIGKILL)
-    wait_gone(process.pid)
-    os.close(told)
-    assert "Traceback" not in (tmp_path / "log").read_text(encoding="utf-8")
-
-
 def test_nothing_of_it_outlives_a_killed_client_but_the_playbook_that_runs(tmp_path: Path) -> None:
     server, running = killed_client(tmp_path, "mark", 2)
     assert b"mark" in Path(f"/proc/{running}/cmdline").read_bytes().split(b"\0")
@@ -176,10 +161,10 @@ def test_nothing_of_it_outlives_a_killed_client_but_the_playbook_that_runs(tmp_p
 
 
 def test_and_that_can_be_found_and_ended(tmp_path: Path) -> None:
-    run = RunFolder.create(tmp_path, "sample")
-    server, running = killed_client(tmp_path, f"{run / 'tmp'}/", 60)
-    assert {process.pid for process in local_processes.running(run)} >= {server, running}
-    local_processes.end_playbooks(run)
+    folder = RunFolder.create(tmp_path, "sample")
+    server, running = killed_client(tmp_path, f"{folder / 'tmp'}/", 60)
+    assert {process.pid for process in local_processes.running(folder)} >= {server, running}
+    local_processes.end_playbooks(folder)
     wait_gone(running, server)
 
 
@@ -200,7 +185,7 @@ def test_without_an_internal_name_of_ansible_each_playbook_is_a_program(
     path = f"{tmp_path}{os.pathsep}{project_root() / 'src'}"
     process.environment = {**process.environment, "PYTHONPATH": path}
     for argv, code in ((["true"], 0), (["false"], 2)):
-        said = begin(process, play(tmp_path, argv))
-        assert process.wait() == code
-        assert "playbook" in [event["event"] for event in events(said)]
+        found, events = run(process, play(tmp_path, argv))
+        assert found == code
+        assert "playbook" in [event["event"] for event in events]
     assert (tmp_path / "log").read_text(encoding="utf-8").count("starts ansible-playbook") == 1
