@@ -78,7 +78,7 @@ def test_missing_permissions_are_listed_with_the_page_that_has_them(doctor: Doct
     assert "docs/ec2.md" in said.out
 
 
-def test_an_experiment_is_held_against_the_account(doctor: Doctor, lab: Lab, tmp_path: Path) -> None:
+def test_an_experiment_is_compared_with_the_account(doctor: Doctor, lab: Lab, tmp_path: Path) -> None:
     file = tmp_path / "x.yml"
     file.write_text(FILE.replace("c5.2xlarge}", "c5.9xlarg, image: ami-0123456789abcdef0}"))
     lab.simulation.quota = 8
@@ -92,7 +92,7 @@ def test_an_experiment_is_held_against_the_account(doctor: Doctor, lab: Lab, tmp
     assert "SSH: would be opened to 192.0.2.7/32 only" in said.out
 
 
-def test_what_is_left_of_earlier_runs_is_told(doctor: Doctor, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leftovers_of_earlier_runs_are_listed(doctor: Doctor, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("microshard.backends.ec2.checks.user", lambda: "tester")
     fleet = lab.provision()
     said = doctor()

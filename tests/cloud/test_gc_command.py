@@ -30,7 +30,7 @@ def gc(lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Gc:
 
 
 def run_of(lab: Lab, tmp_path: Path, pid: int, **changes: Any) -> RunFolder:
-    """A run whose hosts are there, made by the process `pid`."""
+    """A run whose hosts exist, created by the process `pid`."""
     folder = RunFolder.create(tmp_path / "runs", "small")
     write_json(folder / "run.json", dataclasses.replace(folder.marker(), pid=pid))
     lab.change(run=folder.run_id, expires_at=int(time.time()) + 3600, **changes)

@@ -1,4 +1,4 @@
-"""`microshard resume` of a run on EC2 before any host has answered: what was left is removed first, then AWS is asked.
+"""`microshard resume` of a run on EC2 before any host has answered: what was left is removed first, then AWS is called.
 
 The simulated hosts answer nobody; what happens on hosts is in tests/hosts/test_ec2.py.
 """
@@ -72,7 +72,7 @@ def broken(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iter
 
 
 @pytest.mark.long
-def test_what_was_left_goes_first_and_new_hosts_are_asked_for_after_their_price(broken: KilledRun) -> None:
+def test_what_was_left_goes_first_and_new_hosts_are_requested_after_their_cost(broken: KilledRun) -> None:
     before = len(broken.actions())
     broken.simulation.inject(Fault("RunInstances", FULL, times=None))
     said = broken.resume()

@@ -26,17 +26,17 @@ def text() -> str:
 
 
 @pytest.fixture
-def seen(text: str, tmp_path: Path) -> Ec2Plan:
+def planned(text: str, tmp_path: Path) -> Ec2Plan:
     (block,) = re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
     file = tmp_path / "scale.yml"
     file.write_text(block)
     return plan_ec2(file)
 
 
-def by_point(seen: Ec2Plan) -> list[str]:
+def by_point(planned: Ec2Plan) -> list[str]:
     """A row a point: processes in all and on the fullest host, seconds, RAM of that host, disk of all."""
     rows = []
-    for point in seen.plan.points:
+    for point in planned.plan.points:
         fullest = max(Counter(process.host for process in point.processes).values())
         ram = max(needs.memory_mib for needs in point.needs.values())
         rows.append(
@@ -46,41 +46,41 @@ def by_point(seen: Ec2Plan) -> list[str]:
     return rows
 
 
-def whole(seen: Ec2Plan) -> list[str]:
+def whole(planned: Ec2Plan) -> list[str]:
     """The sweep: hosts, vCPUs, time, money."""
-    (fleet,) = seen.estimate.fleets
+    (fleet,) = planned.estimate.fleets
     facts = [(group.count, find_instance(group.instance_types[0])) for group in fleet.groups]
     vcpus = sum(count * found.vcpus for count, found in facts if found is not None)
     working = sum(
         point.measure_seconds + (point.deploy_seconds + point.load_seconds if step.deploy else 0.0)
-        for step in seen.plan.steps
-        for point in [seen.plan.point(step.point)]
+        for step in planned.plan.steps
+        for point in [planned.plan.point(step.point)]
     )
     assert fleet.price.hourly_usd is not None
-    assert seen.estimate.cost_usd is not None
-    assert seen.estimate.most_usd is not None
+    assert planned.estimate.cost_usd is not None
+    assert planned.estimate.most_usd is not None
     return [
         f"| hosts, vCPUs | {sum(group.count for group in fleet.groups)}, {vcpus:,} |",
         f"| price of the hosts with their volumes, on demand | {fleet.price.hourly_usd:.2f} USD an hour |",
         f"| making, preparing and removing the hosts | {(fleet.seconds - working) / 60:.0f} min |",
         f"| deploying, loading and measuring 5 points, 3 repetitions | {working / 60:.0f} min |",
-        f"| the sweep | {fleet.seconds / 60:.0f} min, {seen.estimate.cost_usd:.0f} USD |",
-        f"| most it can cost, by its budget of 4 hours | {seen.estimate.most_usd:.0f} USD |",
+        f"| the sweep | {fleet.seconds / 60:.0f} min, {planned.estimate.cost_usd:.0f} USD |",
+        f"| most it can cost, by its budget of 4 hours | {planned.estimate.most_usd:.0f} USD |",
     ]
 
 
-def limits(seen: Ec2Plan) -> list[str]:
+def limits(planned: Ec2Plan) -> list[str]:
     """Parts of the sentences about what breaks first."""
-    largest = seen.plan.points[-1]
+    largest = planned.plan.points[-1]
     loading = largest.load_seconds / (largest.deploy_seconds + largest.load_seconds + 3 * largest.measure_seconds)
-    (fleet,) = seen.estimate.fleets
+    (fleet,) = planned.estimate.fleets
     hosts = sum(group.count for group in fleet.groups)
     return [
         f"{loading:.0%} of the time of a point with 1,024 shards is spent loading",
         f"{ADD_SHARD_SECONDS * largest.shards:.0f} s of the deployment",
         f"{max(needs.memory_mib for needs in largest.needs.values()):,} MiB of a host's 32,768",
         f"{PREPARE_SECONDS_EACH * (hosts - 1):.0f} s longer than one",
-        f"{most_ports(seen.plan)} for all points side by side",
+        f"{most_ports(planned.plan)} for all points side by side",
     ]
 
 
@@ -95,15 +95,15 @@ def stated(text: str, lines: list[str]) -> None:
     assert not wrong, "docs/scale.md does not say any more:\n" + "\n".join(wrong)
 
 
-def test_the_tables_and_limits_are_those_of_the_plan(text: str, seen: Ec2Plan, lab: Lab) -> None:
+def test_the_tables_and_limits_are_those_of_the_plan(text: str, planned: Ec2Plan, lab: Lab) -> None:
     lab.simulation.quota = 5000
-    stated(text, [*by_point(seen), *whole(seen), *limits(seen)])
-    assert not seen.estimate.violations, "nothing of it is refused"
+    stated(text, [*by_point(planned), *whole(planned), *limits(planned)])
+    assert not planned.estimate.violations, "nothing of it is refused"
 
 
-def test_the_calls_are_those_the_simulated_account_gets(text: str, seen: Ec2Plan, lab: Lab) -> None:
+def test_the_calls_are_those_the_simulated_account_gets(text: str, planned: Ec2Plan, lab: Lab) -> None:
     lab.simulation.quota = 5000
-    (fleet,) = seen.estimate.fleets
+    (fleet,) = planned.estimate.fleets
     lab.spec = fleet_spec(
         fleet.infrastructure,
         run="scale-1",
@@ -118,7 +118,7 @@ def test_the_calls_are_those_the_simulated_account_gets(text: str, seen: Ec2Plan
     before = len(lab.simulation.actions())
     assert lab.teardown().clean
     removing = changes(lab.simulation.actions()[before:])
-    assert len(lab.simulation.actions()) < 2 * len(made.hosts), "asked by pages, not host by host"
+    assert len(lab.simulation.actions()) < 2 * len(made.hosts), "calls by pages, not by hosts"
     volumes = sum(len(host.volumes) for host in made.hosts)
     launches = making.count("RunInstances")
     stated(

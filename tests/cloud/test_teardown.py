@@ -149,7 +149,7 @@ def test_gc_takes_expired_and_finished_runs_of_the_owner_and_no_other(lab: Lab) 
     ):
         lab.change(run=run, owner=owner, expires_at=expires).provision()
     found = find_leftover_runs(lab.api(), "tester", now=5000, over=lambda run: run == "over")
-    assert [(item.run, item.reason) for item in found] == [("old", "expired"), ("over", "over")]
+    assert {run: reason for run, (reason, _) in found.items()} == {"old": "expired", "over": "over"}
     assert len(lab.simulation.everything()["vpc"]) == 4, "a look removes nothing"
     results = remove_leftover_runs(lab.api(), "tester", now=5000, over=lambda run: run == "over")
     assert [r.run for r in results] == ["old", "over"]

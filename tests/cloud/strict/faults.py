@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import threading
 from dataclasses import dataclass
 from typing import Literal
 
@@ -67,40 +66,24 @@ class Strike:
     alter: tuple[str, ...] = ()
 
 
-class Faults:
+class Faults(list[Fault]):
     """The injected faults."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._faults: list[Fault] = []
-
-    def add(self, fault: Fault) -> Fault:
-        """Add a fault."""
-        with self._lock:
-            self._faults.append(fault)
-        return fault
-
-    def clear(self) -> None:
-        """Remove all faults."""
-        with self._lock:
-            self._faults.clear()
-
     def strike(self, call: Call, zone: str) -> Strike:
-        """What happens to this call; used-up faults are over."""
+        """Return what happens to this call; used-up faults are over."""
         delay, alter, error = 0.0, list[str](), None
         lost: Lost = ""
-        with self._lock:
-            for fault in self._faults:
-                if not fault.matches(call, zone) or (fault.times is not None and fault.struck >= fault.times):
-                    continue
-                if fault.skip > 0:
-                    fault.skip -= 1
-                    continue
-                fault.struck += 1
-                delay += fault.delay
-                lost = lost or fault.lost
-                if fault.alter:
-                    alter.append(fault.alter)
-                if fault.code and error is None:
-                    error = ApiError(fault.code, fault.message, _STATUS.get(fault.code, 400))
+        for fault in self:
+            if not fault.matches(call, zone) or (fault.times is not None and fault.struck >= fault.times):
+                continue
+            if fault.skip > 0:
+                fault.skip -= 1
+                continue
+            fault.struck += 1
+            delay += fault.delay
+            lost = lost or fault.lost
+            if fault.alter:
+                alter.append(fault.alter)
+            if fault.code and error is None:
+                error = ApiError(fault.code, fault.message, _STATUS.get(fault.code, 400))
         return Strike(delay, lost, error, tuple(alter))

@@ -80,7 +80,8 @@ class Simulation:
 
     def inject(self, fault: Fault) -> Fault:
         """Add a fault."""
-        return self.faults.add(fault)
+        self.faults.append(fault)
+        return fault
 
     def everything(self) -> dict[str, list[str]]:
         """Return what exists in the account beside AWS's default resources, by kind."""
@@ -122,8 +123,7 @@ class Simulation:
         try:
             with self._lock:
                 region = self.account.region(call.region)
-                zone = zone_of(call, region)
-            strike = self.faults.strike(call, zone)
+                strike = self.faults.strike(call, zone_of(call, region))
             if strike.delay:
                 time.sleep(strike.delay)
             if strike.lost == "before":

@@ -147,11 +147,10 @@ class Ec2Leftovers:
         """Find runs of the owner that are over or expired, and runs of this machine whose ledger is not closed."""
         found = []
         for region, api in self._apis():
-            listed = find_leftover_runs(api, self.request.owner, now=time.time(), over=self.book.over)
-            runs = {item.run: (item.reason, item.resources) for item in listed}
+            runs = find_leftover_runs(api, self.request.owner, now=time.time(), over=self.book.over)
             for run in self.ledgers.get(region, {}):
                 if run not in runs and self.book.over(run):
-                    runs[run] = "over", tuple(find_all(api, run))
+                    runs[run] = "over", find_all(api, run)
             found += [
                 Found(run, f"ec2 {region}", reason, tuple(map(str, resources)))
                 for run, (reason, resources) in runs.items()

@@ -194,33 +194,25 @@ class _Teardown:
             self._record("removed", what=resource.kind, ids=[resource.id])
 
 
-@dataclass(frozen=True, slots=True)
-class LeftoverRun:
-    """A run that has resources in the account and should not."""
-
-    run: str
-    reason: str  # "expired" or "over"
-    resources: tuple[CloudResource, ...]
-
-
 def find_leftover_runs(
     api: Api, owner: str, *, now: float, over: Callable[[str], bool] = lambda _: False
-) -> list[LeftoverRun]:
-    """Find runs of `owner` that are past their expiry at `now` (epoch seconds) or that `over` says are over.
+) -> dict[str, tuple[str, list[CloudResource]]]:
+    """Return runs of `owner` that are "expired" at `now` (epoch seconds) or that `over` says are "over".
 
-    A run that is neither is never listed, nor anything of another owner. Raises CloudError.
+    Each with that reason and its resources. A run that is neither is never listed, nor anything of another owner.
+    Raises CloudError.
     """
     runs: dict[str, list[CloudResource]] = {}
     for resource in find_by_owner(api, owner):
         if resource.run:
             runs.setdefault(resource.run, []).append(resource)
-    found = []
+    found = {}
     for run, resources in sorted(runs.items()):
         expiries = [r.expires_at for r in resources if r.expires_at is not None]
         if expiries and max(expiries) <= now:
-            found.append(LeftoverRun(run, "expired", tuple(resources)))
+            found[run] = "expired", resources
         elif over(run):
-            found.append(LeftoverRun(run, "over", tuple(resources)))
+            found[run] = "over", resources
     return found
 
 
@@ -238,6 +230,5 @@ def remove_leftover_runs(
     without one, or not be visible yet.
     """
     ledgers = ledgers or {}
-    runs = [item.run for item in find_leftover_runs(api, owner, now=now, over=over)]
-    runs += [run for run in ledgers if run not in runs and over(run)]
-    return [teardown(api, run, ledgers.get(run)) for run in runs]
+    runs = {*find_leftover_runs(api, owner, now=now, over=over), *filter(over, ledgers)}
+    return [teardown(api, run, ledgers.get(run)) for run in sorted(runs)]
