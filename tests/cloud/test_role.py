@@ -36,15 +36,17 @@ class Play:
             **variables,
         }
         (self.folder / "vars.json").write_text(json.dumps(given))
-        command = [
-            str(Path(sys.executable).with_name("ansible-playbook")),
-            str(self.folder / "play.yml"), "-e", f"@{self.folder / 'vars.json'}", *options,
-        ]  # fmt: skip
+        return self.playbook("play.yml", "-e", f"@{self.folder / 'vars.json'}", *options)
+
+    def playbook(self, name: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a playbook of the folder with the dummy credentials."""
+        command = [str(Path(sys.executable).with_name("ansible-playbook")), str(self.folder / name), *options]
         environment = {
             **{k: v for k, v in os.environ.items() if not k.startswith("AWS_")},
             **dummy_environment(self.lab.simulation.url),
             "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
             "ANSIBLE_HOME": str(self.folder / "ansible"),
+            **environment,
         }
         return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
@@ -101,18 +103,6 @@ def test_a_wrong_spec_fails_without_a_call_that_makes_anything(play: Play) -> No
     assert play.lab.simulation.calls == []
 
 
-def dynamic(play: Play, run: Path) -> dict[str, str]:
-    """An environment in which inventories/ec2 shows the hosts of a run."""
-    return {
-        **{k: v for k, v in os.environ.items() if not k.startswith("AWS_")},
-        **dummy_environment(play.lab.simulation.url),
-        "AWS_REGION": REGION,
-        "MICROSHARD_RUN": str(run),
-        "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-        "ANSIBLE_HOME": str(play.folder / "ansible"),
-    }
-
-
 SEEN = """\
 {{ [groups.shard_hosts, groups.config_hosts, groups.mongos_hosts, groups.client_hosts] | to_json }} \
 {{ [ansible_user, ansible_host == public_ip_address, microshard_address == private_ip_address,
@@ -129,11 +119,8 @@ def test_the_dynamic_inventory_shows_the_hosts_of_one_run_in_their_groups(play: 
     see = [{"name": "See", "hosts": "shard_hosts", "gather_facts": False, "tasks": [{**task, **local}]}]
     (play.folder / "see.yml").write_text(json.dumps(see))
     play.lab.change(run="other-1").provision()
-    command = [
-        str(Path(sys.executable).with_name("ansible-playbook")), "-i", str(ROOT / "inventories/ec2"),
-        "-e", f"ansible_playbook_python={sys.executable}", str(play.folder / "see.yml"),
-    ]  # fmt: skip
-    said = subprocess.run(command, cwd=ROOT, env=dynamic(play, run), capture_output=True, text=True, check=False)
+    options = ("-i", str(ROOT / "inventories/ec2"), "-e", f"ansible_playbook_python={sys.executable}")
+    said = play.playbook("see.yml", *options, AWS_REGION=REGION, MICROSHARD_RUN=str(run))
     assert said.returncode == 0, said.stdout + said.stderr
     decode, text = json.JSONDecoder().raw_decode, (play.folder / "seen").read_text()
     groups, end = decode(text)
