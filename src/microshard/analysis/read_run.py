@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from microshard.model.plan import Plan
 from microshard.model.result import StepResult
-from microshard.model.run_records import LogSummary, RunLock, RunMarker
+from microshard.model.run_records import JournalEvent, LogSummary, RunLock, RunMarker
 from microshard.records.codec import DamagedFileError, read_file
 from microshard.records.run_folder import LOCK, PLAN, RunFolder
 
@@ -26,7 +26,7 @@ class RunFiles:
     lock: RunLock
     plan: Plan | None
     results: dict[tuple[str, str], StepResult]  # by point and step
-    events: tuple[tuple[str, str, str], ...]  # of the journal: event, point, message
+    events: tuple[JournalEvent, ...]  # the journal
     unreadable: tuple[str, ...]  # file: reason
     logs: dict[str, dict[str, LogSummary]] = field(default_factory=dict)  # point → process
 
@@ -59,10 +59,7 @@ def read_run(folder: Path) -> RunFiles:
         lock=load(RunLock, run / LOCK) or RunLock(),
         plan=load(Plan, run / PLAN),
         results=results,
-        events=tuple(
-            (str(r.get("event")), str(r.get("point")), str(r.get("error") or r.get("message") or ""))
-            for r in run.journal.records()
-        ),
+        events=tuple(run.events()),
         unreadable=tuple(unreadable),
         logs=logs,
     )

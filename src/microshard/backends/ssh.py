@@ -346,8 +346,8 @@ class SshBackend(Backend):
 
     def leftovers(self, folder: RunFolder) -> tuple[str, ...]:
         """Whatever the run's ledger does not call clean; without asking any host."""
-        ledger = list(folder.ledger.records())
-        closed = not ledger or (ledger[-1].get("kind"), ledger[-1].get("state")) == ("run", "clean")
+        ledger = list(folder.ledger_records())
+        closed = not ledger or (ledger[-1].kind, ledger[-1].state) == ("run", "clean")
         return () if closed else ("processes and folders",)
 
 

@@ -11,14 +11,16 @@ import secrets
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from microshard import __version__
 from microshard.errors import RunFolderError
 from microshard.model.plan import Plan, PlanOutline
 from microshard.model.result import StepResult
-from microshard.model.run_records import RunLock, RunMarker
+from microshard.model.run_records import JournalEvent, LedgerRecord, RunLock, RunMarker
 from microshard.records import codec
+
+T = TypeVar("T")
 
 MARKER = "run.json"
 PLAN = "plan.json"
@@ -102,6 +104,12 @@ class JsonLines:
         for _, record in self._lines():
             if record is not None:
                 yield record
+
+    def read_as(self, kind: type[T]) -> Iterator[T]:
+        """All whole records as a type of `model/`; one that does not fit it is passed over."""
+        for record in self.records():
+            with contextlib.suppress(ValueError):
+                yield codec.decode(kind, record)
 
     def torn(self) -> int:
         """How many lines are no whole record: crashes while writing, or damage."""
@@ -190,6 +198,14 @@ class RunFolder:
     def marker(self) -> RunMarker:
         """The content of run.json. Raises FileNotFoundError, RunFolderError."""
         return codec.read_file(RunMarker, self.path / MARKER)
+
+    def events(self) -> Iterator[JournalEvent]:
+        """The journal."""
+        return self.journal.read_as(JournalEvent)
+
+    def ledger_records(self) -> Iterator[LedgerRecord]:
+        """The ledger."""
+        return self.ledger.read_as(LedgerRecord)
 
     def plan(self) -> Plan:
         """The content of plan.json. Raises FileNotFoundError, RunFolderError."""

@@ -145,9 +145,10 @@ def _records(run: RunFiles) -> list[_PointRecord]:
             records.setdefault(point, _PointRecord(point, label, result.axes, None))
         if point in records:
             records[point].results[step] = result
-    for event, point, message in run.events:
-        if event.endswith("failed") and message and point in records:
-            records[point].failures.append(message)
+    for event in run.events:
+        message = event.error or (event.message if event.event.endswith("failed") else None)
+        if message and event.point in records:
+            records[event.point].failures.append(message)
     for planned in plan.steps if plan else ():
         if planned.purpose != "drift" and planned.point in records:
             records[planned.point].planned.append(planned.repetition)

@@ -117,7 +117,7 @@ def _files(run: RunFiles) -> Iterator[Notice]:
 def _missing(model: ReportModel, run: RunFiles) -> Iterator[Notice]:
     if not model.steps_planned or model.complete:
         return
-    events = {event for event, _, _ in run.events}
+    events = {event.event for event in run.events}
     if "stopped" in events:
         why = "the run was stopped"
     elif "budget reached" in events:

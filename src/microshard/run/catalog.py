@@ -107,15 +107,10 @@ def remove(run: RunFolder, in_use: Callable[[RunFolder], str | None]) -> None:
 def _state(run: RunFolder, marker: RunMarker) -> str:
     if marker.imported:
         return "imported"
-    ended: dict[str, Any] = {}
-    last = "made"
-    for record in run.journal.records():
-        last = str(record.get("event", last))
-        if last in {"run ended", "down"}:
-            ended = record
-    if ended.get("event") == "down":
+    events = list(run.events())
+    ended = next((event for event in reversed(events) if event.event in {"run ended", "down"}), None)
+    if ended is not None and ended.event == "down":
         return "down"
-    code = ended.get("exit_code")
-    if code is None:
-        return f"aborted ({last})"
-    return _ENDED.get(code, f"exit {code}")
+    if ended is None or ended.exit_code is None:
+        return f"aborted ({events[-1].event if events else 'made'})"
+    return _ENDED.get(ended.exit_code, f"exit {ended.exit_code}")

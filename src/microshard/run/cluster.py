@@ -96,9 +96,7 @@ def status(runs: Path, backend_of: BackendOf) -> list[RunStatus]:
     found = []
     for run in find_runs(runs):
         processes = backend_of(run).running(run)
-        last = "made"
-        for record in run.journal.records():
-            last = str(record.get("event", last))
+        last = next((event.event for event in reversed(list(run.events()))), "made")
         points = [variables["microshard_point"] for _, variables in deployed(run, processes)]
         labels = [(str(point["label"]), str(point["connection_string"])) for point in points]
         found.append(RunStatus(run, len(processes), last, labels))
@@ -138,7 +136,7 @@ def _has_anything(run: RunFolder, backend: Backend) -> bool:
 
 
 def _is_unclean(run: RunFolder) -> bool:
-    ends = [record["state"] for record in run.ledger.records() if record.get("kind") == "run"]
+    ends = [record.state for record in run.ledger_records() if record.kind == "run"]
     return ends[-1:] == ["not clean"]
 
 

@@ -87,7 +87,7 @@ def damaged(run: RunFolder, plan: Plan) -> Iterator[str]:
 
 def journaled(run: RunFolder) -> set[tuple[str, str]]:
     """Point and name of every attempt the journal says is finished."""
-    return {(str(r.get("point")), str(r.get("name"))) for r in run.journal.records() if r.get("event") == "step done"}
+    return {(str(e.point), str(e.name)) for e in run.events() if e.event == "step done"}
 
 
 def remaining(plan: Plan, completed: Sequence[CompletedStep]) -> tuple[Step, ...]:

@@ -73,8 +73,8 @@ class RunBook:
         if folder is None:
             return False  # of another machine or another folder: only its expiry says
         stays = False
-        for record in folder.journal.records():
-            stays = record.get("event") in {"kept", "up"} or (stays and record.get("event") not in {"down", "resumed"})
+        for event in folder.events():
+            stays = event.event in {"kept", "up"} or (stays and event.event not in {"down", "resumed"})
         return not stays and not _alive(folder)
 
 

@@ -116,9 +116,9 @@ def remove_hosts(folder: RunFolder, region: str, handler: EventHandler = ignore)
         Playbooks(folder, handler).run("deprovision", folder / _FLEET)
     except MicroshardError as error:
         folder.journal.append(event="teardown failed", message=str(error))
-    for record in folder.ledger.records():
-        if record.get("kind") == "ec2" and record.get("state") in {"gone", "left"} and record["t"] >= began:
-            return [f"EC2 {region}: {resource}" for resource in record.get("left", ())]
+    for record in folder.ledger_records():
+        if record.kind == "ec2" and record.state in {"gone", "left"} and record.t >= began:
+            return [f"EC2 {region}: {resource}" for resource in record.left or ()]
     # The role did not come to its end: the same without Ansible.
     try:
         return [f"EC2 {region}: {resource}" for resource in teardown(Api(region), folder.run_id, folder.ledger).left]

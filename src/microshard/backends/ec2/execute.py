@@ -264,8 +264,8 @@ class PlanRecord:
         whole = join_plans(self.plans)
         points = tuple(self.launched.get(p.id) or self.before.get(p.id, p) for p in whole.points)
         hosts = tuple(dict.fromkeys(host for point in points for host in point.hosts))
-        journal = self.folder.journal.records()
-        remarks = [remark for r in journal if r.get("event") == "hosts made" for remark in r.get("remarks", ())]
+        made = (event for event in self.folder.events() if event.event == "hosts made")
+        remarks = [remark for event in made for remark in event.remarks or ()]
         warnings = tuple(dict.fromkeys([*remarks, *whole.warnings]))
         write_json(self.folder / "plan.json", dataclasses.replace(whole, points=points, hosts=hosts, warnings=warnings))
 

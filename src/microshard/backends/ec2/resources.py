@@ -8,6 +8,7 @@ from typing import Any
 
 from microshard.backends.ec2.api import Api
 from microshard.backends.ec2.spec import TAG_EXPIRES, TAG_OWNER, TAG_RUN, resource_name
+from microshard.model.run_records import LedgerRecord
 from microshard.records.run_folder import JsonLines, RunFolder
 
 _FILTER_VALUES = 200  # most values a filter takes (EC2 API reference)
@@ -132,8 +133,8 @@ def recorded_ids(ledger: JsonLines | None, what: str) -> set[str]:
     return {
         identity
         for record in _ec2_records(ledger)
-        if record.get("state") == "made" and record.get("what") == what
-        for identity in record.get("ids", ())
+        if record.state == "made" and record.what == what
+        for identity in record.ids or ()
     }
 
 
@@ -144,17 +145,17 @@ def unanswered_since(ledger: JsonLines | None) -> float | None:
     """
     waiting: dict[tuple[Any, Any], float] = {}
     for record in _ec2_records(ledger):
-        key = record.get("what"), record.get("name")
-        if record.get("state") == "creating":
-            waiting[key] = float(record.get("t", 0.0))
-        elif record.get("state") == "made":
+        key = record.what, record.name
+        if record.state == "creating":
+            waiting[key] = record.t
+        elif record.state == "made":
             waiting.pop(key, None)
     return max(waiting.values(), default=None)
 
 
 def is_gone(folder: RunFolder) -> bool:
     """Whether everything the run's ledger names on EC2 was seen gone since."""
-    states = [r["state"] for r in _ec2_records(folder.ledger) if r.get("state") in {"creating", "gone", "left"}]
+    states = [r.state for r in _ec2_records(folder.ledger) if r.state in {"creating", "gone", "left"}]
     return not states or states[-1] == "gone"
 
 
@@ -162,12 +163,12 @@ def regions_in_use(folder: RunFolder) -> set[str]:
     """Return the regions in which a run has created something that was not seen gone since."""
     regions: set[str] = set()
     for record in _ec2_records(folder.ledger):
-        if record.get("state") == "creating" and record.get("region"):
-            regions.add(str(record["region"]))
-        elif record.get("state") == "gone":
+        if record.state == "creating" and record.region:
+            regions.add(record.region)
+        elif record.state == "gone":
             regions.clear()
     return regions
 
 
-def _ec2_records(ledger: JsonLines | None) -> list[dict[str, Any]]:
-    return [record for record in ledger.records() if record.get("kind") == "ec2"] if ledger is not None else []
+def _ec2_records(ledger: JsonLines | None) -> list[LedgerRecord]:
+    return [r for r in ledger.read_as(LedgerRecord) if r.kind == "ec2"] if ledger is not None else []
