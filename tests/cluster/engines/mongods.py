@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -170,6 +170,25 @@ def start_replica_set(folder: Path, members: int) -> tuple[list[Mongod], str]:
     return mongods, f"mongodb://{','.join(h['host'] for h in hosts)}/?replicaSet=rs0"
 
 
+def execute(folder: Path, job: dict[str, Any]) -> Started:
+    """Start `python -m microshard.workloads` with this job."""
+    number = len(list(folder.glob("job*.json")))
+    path, out, progress = (folder / f"{name}{number}.json" for name in ("job", "result", "progress"))
+    path.write_text(json.dumps(job))
+    command = [sys.executable, "-m", "microshard.workloads", "--job", str(path), "--out", str(out)]
+    process = subprocess.Popen([*command, "--progress", str(progress)], stderr=subprocess.PIPE, text=True)
+    return Started(process, out, progress)
+
+
+def shard_infos(ports: Mapping[str, int], folder: Path, pid_path: str) -> list[dict[str, Any]]:
+    """The shards of a small cluster as the processes of a job; `pid_path` is that of `{name}`."""
+    return [
+        {"name": name, "role": "shard", "endpoint": f"127.0.0.1:{port}", "db_path": str(folder / name),
+         "pid_path": str(folder / pid_path.format(name=name)), "host": "local"}
+        for name, port in ports.items()
+    ]  # fmt: skip
+
+
 def start_job(
     folder: Path, mongods: list[Mongod], *phases: dict[str, Any], uri: str | None = None, ranges: int = 0
 ) -> Started:
@@ -177,8 +196,6 @@ def start_job(
 
     `ranges`: the job says that LOAD's collection has so many key ranges, all on the first mongod.
     """
-    number = len(list(folder.glob("job*.json")))
-    job, out, progress = (folder / f"{name}{number}.json" for name in ("job", "result", "progress"))
     bounds = [None, *(k << 32 for k in range(1, ranges)), None]
     chunks = [{"shard": "mongod1", "lower": low, "upper": high} for low, high in pairwise(bounds)]
     point = {
@@ -190,7 +207,4 @@ def start_job(
         "collections": [{"namespace": LOAD["namespace"], "chunks": chunks}] if ranges else [],
     }
     uri = uri or f"mongodb://127.0.0.1:{mongods[0].port}/"
-    job.write_text(json.dumps({"connection_string": uri, "point": point, "phases": phases}))
-    command = [sys.executable, "-m", "microshard.workloads", "--job", str(job), "--out", str(out)]
-    process = subprocess.Popen([*command, "--progress", str(progress)], stderr=subprocess.PIPE, text=True)
-    return Started(process, out, progress)
+    return execute(folder, {"connection_string": uri, "point": point, "phases": phases})

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +10,8 @@ from typing import Any
 import pytest
 
 from microshard.workloads.answers import canonical
-from tests.cluster.embedded.lab import SmallCluster, small_cluster
-from tests.cluster.engines.mongods import load, query
+from tests.cluster.embedded.lab import SmallCluster, small_cluster, wait_until
+from tests.cluster.engines.mongods import Started, execute, load, query, shard_infos
 from tests.mot_documents import expected_greenness
 
 pytestmark = pytest.mark.cluster
@@ -28,31 +24,17 @@ class Prepared:
     cluster: SmallCluster
     folder: Path
 
-    def start(self, *phases: dict[str, Any]) -> tuple[subprocess.Popen[str], Path]:
-        job, out = self.folder / "job.json", self.folder / "result.json"
-        processes = [
-            {
-                "name": name,
-                "role": "shard",
-                "endpoint": f"127.0.0.1:{port}",
-                "db_path": str(self.cluster.folder / name),
-                "pid_path": str(self.folder / f"{name}.pid"),
-                "host": "local",
-            }
-            for name, port in self.cluster.shards.items()
-        ]
+    def start(self, *phases: dict[str, Any]) -> Started:
         chunks = [
             {"shard": "shard0", "lower": None, "upper": 1 << 32},
             {"shard": "shard1", "lower": 1 << 32, "upper": None},
         ]
         collection = {"namespace": "vosa.mot_results", "shard_key": {"_id": 1}, "unique": False, "chunks": chunks}
+        processes = shard_infos(self.cluster.shards, self.cluster.folder, "{name}.pid")
         point = {"id": "p02", "shards": 2, "topology": "sharded", "cores": 2}
         point |= {"processes": processes, "collections": [collection]}
         uri = f"mongodb://127.0.0.1:{self.cluster.mongos.port}/"
-        job.write_text(json.dumps({"connection_string": uri, "point": point, "phases": phases}))
-        command = [sys.executable, "-m", "microshard.workloads", "--job", str(job), "--out", str(out)]
-        command += ["--progress", str(self.folder / "progress")]
-        return subprocess.Popen(command, stderr=subprocess.PIPE, text=True), out
+        return execute(self.folder, {"connection_string": uri, "point": point, "phases": phases})
 
 
 @pytest.fixture(scope="module")
@@ -68,10 +50,9 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prepared]:
 
 
 def test_each_range_is_on_its_shard_and_the_answer_is_that_of_one_server(prepared: Prepared) -> None:
-    process, out = prepared.start(load(documents=10_001), query(iterations=1))
-    _, errors = process.communicate(timeout=60)
-    assert (process.returncode, errors) == (0, "")
-    loaded, measured = json.loads(out.read_text())["phases"]
+    code, result, errors = prepared.start(load(documents=10_001), query(iterations=1)).finish()
+    assert (code, errors) == (0, "")
+    loaded, measured = result["phases"]
     by_shard = loaded["storage"]["by_shard"]
     assert {name: shard["documents"] for name, shard in by_shard.items()} == {"shard0": 5000, "shard1": 5001}
     assert loaded["storage"]["data_bytes"] == sum(shard["data_bytes"] for shard in by_shard.values())
@@ -82,16 +63,12 @@ def test_a_shard_that_dies_during_the_load_fails_it(prepared: Prepared) -> None:
     """The last test of the module: it leaves the cluster broken."""
     cluster = prepared.cluster
     cluster.client.vosa.mot_results.delete_many({})
-    (prepared.folder / "progress").unlink()
-    process, out = prepared.start(load(documents=20_000_000), query())
-    deadline = time.monotonic() + 60
-    while not (prepared.folder / "progress").exists() or not (prepared.folder / "progress").read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    started = prepared.start(load(documents=20_000_000), query())
+    wait_until(lambda: started.progress.exists() and started.progress.read_text(), what="the first progress")
     cluster.processes[2].kill()
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 3
-    (phase,) = json.loads(out.read_text())["phases"]
+    code, result, errors = started.finish()
+    assert code == 3
+    (phase,) = result["phases"]
     assert phase["error"]["type"] in {"WriteError", "OperationFailure", "AutoReconnect"}
     assert "shard1" in phase["error"]["message"] or str(cluster.shards["shard1"]) in phase["error"]["message"]
     assert errors.startswith("microshard.workloads: load: ")

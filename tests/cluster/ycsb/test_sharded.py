@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +14,7 @@ from microshard.model.result import PhaseResult
 from microshard.records import codec
 from microshard.workloads.ycsb.engine import YcsbEngine
 from tests.cluster.embedded.lab import Mongos, SmallCluster, small_cluster, wait_until
-from tests.cluster.engines.mongods import Started
+from tests.cluster.engines.mongods import Started, execute, shard_infos
 from tests.cluster.ycsb.conftest import phase
 
 pytestmark = pytest.mark.long
@@ -39,9 +36,8 @@ def start(
     folder: Path, cluster: SmallCluster, second: Mongos, *phases: dict[str, Any], part: dict[str, int] | None = None
 ) -> Started:
     """A job against both mongos, for one of several client hosts if `part` says so."""
-    number = len(list(folder.glob("job*.json")))
     routers = {"mongos1": cluster.mongos, "mongos2": second}
-    processes = []
+    processes = shard_infos(cluster.shards, folder, "{name}/pid")
     for name, mongos in routers.items():
         pid = folder / f"{name}.pid"  # next to the log that the command line names
         pid.write_text(f"{mongos.pid}\n")
@@ -49,19 +45,10 @@ def start(
             {"name": name, "role": "mongos", "endpoint": f"127.0.0.1:{mongos.port}", "db_path": None,
              "pid_path": str(pid), "host": "local"}
         )  # fmt: skip
-    for name, port in cluster.shards.items():
-        processes.append(
-            {"name": name, "role": "shard", "endpoint": f"127.0.0.1:{port}", "db_path": str(folder / name),
-             "pid_path": str(folder / name / "pid"), "host": "local"}
-        )  # fmt: skip
     point = {"id": "p01", "shards": 2, "topology": "sharded", "cores": 2, "processes": processes, "collections": []}
     uri = "mongodb://" + ",".join(f"127.0.0.1:{mongos.port}" for mongos in routers.values()) + "/"
-    job = {"connection_string": uri, "point": point, "phases": phases} | ({"part": part} if part else {})
-    paths = [folder / f"{name}{number}.json" for name in ("job", "result", "progress")]
-    paths[0].write_text(json.dumps(job))
-    command = [sys.executable, "-m", "microshard.workloads", "--job", str(paths[0]), "--out", str(paths[1])]
-    process = subprocess.Popen([*command, "--progress", str(paths[2])], stderr=subprocess.PIPE, text=True)
-    return Started(process, paths[1], paths[2])
+    job = {"connection_string": uri, "point": point, "phases": phases}
+    return execute(folder, job | ({"part": part} if part else {}))
 
 
 def _ended(started: Started) -> bool:
