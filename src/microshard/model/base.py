@@ -33,11 +33,7 @@ class Model(BaseModel):
     """A mapping of the experiment file. Unknown keys are errors, values never change their type silently."""
 
     model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        validate_default=False,
-        hide_input_in_errors=False,
+        extra="forbid", frozen=True, strict=True, validate_default=False, hide_input_in_errors=False
     )
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:

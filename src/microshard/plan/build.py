@@ -24,13 +24,7 @@ from microshard.model.plan import (
 )
 from microshard.model.topology import data_members
 from microshard.plan import estimate
-from microshard.plan.checks import (
-    PlanError,
-    exceeds_memory,
-    phase_context,
-    refuse_impossible,
-    refuse_what_does_not_fit,
-)
+from microshard.plan.checks import PlanError, exceeds_memory, phase_context, refuse_impossible, refuse_what_does_not_fit
 from microshard.plan.hosts import (
     HostsByRole,
     cores_missing,

@@ -10,10 +10,7 @@ from microshard.plan.checks import PlanError
 from .conftest import experiment, points
 
 EC2: dict[str, Any] = {
-    "infrastructure": {
-        "shard_hosts": {"instance_type": "c5.4xlarge"},
-        "client_hosts": {"instance_type": "c5.large"},
-    },
+    "infrastructure": {"shard_hosts": {"instance_type": "c5.4xlarge"}, "client_hosts": {"instance_type": "c5.large"}},
     "budget": {"max_hours": 2.0},
 }
 PACKAGES = {"mongodb": {"source": "packages", "version": "7.0"}}
