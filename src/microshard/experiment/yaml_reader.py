@@ -12,18 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
+from ruamel.yaml import YAML, events
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.events import (
-    AliasEvent,
-    DocumentStartEvent,
-    Event,
-    MappingEndEvent,
-    MappingStartEvent,
-    ScalarEvent,
-    SequenceEndEvent,
-    SequenceStartEvent,
-)
 from ruamel.yaml.reader import ReaderError
 
 from microshard.experiment.document import Document, LineColumn, SourcePosition, dotted
@@ -137,21 +127,21 @@ class _Composer:
         self._anchors: dict[str, tuple[Any, SourcePosition] | None] = {}
         self.path: list[str | int] = []
         self._nodes = 0
-        self._events: Iterator[Event] = iter(())
+        self._events: Iterator[events.Event] = iter(())
 
-    def document(self, events: Iterator[Event]) -> tuple[Any, SourcePosition]:
+    def document(self, stream: Iterator[events.Event]) -> tuple[Any, SourcePosition]:
         """The only document of a stream."""
-        self._events = events
-        next(events)  # the start of the stream
-        start = next(events)
-        if not isinstance(start, DocumentStartEvent):
+        self._events = stream
+        next(stream)  # the start of the stream
+        start = next(stream)
+        if not isinstance(start, events.DocumentStartEvent):
             raise self.stop(_at(start), "is empty; see `microshard schema` and docs/reference.md for what belongs here")
         if start.version not in {None, (1, 2)}:
             self._note(_at(start), "experiment files are YAML 1.2; remove the %YAML line")
-        result = self._node(next(events), (1, 1))
-        next(events)  # the end of the document
-        after = next(events)
-        if isinstance(after, DocumentStartEvent):
+        result = self._node(next(stream), (1, 1))
+        next(stream)  # the end of the document
+        after = next(stream)
+        if isinstance(after, events.DocumentStartEvent):
             raise self.stop(_at(after), "a second document begins here; an experiment file holds one")
         return result
 
@@ -163,15 +153,16 @@ class _Composer:
     def _note(self, at: LineColumn, message: str) -> None:
         self.problems.append(self._document.problem(at, dotted(tuple(self.path)), message))
 
-    def _count(self, event: Event, nodes: int) -> None:
+    def _count(self, event: events.Event, nodes: int) -> None:
         self._nodes += nodes
         if self._nodes > MAX_NODES:
             raise self.stop(_at(event), f"more than {MAX_NODES:,} values, with every alias expanded")
 
-    def _node(self, event: Event, key_at: LineColumn) -> tuple[Any, SourcePosition]:
-        if isinstance(event, AliasEvent):
+    def _node(self, event: events.Event, key_at: LineColumn) -> tuple[Any, SourcePosition]:
+        if isinstance(event, events.AliasEvent):
             return self._alias(event)
-        assert isinstance(event, ScalarEvent | SequenceStartEvent | MappingStartEvent)  # noqa: S101 - no other starts a node
+        # No other event starts a node.
+        assert isinstance(event, events.ScalarEvent | events.SequenceStartEvent | events.MappingStartEvent)  # noqa: S101
         if event.anchor:
             self._anchors[event.anchor] = None  # not complete yet: an alias to it now would be endless
         self._count(event, 1)
@@ -180,9 +171,9 @@ class _Composer:
         if event.tag is not None:
             tag = printable(str(event.tag).replace("tag:yaml.org,2002:", "!!"), 40)
             self._note(_at(event), f"the tag {tag} is not used in experiment files; remove it")
-        if isinstance(event, ScalarEvent):
+        if isinstance(event, events.ScalarEvent):
             data, position = self._scalar(event, key_at)
-        elif isinstance(event, SequenceStartEvent):
+        elif isinstance(event, events.SequenceStartEvent):
             data, position = self._list(event)
         else:
             data, position = self._mapping(event)
@@ -191,7 +182,7 @@ class _Composer:
             self._anchors[event.anchor] = data, position
         return data, position
 
-    def _alias(self, event: AliasEvent) -> tuple[Any, SourcePosition]:
+    def _alias(self, event: events.AliasEvent) -> tuple[Any, SourcePosition]:
         name = printable(str(event.anchor), 40)
         if event.anchor not in self._anchors:
             self._note(_at(event), f"there is no anchor &{name} above this alias")
@@ -204,7 +195,7 @@ class _Composer:
             raise self.stop(_at(event), f"nested deeper than {MAX_DEPTH} levels once *{name} is expanded")
         return known
 
-    def _scalar(self, event: ScalarEvent, key_at: LineColumn) -> tuple[Any, SourcePosition]:
+    def _scalar(self, event: events.ScalarEvent, key_at: LineColumn) -> tuple[Any, SourcePosition]:
         plain = event.style in {None, ""} and event.tag is None
         # The parser puts a missing value behind the next token; its key says more.
         at = key_at if plain and not event.value else _at(event)
@@ -217,10 +208,10 @@ class _Composer:
             position.bad = True
         return data, position
 
-    def _list(self, event: Event) -> tuple[list[Any], SourcePosition]:
+    def _list(self, event: events.Event) -> tuple[list[Any], SourcePosition]:
         position = SourcePosition(*_at(event))
         data: list[Any] = []
-        while not isinstance(item := next(self._events), SequenceEndEvent):
+        while not isinstance(item := next(self._events), events.SequenceEndEvent):
             self.path.append(len(data))
             value, inner = self._node(item, _at(item))
             self.path.pop()
@@ -228,10 +219,10 @@ class _Composer:
             data.append(value)
         return data, position
 
-    def _mapping(self, event: Event) -> tuple[dict[str, Any], SourcePosition]:
+    def _mapping(self, event: events.Event) -> tuple[dict[str, Any], SourcePosition]:
         position = SourcePosition(*_at(event))
         data: dict[str, Any] = {}
-        while not isinstance(item := next(self._events), MappingEndEvent):
+        while not isinstance(item := next(self._events), events.MappingEndEvent):
             key, at = self._key(item), _at(item)
             self.path.append("?" if key is None else key)
             value, inner = self._node(next(self._events), at)
@@ -246,14 +237,18 @@ class _Composer:
             self.path.pop()
         return data, position
 
-    def _key(self, event: Event) -> str | None:
+    def _key(self, event: events.Event) -> str | None:
         """The key, or None where it is not valid (reported)."""
-        if isinstance(event, SequenceStartEvent | MappingStartEvent):
+        if isinstance(event, events.SequenceStartEvent | events.MappingStartEvent):
             # Refused at once: keys in keys would be nested without being counted as levels.
-            hint = "; templates such as {{ name }} are not filled in" if isinstance(event, MappingStartEvent) else ""
+            hint = (
+                "; templates such as {{ name }} are not filled in"
+                if isinstance(event, events.MappingStartEvent)
+                else ""
+            )
             raise self.stop(_at(event), f"a key must be text{hint}")
         key, position = self._node(event, _at(event))
-        if not isinstance(event, ScalarEvent) or event.tag is not None:
+        if not isinstance(event, events.ScalarEvent) or event.tag is not None:
             self._note(_at(event), "a key must be plain text")
         elif position.plain and event.value == "<<":
             self._note(_at(event), "merge keys (<<) are not part of YAML 1.2; write the keys out")
@@ -265,7 +260,7 @@ class _Composer:
         return None
 
 
-def _at(event: Event) -> LineColumn:
+def _at(event: events.Event) -> LineColumn:
     return event.start_mark.line + 1, event.start_mark.column + 1
 
 

@@ -213,6 +213,11 @@ def test_a_wrong_matrix_is_told_at_the_value_that_is_wrong(lab: Lab, case: str) 
     assert found[0].startswith(expected)
 
 
+def test_text_that_yaml_1_1_reads_differently_is_refused_in_an_axis_below_a_list(lab: Lab) -> None:
+    (found,) = wrong(lab, "{workload.1.measure.pipeline: [[{$match: {a: on}}], [{$match: {a: 1}}]]}")
+    assert "on is text in YAML 1.2" in found
+
+
 def test_a_wrong_value_is_told_once_though_it_is_wrong_at_many_points(lab: Lab) -> None:
     found = wrong(lab, f"{{{SHARDS}: [0, 1, x], {MONGOS}: {list(range(1, 60))}, {DOCUMENTS}: [0, 1]}}")
     assert [f.split(": ")[1] for f in found] == [SHARDS, SHARDS, DOCUMENTS]
