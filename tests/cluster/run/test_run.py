@@ -124,7 +124,7 @@ def _is_loading(cli):
 
 
 def _is_deploying(cli):
-    return cli.pid_of("p01", "shard01") or cli.pid_of("p02", "shard01")
+    return list(cli.folders[0].path.glob("deployments/*/shard01/pid"))
 
 
 @pytest.mark.parametrize(
