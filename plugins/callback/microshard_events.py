@@ -1,4 +1,4 @@
-"""Tells the runner what Ansible does, one JSON object a line, on a file descriptor it inherited."""
+"""Reports to the runner what Ansible does: one JSON object per line, on an inherited file descriptor."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ description:
     since the epoch. C(event) is playbook, play, task (one begins), result (of a task on a host) or stats.
   - A result has C(status) (ok, changed, failed, unreachable or skipped), C(message) and C(duration) in seconds.
   - Without that variable it does nothing, so a play run by hand is not changed by it.
-  - Of a task with C(no_log) only its name, host, status and duration are told.
+  - Of a task with C(no_log) only its name, host, status and duration are written.
 requirements:
   - enabled in ansible.cfg by C(callbacks_enabled)
 options: {}
@@ -25,8 +25,8 @@ from typing import Any
 from ansible.plugins.callback import CallbackBase
 
 _VARIABLE = "MICROSHARD_EVENTS_FD"
-# What modules of this project answer beyond a message, and the runner's journal keeps.
-_TOLD = ("seconds", "processes", "changes", "versions", "phases", "logs", "facts", "run")
+# Keys of the results of this project's modules that the runner's journal keeps.
+_RESULT_KEYS = ("seconds", "processes", "changes", "versions", "phases", "logs", "facts", "run")
 
 
 class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible has no types
@@ -47,7 +47,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible has no type
         except OSError:
             self.disabled = True
 
-    def _tell(self, event: str, **fields: Any) -> None:
+    def _write(self, event: str, **fields: Any) -> None:
         line = json.dumps({"event": event, "time": round(time.time(), 3), **fields}, default=str, separators=(",", ":"))
         try:
             # One write a line: a reader never sees two lines mixed.
@@ -57,17 +57,17 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible has no type
 
     def v2_playbook_on_start(self, playbook: Any) -> None:
         """A playbook begins."""
-        self._tell("playbook", playbook=os.path.basename(str(playbook._file_name)))
+        self._write("playbook", playbook=os.path.basename(str(playbook._file_name)))
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
         """A play begins."""
-        self._tell("play", play=play.get_name())
+        self._write("play", play=play.get_name())
 
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:  # noqa: ARG002 - Ansible's signature
         """A task begins; the check of a role's arguments is not worth a line unless it fails."""
         if task.action.rpartition(".")[2] == "validate_argument_spec":
             return
-        self._tell("task", task=task.name or task.action, role=_role(task), action=task.action)
+        self._write("task", task=task.name or task.action, role=_role(task), action=task.action)
 
     def v2_runner_on_start(self, host: Any, task: Any) -> None:
         """A task begins on a host."""
@@ -76,25 +76,25 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible has no type
     def v2_runner_on_ok(self, result: Any) -> None:
         """A task succeeded."""
         if result.task.action.rpartition(".")[2] != "validate_argument_spec":
-            self._told(result, "changed" if result.is_changed() else "ok")
+            self._write_result(result, "changed" if result.is_changed() else "ok")
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
         """A task failed."""
-        self._told(result, "failed", ignored=ignore_errors)
+        self._write_result(result, "failed", ignored=ignore_errors)
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
         """A host could not be reached."""
-        self._told(result, "unreachable")
+        self._write_result(result, "unreachable")
 
     def v2_runner_on_skipped(self, result: Any) -> None:
         """A task was skipped."""
-        self._told(result, "skipped")
+        self._write_result(result, "skipped")
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
         """The playbook ended."""
-        self._tell("stats", hosts={host: stats.summarize(host) for host in sorted(stats.processed)})
+        self._write("stats", hosts={host: stats.summarize(host) for host in sorted(stats.processed)})
 
-    def _told(self, result: Any, status: str, *, ignored: bool = False) -> None:
+    def _write_result(self, result: Any, status: str, *, ignored: bool = False) -> None:
         task, host, content = result.task, result.host.name, result.result
         began = self._began.pop((host, task._uuid), None)
         fields: dict[str, Any] = {
@@ -110,8 +110,8 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible has no type
             fields["message"] = "hidden: the task has no_log"
         else:
             fields["message"] = _message(content)
-            fields.update({key: content[key] for key in _TOLD if key in content})
-        self._tell("result", **fields)
+            fields.update({key: content[key] for key in _RESULT_KEYS if key in content})
+        self._write("result", **fields)
 
 
 def _role(task: Any) -> str | None:
@@ -119,7 +119,7 @@ def _role(task: Any) -> str | None:
 
 
 def _message(content: Any) -> str:
-    """What a person should read: the message, and of a command that failed its last words."""
+    """The message, and the end of the output of a command that failed."""
     parts = [str(content.get("msg") or "")]
     if content.get("rc"):
         parts += [str(content.get(key) or "").strip()[-2000:] for key in ("stderr", "stdout")]

@@ -8,7 +8,6 @@ module: client_environment
 short_description: Install microshard on a client host
 description:
   - Creates a virtual environment from wheels. No package index, ensurepip or compiler is needed on the host.
-  - The action plugin sends the wheels only where the environment is missing.
 options:
   folder:
     description: Path of the environment; its name has a checksum of the wheels.
@@ -18,10 +17,9 @@ options:
     description: Interpreter it is created with.
     type: path
     required: true
-  wheels:
-    description: Folder of the wheels on the controller.
+  source:
+    description: Folder of the wheels on the controller, sent by the action plugin where the environment is missing.
     type: path
-    default: ""
   archive:
     description: The wheels on the host; set by the action plugin.
     type: path
@@ -38,7 +36,7 @@ EXAMPLES = r"""
   client_environment:
     folder: /var/lib/microshard/software/client-0123456789ab
     python: /usr/bin/python3
-    wheels: /home/me/.cache/microshard/wheels-0123456789ab
+    source: /home/me/.cache/microshard/wheels-0123456789ab
 """
 
 RETURN = r"""

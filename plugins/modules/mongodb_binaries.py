@@ -25,11 +25,13 @@ options:
     default: ""
   install:
     description:
-      - C(kind) (file, a mongod; tarball, one of MongoDB's archives), C(source) on the controller, C(sha256) of it, and
-        the C(folder) here.
+      - C(kind) (file, a mongod; tarball, one of MongoDB's archives), C(sha256) of it, and the C(folder) on the host.
       - Empty, or of another kind, where nothing has to be sent.
     type: dict
     default: {}
+  source:
+    description: The file or tarball on the controller, sent by the action plugin where the binaries are missing.
+    type: path
   archive:
     description: The source on the host; set by the action plugin.
     type: path

@@ -17,7 +17,6 @@ from .errors import HostError
 ARGUMENTS = {
     "folder": {"type": "path", "required": True},
     "python": {"type": "path", "required": True},
-    "wheels": {"type": "path", "default": ""},
     "archive": {"type": "path", "default": ""},
 }
 
