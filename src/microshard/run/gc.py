@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from microshard.errors import MicroshardError, RunFolderError
+from microshard.hostlib import proc
 from microshard.records.run_folder import RunFolder, find_runs
 from microshard.run.backend import BackendOf
 
@@ -86,9 +87,8 @@ def _alive(folder: RunFolder) -> bool:
     except RunFolderError:
         return True
     with contextlib.suppress(OSError, RunFolderError):
-        pid = folder.marker().pid
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        return any(b"microshard" in word for word in words)
+        process = proc.find(folder.marker().pid or 0)
+        return process is not None and "microshard" in process.command_line
     return False
 
 
