@@ -141,7 +141,7 @@ def check(case: Case, folder: Path) -> str | None:
     try:
         expand(build(*yaml_reader.parse("x.yml", case.text)))
     except DefinitionError as error:
-        wrong = ill_told(error, case.text)
+        wrong = unclear_error(error, case.text)
     except Exception:  # noqa: BLE001 - that is what is looked for
         return "traceback: " + traceback.format_exc().strip().splitlines()[-1]
     else:
@@ -150,7 +150,7 @@ def check(case: Case, folder: Path) -> str | None:
     return f"took {seconds:.1f} s" if seconds > SECONDS else wrong
 
 
-def ill_told(error: DefinitionError, text: str) -> str | None:
+def unclear_error(error: DefinitionError, text: str) -> str | None:
     """What is wrong with an error for people; None when it names file, line and reason."""
     lines = max(1, len(text.splitlines()))
     for problem in error.problems:
@@ -200,7 +200,7 @@ def trapped(name: str, trap: str | bytes, folder: Path) -> str | None:
         expand(loaded)
     except DefinitionError as error:
         if not error.problems or any(not p.message or p.file != str(path) for p in error.problems):
-            return f"ill told: {error.problems}"
+            return f"unclear: {error.problems}"
         if name in HARMLESS:
             return f"refused: {error.problems[0].message}"
     except BaseException as error:  # noqa: BLE001 - that is what is looked for

@@ -18,16 +18,16 @@ with atheris.instrument_imports(include=["microshard.experiment"]):
     from microshard.experiment.load import build
     from microshard.experiment.matrix import expand
 
-from tests.faults.definitions import SHIPPED, TRAPS, ill_told
+from tests.faults.definitions import SHIPPED, TRAPS, unclear_error
 
 
 def one(data: bytes) -> None:
-    """Load `data` as an experiment file; anything but points or well-told problems is an error."""
+    """Load `data` as an experiment file; anything but points or clear problems is an error."""
     text = data.decode("utf-8", "replace")
     try:
         expand(build(*yaml_reader.parse("x.yml", text)))
     except DefinitionError as error:
-        wrong = ill_told(error, text)
+        wrong = unclear_error(error, text)
         if wrong:
             raise AssertionError(wrong) from None
 

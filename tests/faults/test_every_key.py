@@ -29,7 +29,7 @@ def leaves(shape: Shape, value: Any, path: tuple[str | int, ...] = ()) -> Iterat
     if shape.kind in {"mapping", "variants"}:
         for key, child in shape.keys(value).items():
             given = value.get(key) if isinstance(value, dict) else None
-            # A step is one of load, warm_up and measure; another one beside it is refused anyway.
+            # A step is one of load, warm_up and measure; a second one is refused anyway.
             if (not path and key in ELSEWHERE) or (len(path) == 2 and path[0] == "workload" and given is None):
                 continue
             yield from leaves(child, given, (*path, key))
@@ -66,8 +66,8 @@ def planned(path: Path, overrides: dict[str, Any]) -> tuple[Any, list[str]]:
     points = expand(loaded)
     inputs = dataclasses.replace(INPUTS, pipelines=pipelines(path), folder=path.parent)
     plan = build_plan(loaded.experiment, points, inputs)
-    told = [str(w) for w in loaded.warnings] + [w for p in points for w in p.warnings] + list(plan.warnings)
-    return dataclasses.asdict(dataclasses.replace(plan, warnings=())), told
+    reported = [str(w) for w in loaded.warnings] + [w for p in points for w in p.warnings] + list(plan.warnings)
+    return dataclasses.asdict(dataclasses.replace(plan, warnings=())), reported
 
 
 def ignored(path: Path, below: tuple[str, ...]) -> tuple[list[str], int]:

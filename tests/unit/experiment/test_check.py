@@ -151,14 +151,14 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_wrong_value_is_told_with_place_found_and_allowed(lab: Lab, case: str) -> None:
+def test_a_wrong_value_is_reported_with_place_found_and_allowed(lab: Lab, case: str) -> None:
     (old, new), expected = WRONG[case]
     assert old in BASE
     found = lab.wrong(BASE.replace(old, new))
     assert [f[: len(e)] for f, e in zip(found, expected, strict=True)] == expected
 
 
-def test_all_problems_of_a_file_are_told_at_once(lab: Lab) -> None:
+def test_all_problems_of_a_file_are_reported_at_once(lab: Lab) -> None:
     text = (
         BASE.replace("base", "Base").replace("count", "cuont").replace("100", "x").replace("pipeline: p", "cache: hot")
     )
@@ -203,7 +203,7 @@ def test_no_message_speaks_the_language_of_the_library(lab: Lab) -> None:
 
 
 def test_every_pattern_is_explained_in_words() -> None:
-    """Patterns are for machines: a text with one must say in words what it asks for."""
+    """Patterns are for machines: a text with one must say in words what it allows."""
     definitions = Experiment.model_json_schema()["$defs"]
     definitions["Experiment"] = Experiment.model_json_schema()
     models = {m.__name__: m for m in {Experiment} | _submodels(EXPERIMENT)}

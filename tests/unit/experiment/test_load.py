@@ -100,7 +100,7 @@ def test_an_unknown_scale_of_a_file_without_any(lab: Lab) -> None:
         ("a..b: 2", "x.yml:16:5: a..b: is not a dotted key such as topology.shards.count"),
     ],
 )
-def test_what_is_wrong_in_a_scale_stands_at_its_own_line_asked_for_or_not(
+def test_what_is_wrong_in_a_scale_is_reported_at_its_line_used_or_not(
     lab: Lab, scale: str | None, line: str, problem: str
 ) -> None:
     assert lab.wrong(f"{SCALED}    {line}\n", scale=scale) == [problem]
@@ -122,7 +122,7 @@ def test_overrides_come_last_and_win_over_the_scale(lab: Lab) -> None:
 
 
 def test_an_override_that_is_text_is_text(lab: Lab) -> None:
-    """The shell took the quotes: nobody can tell `on` from `"on"` any more, and quoting it would not help."""
+    """The shell took the quotes: `on` cannot be told apart from `"on"` any more, and quoting it would not help."""
     loaded = lab.load(BASE, overrides={"topology.mongod.setParameter.x": "on"})
     assert loaded.experiment.topology.mongod == {"setParameter": {"x": "on"}}
 

@@ -147,7 +147,7 @@ REFUSED = {
         "{topology.shards.count: [1], zip: {topology.shards.count: [2]}}",
         "x.yml:9:44: matrix.zip.topology.shards.count: is in axes",
     ),
-    "a part beside its whole": (
+    "a part and its whole": (
         "{topology.shards: [{count: 1}], topology.shards.count: [2]}",
         "x.yml:9:41: matrix.axes.topology.shards.count: topology.sha",
     ),
@@ -206,7 +206,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_wrong_matrix_is_told_at_the_value_that_is_wrong(lab: Lab, case: str) -> None:
+def test_a_wrong_matrix_is_reported_at_the_value_that_is_wrong(lab: Lab, case: str) -> None:
     matrix, expected = REFUSED[case]
     found = wrong(lab, matrix)
     assert len(found) == 1
@@ -218,7 +218,7 @@ def test_text_that_yaml_1_1_reads_differently_is_refused_in_an_axis_below_a_list
     assert "on is text in YAML 1.2" in found
 
 
-def test_a_wrong_value_is_told_once_though_it_is_wrong_at_many_points(lab: Lab) -> None:
+def test_a_wrong_value_is_reported_once_though_it_is_wrong_at_many_points(lab: Lab) -> None:
     found = wrong(lab, f"{{{SHARDS}: [0, 1, x], {MONGOS}: {list(range(1, 60))}, {DOCUMENTS}: [0, 1]}}")
     assert [f.split(": ")[1] for f in found] == [SHARDS, SHARDS, DOCUMENTS]
 
@@ -239,11 +239,11 @@ def test_of_two_values_that_are_wrong_together_the_faster_axis_is_named(lab: Lab
     ]
 
 
-def test_a_matrix_that_is_wrong_everywhere_is_told_in_a_few_lines(lab: Lab) -> None:
+def test_a_matrix_that_is_wrong_everywhere_is_reported_in_a_few_lines(lab: Lab) -> None:
     assert len(wrong(lab, f"{{{SHARDS}: {list(range(-5000, 0))}}}")) == 20
 
 
-def test_several_wrong_keys_are_told_at_once(lab: Lab) -> None:
+def test_several_wrong_keys_are_reported_at_once(lab: Lab) -> None:
     found = wrong(lab, f"{{{SHARDS}x: [1], {MONGOS}x: [1], exclude: [{{a.b: 1}}], include: [{{c.d: 1}}]}}")
     assert [f.split(": ")[1] for f in found] == [
         "matrix.axes.topology.shards.countx",

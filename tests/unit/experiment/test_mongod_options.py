@@ -1,4 +1,4 @@
-"""Options of mongod against the version that is asked for."""
+"""Options of mongod against the version of the experiment."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_an_option_it_has_is_taken_and_those_of_other_engines_are_not_looked_at(
     assert errors(engine, version, mongod=mongod) == []
 
 
-def test_engines_that_compress_otherwise_are_told_so() -> None:
+def test_engines_that_compress_otherwise_are_reported_so() -> None:
     (error,) = errors("tokumx", "2.4", storage={"block_compressor": "snappy"})
     assert "tokumx does not compress with snappy, but with none or zlib" in error
     quicklz = {"storage": {"tokumx": {"setParameter": {"defaultCompression": "quicklz"}}}}

@@ -36,7 +36,7 @@ class Twice:
 
 
 def written(value: Any, indent: int = 0) -> str:
-    """As YAML in which every key and item has its own line, so that a place can be told from its line."""
+    """As YAML in which every key and item has its own line, so that a place is known by its line."""
     pad = " " * indent
     if isinstance(value, dict) and value:
         lines = []

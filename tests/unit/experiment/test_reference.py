@@ -39,7 +39,7 @@ def test_a_row_shows_type_unit_range_default_and_meaning() -> None:
     assert "| `kind` | word | \N{EN DASH} | `standalone`, `replica_set`, `sharded` | `sharded` | Kind of" in TEXT
 
 
-def test_a_mapping_that_stands_at_many_places_is_told_once() -> None:
+def test_a_mapping_that_stands_at_many_places_is_reported_once() -> None:
     assert TEXT.count("\n## Volume\n") == 1
     assert (
         "At `infrastructure.{shard_hosts,config_hosts,mongos_hosts,client_hosts}.volumes.{data,journal,log}`." in TEXT

@@ -13,7 +13,7 @@ REFUSED = {
         "storage: {engine: mmapv1}",
         "x.yml:4:21: topology.storage.engine: mmapv1",
     ),
-    "an engine gone from the version asked for": (
+    "an engine gone from its version": (
         f"{OLD % '4.2.1'}\n  storage: {{engine: mmapv1}}",
         "x.yml:5:21: topology.storage.engine: mmapv1",
     ),
@@ -134,7 +134,7 @@ DOUBTFUL = {
         "kind: standalone\n  shards: {count: 2}",
         "x.yml:5:11: warning: topology.shards: has no",
     ),
-    "a replica set beside shards": ("replica_set: {members: 3}", "x.yml:4:16: warning: topology.replica_set: has no"),
+    "a replica set and shards": ("replica_set: {members: 3}", "x.yml:4:16: warning: topology.replica_set: has no"),
     "a compressor for mmapv1": (
         f"{OLD % '3.4'}\n  storage: {{engine: mmapv1, block_compressor: zlib}}",
         "x.yml:5:47: warning: topology.storage.block_compressor: has no",
@@ -168,7 +168,7 @@ def test_more_loaders_than_key_ranges_is_a_warning(lab: Lab) -> None:
     ]
 
 
-def test_a_balancer_beside_pre_split_chunks_is_a_warning(lab: Lab) -> None:
+def test_a_balancer_with_pre_split_chunks_is_a_warning(lab: Lab) -> None:
     text = BASE.replace("{_id: 1}}", "{_id: hashed}, presplit: {policy: hashed}}")
     assert lab.warned(text) == []
     assert lab.warned(text.replace(SHARDS, "balancer: {enabled: true}")) == [

@@ -147,7 +147,7 @@ def test_the_schema_refuses_what_the_loader_refuses_in_the_base(old: str, new: s
 
 
 def test_rules_across_keys_are_left_to_the_loader() -> None:
-    """What the schema cannot say is known here, so that nobody takes its silence for consent."""
+    """What the schema cannot say is known here, so that it is not taken for allowed."""
     for line in (
         "infrastructure: {shard_hosts: {volumes: {data: {type: io1}}}}",
         "matrix: {topology.storage.engine: [mmapv1]}",

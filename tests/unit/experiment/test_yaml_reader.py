@@ -53,7 +53,7 @@ def test_a_trap_of_yaml_is_named_at_its_place(lab: Lab, trap: str) -> None:
     assert [f[: len(e)] for f, e in zip(found, expected, strict=True)] == expected
 
 
-def test_several_traps_are_told_at_once_in_the_order_of_lines(lab: Lab) -> None:
+def test_several_traps_are_reported_at_once_in_the_order_of_lines(lab: Lab) -> None:
     text = BASE.replace("count: 2", "count: 02").replace("name: base", "name: !x base") + "repetitions: 0\n"
     assert [f.split(": ")[0] for f in lab.wrong(text)] == ["x.yml:2:7", "x.yml:4:19", "x.yml:9:14"]
 

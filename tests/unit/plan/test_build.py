@@ -120,8 +120,8 @@ def test_gates_are_decided_point_by_point(planned):
     assert (gates["max_shard_skew"], gates["max_client_cpu"], gates["max_repeats"]) == (1.2, None, 2)
     assert (gates["max_migrations"], gates["initial_sync"]) == (0, "refuse")
     assert gates["decided"] == ["max_migrations", "initial_sync"]
-    asked = planned([1], gates={"max_migrations": 3, "initial_sync": "allow"}).points[0].gates
-    assert (asked["max_migrations"], asked["initial_sync"], asked["decided"]) == (3, "allow", [])
+    chosen = planned([1], gates={"max_migrations": 3, "initial_sync": "allow"}).points[0].gates
+    assert (chosen["max_migrations"], chosen["initial_sync"], chosen["decided"]) == (3, "allow", [])
 
 
 def test_migrations_are_no_background_work_where_the_balancer_is_on(planned):
@@ -130,7 +130,7 @@ def test_migrations_are_no_background_work_where_the_balancer_is_on(planned):
 
 
 @pytest.mark.parametrize("keys", [{"event": "balancer"}, {"mover": "client", "concurrent_migrations": 1}])
-def test_migrations_that_a_phase_asks_for_do_not_make_it_invalid(planned, keys):
+def test_migrations_made_by_a_phase_do_not_make_it_invalid(planned, keys):
     name = {"namespace": "vosa.mot_results"}
     moving = {"engine": "balance", **name, "load": {"documents": 1000}, "before_seconds": 0, **keys}
     topology: dict[str, Any] = {"kind": "sharded", "shards": {"count": 2}, "balancer": {"enabled": False}}

@@ -47,7 +47,7 @@ def test_members_of_a_set_are_on_different_hosts_and_first_members_spread(planne
     assert sorted(firsts) == ["db1", "db2", "db3"]
 
 
-def test_too_few_hosts_for_the_members_is_told(planned):
+def test_too_few_hosts_for_the_members_is_reported(planned):
     plan = planned([1], on(lab(2)), topology={"shards": {"members": 3}}, **infrastructure(2))
     assert any("3 members of each replica set on 2 hosts" in warning for warning in plan.warnings)
 
@@ -94,7 +94,7 @@ def test_a_share_of_ram_is_of_the_ram_of_each_host(planned):
     assert {p.name: p.cache_mib for p in point.processes if p.role == "shard"} == {"shard01": 4096, "shard02": 16384}
 
 
-def test_what_a_host_cannot_hold_is_told_by_its_name(planned):
+def test_what_a_host_cannot_hold_is_reported_by_its_name(planned):
     hosts = (Host("db1", "10.0.0.1", DATA, 4, 16384.0), Host("db2", "10.0.0.2", DATA, 4, 512.0), lab(1)[-1])
     with pytest.raises(PlanError, match=r"db2 has 512 MiB of RAM"):
         planned([2], on(hosts), **infrastructure(2))
@@ -111,7 +111,7 @@ def test_more_hosts_than_the_inventory_has_are_refused_by_group(planned):
     )
 
 
-def test_hosts_that_nothing_uses_are_told(planned):
+def test_hosts_that_nothing_uses_are_reported(planned):
     plan = planned([1], on(lab(3)), **infrastructure(1))
     assert "not used by this experiment: db2, db3 of inventories/lab" in plan.warnings
 
@@ -173,7 +173,7 @@ def given(count: int, **volumes: Any) -> dict[str, Any]:
     return {"infrastructure": {"shard_hosts": {"count": count, "volumes": volumes}}}
 
 
-def test_journal_and_log_have_their_volumes_and_one_data_volume_is_where_the_run_lies(planned):
+def test_journal_and_log_have_their_volumes_and_one_data_volume_holds_the_run(planned):
     plan = planned([2], on(lab(1)), **given(1, data=VOLUME, journal=VOLUME, log=VOLUME))
     found = volumes_of_processes(plan.points[0])
     assert found["shard01"] == {"journal": "journal", "log": "log"}
@@ -215,5 +215,5 @@ def test_what_the_data_volume_holds_counts_and_not_what_is_free_before_it_is_mou
 def test_logins_and_encryption_are_for_places_with_a_network(planned):
     assert planned([1], on(lab(1)), **given(1)).points[0].security == {"authorization": True, "tls": True}
     assert planned([1], Inputs(cores=2)).points[0].security == {"authorization": False, "tls": False}
-    told = {**given(1), "topology": {"security": {"tls": False}}}
-    assert planned([1], on(lab(1)), **told).points[0].security == {"authorization": True, "tls": False}
+    changed = {**given(1), "topology": {"security": {"tls": False}}}
+    assert planned([1], on(lab(1)), **changed).points[0].security == {"authorization": True, "tls": False}

@@ -22,7 +22,7 @@ def planned(name: str) -> Plan:
     return build_plan(loaded.experiment, expand(loaded), Inputs(cores=2, ram_mib=24_000))
 
 
-def test_a_standalone_is_the_first_point_beside_the_micro_shards() -> None:
+def test_a_standalone_is_the_first_point_next_to_the_micro_shards() -> None:
     plan = planned("ycsb-microshard")
     assert [p.label for p in plan.points] == ["standalone", "2 shards", "4 shards", "8 shards"]
     assert [p.axes["topology.shards.count"] for p in plan.points] == [1, 2, 4, 8]
@@ -37,7 +37,7 @@ def test_the_ladder_takes_less_than_ten_minutes() -> None:
     assert plan.estimate_seconds < 600
 
 
-def test_published_figures_stand_beside_the_phase_they_were_measured_in() -> None:
+def test_published_figures_belong_to_the_phase_they_were_measured_in() -> None:
     definition = reported(load(EXPERIMENTS / "ycsb-microshard.yml").experiment.model_dump(mode="json"))
     found = {phase: read_reference(definition, phase, [1, 2]) for phase in ("s1", "s5", "other")}
     assert found["other"] is None

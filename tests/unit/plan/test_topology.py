@@ -41,7 +41,7 @@ def test_a_fraction_of_an_unknown_ram_is_refused():
 INPUTS = Inputs(cores=4, ram_mib=16384.0)
 
 
-def test_a_cache_of_its_own_is_beside_what_the_others_share(planned: Any) -> None:
+def test_a_cache_of_its_own_is_added_to_what_the_others_share(planned: Any) -> None:
     members = [{}, {}, {"cache_mb": 100.0, "hidden": True}, {"arbiter": True}]
     topology = {
         "kind": "replica_set",
@@ -54,7 +54,7 @@ def test_a_cache_of_its_own_is_beside_what_the_others_share(planned: Any) -> Non
     assert [p.cpu_share for p in point.processes] == [4 / 3, 4 / 3, 4 / 3, 0.0]
 
 
-def test_clients_are_told_of_members_they_may_ask(planned: Any) -> None:
+def test_clients_know_the_members_they_may_connect_to(planned: Any) -> None:
     members = [{}, {"priority": 0.5}, {"hidden": True}, {"arbiter": True}, {"initial": False}]
     (point,) = planned([1], INPUTS, topology={"kind": "replica_set", "replica_set": {"members": members}}).points
     seen = [p.endpoint for p in point.processes[:2]]
@@ -64,7 +64,7 @@ def test_clients_are_told_of_members_they_may_ask(planned: Any) -> None:
     assert [m.initial for m in rs.members] == [True, True, True, True, False]
 
 
-def test_options_of_one_member_are_laid_over_those_of_all(planned: Any) -> None:
+def test_options_of_one_member_override_those_of_all(planned: Any) -> None:
     members = [{}, {"block_compressor": "zlib", "mongod": {"setParameter": {"ttlMonitorEnabled": False}}}]
     topology = {
         "kind": "replica_set",
