@@ -41,6 +41,16 @@ _BODY = 21  # offset of the BSON in such a message
 _SEQUENCE = b"\x01"  # the kind of section a document sequence is
 _NAME = _BODY + 4  # its first element: type, name
 _MAX_WAITING = 1 << 16  # bytes of further requests read ahead while one is under way
+# A message with one of these fields would end the router mongod (an invariant): it must not get there.
+_NO_TRANSACTIONS = (ErrorCode.OperationNotSupportedInTransaction, "The embedded mongos has no transactions.")
+_REFUSED_FIELDS = {
+    "autocommit": _NO_TRANSACTIONS,
+    "startTransaction": _NO_TRANSACTIONS,
+    # Drivers know the first words, and advise their user to switch retryable writes off.
+    "txnNumber": (ErrorCode.IllegalOperation, "Transaction numbers are only allowed on a replica set member or mongos; "
+                  "the embedded mongos has no retryable writes and no transactions."),
+    "lsid": (ErrorCode.IllegalOperation, "The embedded mongos has no sessions: send the command without lsid."),
+}  # fmt: skip
 
 
 def with_write_concern(message: bytes, body_end: int, name_end: int, concern: bytes) -> bytes:
@@ -276,7 +286,8 @@ class ClientProtocol(ClientConnection):
             if not self.authenticated and not (names and names[0] in BEFORE_LOGIN):
                 text = f"command {names[0] if names else ''} requires authentication"
                 raise CommandError(ErrorCode.Unauthorized, text)
-            _refuse_sessions(names)
+            if refused := [error for name, error in _REFUSED_FIELDS.items() if name in names]:
+                raise CommandError(*refused[0])
             if not self._forward_normalised(request):
                 await self._answer(request)
         except CommandError as error:
@@ -366,23 +377,3 @@ class ClientProtocol(ClientConnection):
 
 def _encode(reply: Reply) -> bytes:
     return reply if isinstance(reply, bytes) else bson.encode({**reply, "ok": reply.get("ok", 1.0)})
-
-
-def _refuse_sessions(names: list[str]) -> None:
-    """CommandError for a message that would end the router mongod (an invariant): it must not get there."""
-    if "autocommit" in names or "startTransaction" in names:
-        code, text = ErrorCode.OperationNotSupportedInTransaction, "The embedded mongos has no transactions."
-    elif "txnNumber" in names:
-        # Drivers know the first words, and advise their user to switch retryable writes off.
-        code, text = (
-            ErrorCode.IllegalOperation,
-            (
-                "Transaction numbers are only allowed on a replica set member or mongos; "
-                "the embedded mongos has no retryable writes and no transactions."
-            ),
-        )
-    elif "lsid" in names:
-        code, text = ErrorCode.IllegalOperation, "The embedded mongos has no sessions: send the command without lsid."
-    else:
-        return
-    raise CommandError(code, text)

@@ -281,11 +281,8 @@ class MongodPool(MessageExchange):
             raise
 
 
-def parse_address(text: str) -> tuple[str, int]:
-    """`host:port` as a pair. ValueError when it is none."""
+def _address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ValueError(f"{text!r} is not host:port")
     return host, int(port)
 
 
@@ -293,12 +290,10 @@ class ReplicaSetClient:
     """Runs commands on the primary of a replica set, given by its connection string `name/host:port,…`."""
 
     def __init__(self, connection_string: str, credentials: Credentials = NO_CREDENTIALS) -> None:
-        self.name, slash, hosts = connection_string.partition("/")
-        if not slash or not self.name or not hosts:
-            raise ValueError(f"{connection_string!r} is not replicaSet/host:port[,host:port…]")
+        self.name, _, hosts = connection_string.partition("/")
         self.connection_string = connection_string
         self.credentials = credentials
-        self._pools = {address: MongodPool(address, credentials) for address in map(parse_address, hosts.split(","))}
+        self._pools = {address: MongodPool(address, credentials) for address in map(_address, hosts.split(","))}
         self._primary: MongodPool | None = None
 
     async def primary(self, deadline: float = PRIMARY_DEADLINE) -> MongodPool:
@@ -324,7 +319,7 @@ class ReplicaSetClient:
             hello = await pool.call("admin", {"hello": 1})
         except CommandError:
             return False
-        for address in map(parse_address, hello.get("hosts", ())):
+        for address in map(_address, hello.get("hosts", ())):
             if address not in self._pools:
                 self._pools[address] = MongodPool(address, self.credentials)
         return hello.get("isWritablePrimary") is True and hello.get("setName") == self.name

@@ -254,7 +254,7 @@ def _apply_network(values: dict[str, Any], options: Options) -> None:
         raise UsageError("sharding configDB must be a replica set connection string: name/host:port, "
                          f"not '{options.config_servers}'")  # fmt: skip
     for host in hosts.split(","):
-        if not re.fullmatch(r".+:\d{1,5}", host):
+        if not (port := re.fullmatch(r".+:(\d{1,5})", host)) or not 0 < int(port[1]) < 65536:
             raise UsageError(f"sharding configDB names '{host}', which is not host:port")
     if not 0 < options.port < 65536:
         raise UsageError(f"port {options.port} is outside 1..65535")

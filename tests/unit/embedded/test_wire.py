@@ -20,11 +20,17 @@ VALUES = st.recursive(
     max_leaves=8,
 )  # fmt: skip
 DOCUMENTS = st.dictionaries(NAMES, VALUES, max_size=6)
+INT32 = st.integers(-(2**31), 2**31 - 1)
+PING = wire.build(bson.encode({"ping": 1}))
 
 
 def _sequence(name: str, documents: list[dict[str, Any]]) -> bytes:
     content = name.encode() + b"\0" + b"".join(map(bson.encode, documents))
     return b"\x01" + struct.pack("<i", len(content) + 4) + content
+
+
+def _with_int32(message: bytes, offset: int, value: int) -> bytes:
+    return message[:offset] + struct.pack("<i", value) + message[offset + 4 :]
 
 
 class Collected(wire.MessageProtocol):
@@ -65,28 +71,25 @@ def test_messages_are_cut_from_any_division_of_the_stream(documents: list[dict[s
 
 
 @pytest.mark.parametrize("length", [-1, 0, 15, wire.MAX_MESSAGE + 1, 2**31 - 1])
-def test_a_length_no_message_can_have_is_refused(length: int) -> None:
+def test_an_impossible_length_is_refused(length: int) -> None:
     collected = Collected()
     collected.data_received(struct.pack("<i", length) + bytes(20))
     assert collected.error is not None
     assert collected.messages == []
 
 
-@given(DOCUMENTS, st.data())
-def test_a_section_length_that_lies_is_refused(body: dict[str, Any], data: st.DataObject) -> None:
-    message = bytearray(wire.build(bson.encode(body)))
-    truth = len(message) - 21
-    lie = data.draw(st.integers(-(2**31), 2**31 - 1).filter(lambda value: value != truth))
-    struct.pack_into("<i", message, 21, lie)
-    with pytest.raises(wire.ProtocolError):
-        wire.parse(bytes(message))
+@given(DOCUMENTS, INT32)
+def test_a_wrong_section_length_is_refused(body: dict[str, Any], length: int) -> None:
+    message = wire.build(bson.encode(body))
+    if length != len(message) - 21:
+        with pytest.raises(wire.ProtocolError):
+            wire.parse(_with_int32(message, 21, length))
 
 
 @given(st.binary(max_size=200))
 def test_arbitrary_bytes_are_refused_or_parsed_but_never_crash(content: bytes) -> None:
-    message = struct.pack("<iiii", 16 + len(content), 1, 0, wire.OP_MSG) + content
     try:
-        parsed = wire.parse(message)
+        parsed = wire.parse(struct.pack("<iiii", 16 + len(content), 1, 0, wire.OP_MSG) + content)
         wire.merge_sequences(wire.decode_raw(parsed.body), parsed.sequences)
         wire.top_level_names(parsed.body)
     except wire.ProtocolError:
@@ -103,57 +106,43 @@ def test_sections_may_come_in_any_order_but_only_one_is_the_body() -> None:
 
 
 @given(st.lists(DOCUMENTS, min_size=1, max_size=4))
-def test_a_document_sequence_becomes_the_array_it_stands_for(documents: list[dict[str, Any]]) -> None:
+def test_a_document_sequence_becomes_an_array(documents: list[dict[str, Any]]) -> None:
     merged = wire.merge_sequences({"insert": "x"}, _sequence("documents", documents))
     assert bson.encode(merged) == bson.encode({"insert": "x", "documents": documents})
 
 
-@given(DOCUMENTS)
-def test_top_level_names_are_found_without_decoding(document: dict[str, Any]) -> None:
-    assert wire.top_level_names(bson.encode(document)) == list(document)
-
-
 @given(DOCUMENTS, VALUES)
-def test_an_appended_element_is_the_last_field(document: dict[str, Any], value: Any) -> None:
-    element = bson.encode({"appended": value})[4:-1]
+def test_documents_are_examined_and_extended_without_decoding(document: dict[str, Any], value: Any) -> None:
+    encoded = bson.encode(document)
+    assert wire.top_level_names(encoded) == list(document)
+    assert bson.encode(wire.decode_raw(bson.encode({"inside": document}))) == bson.encode({"inside": document})
     document.pop("appended", None)
+    element = bson.encode({"appended": value})[4:-1]
     assert wire.append_field(bson.encode(document), element) == bson.encode({**document, "appended": value})
 
 
 @given(DOCUMENTS)
-def test_raw_documents_come_back_unchanged(document: dict[str, Any]) -> None:
-    encoded = bson.encode({"inside": document})
-    assert bson.encode(wire.decode_raw(encoded)) == encoded
-
-
-@given(DOCUMENTS)
-def test_a_compressed_message_is_the_message(document: dict[str, Any]) -> None:
+def test_a_compressed_message_is_decompressed_unchanged(document: dict[str, Any]) -> None:
     message = wire.build(bson.encode(document))
     assert wire.decompress(wire.compress(message)) == message
 
 
-@given(st.integers(-(2**31), 2**31 - 1))
-def test_a_compressed_message_that_lies_about_its_size_is_refused(size: int) -> None:
-    message = bytearray(wire.compress(wire.build(bson.encode({"ping": 1}))))
-    if size == struct.unpack_from("<i", message, 20)[0]:
-        return
-    struct.pack_into("<i", message, 20, size)
-    with pytest.raises(wire.ProtocolError):
-        wire.decompress(bytes(message))
+@given(INT32)
+def test_a_compressed_message_with_a_wrong_size_is_refused(size: int) -> None:
+    if size != len(PING) - 16:
+        with pytest.raises(wire.ProtocolError):
+            wire.decompress(_with_int32(wire.compress(PING), 20, size))
 
 
 def test_a_compressor_that_was_not_negotiated_is_refused() -> None:
-    message = bytearray(wire.compress(wire.build(bson.encode({"ping": 1}))))
+    message = bytearray(wire.compress(PING))
     message[24] = 1  # snappy
-    with pytest.raises(wire.ProtocolError, match="never negotiated"):
+    with pytest.raises(wire.ProtocolError, match="negotiated"):
         wire.decompress(bytes(message))
 
 
-def test_the_checksum_is_crc_32c() -> None:
-    assert wire.crc32c(b"123456789") == 0xE3069283  # the check value of the CRC catalogue
-
-
 def test_a_wrong_checksum_and_unknown_required_flags_are_refused() -> None:
+    assert wire.crc32c(b"123456789") == 0xE3069283  # the check value of the CRC catalogue
     body = bson.encode({"ping": 1})
     message = wire.build(body, flags=wire.CHECKSUM_PRESENT)
     assert wire.parse(message + struct.pack("<I", wire.crc32c(message))).body == body
@@ -166,8 +155,7 @@ def test_a_wrong_checksum_and_unknown_required_flags_are_refused() -> None:
 @given(st.binary(max_size=80))
 def test_a_malformed_legacy_query_is_refused(content: bytes) -> None:
     try:
-        namespace, body = wire.parse_legacy_query(struct.pack("<iiii", 0, 1, 0, wire.OP_QUERY) + content)
+        _, body = wire.parse_legacy_query(struct.pack("<iiii", 0, 1, 0, wire.OP_QUERY) + content)
     except wire.ProtocolError:
         return
-    assert isinstance(namespace, str)
     assert len(body) == struct.unpack_from("<i", body)[0]
