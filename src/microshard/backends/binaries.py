@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import functools
+import hashlib
 import os
 import shutil
 import tarfile
@@ -21,7 +22,8 @@ from microshard.run.backend import Binaries
 @functools.lru_cache
 def digest(path: Path) -> str:
     """The SHA-256 of a file, read once: a mongod has 140 MB."""
-    return binary.sha256(path)
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def on_this_machine(point: Point) -> Binaries:

@@ -1,6 +1,5 @@
 """Finding mongod and mongos, and explaining why a binary does not run on this machine."""
 
-import hashlib
 import importlib.util
 import os
 import platform
@@ -119,12 +118,6 @@ def _has_avx() -> bool:
         return bool(re.search(r"^flags\s*:.*\bavx\b", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE))
     except OSError:
         return False
-
-
-def sha256(path: Path) -> str:
-    """SHA-256 of a binary, hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _is_embedded_mongos(path: Path) -> bool:

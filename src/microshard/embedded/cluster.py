@@ -14,14 +14,7 @@ from typing import Any, TypeVar
 from bson import ObjectId, Regex, Timestamp
 
 from microshard.embedded import wire
-from microshard.embedded.errors import (
-    STALE_ROUTING,
-    CommandError,
-    ErrorCode,
-    checked,
-    failed_with,
-    without_clocks,
-)
+from microshard.embedded.errors import STALE_ROUTING, CommandError, ErrorCode, checked, without_clocks
 from microshard.embedded.mongod_connections import (
     Document,
     MongodConnection,
@@ -196,14 +189,13 @@ class Cluster:
     async def on_primary(self, name: str, command: Mapping[str, Any], *, create: bool = False) -> Document:
         """Run a command on a database's primary shard. CommandError, NamespaceNotFound when there is no database."""
 
-        async def attempt() -> bytes:
+        async def attempt() -> Document:
             database = await self.create_database(name) if create else await self.database(name)
             if database is None:
                 raise CommandError(ErrorCode.NamespaceNotFound, f"database {name} not found")
-            shard = await self.shard(database.primary)
-            return await shard.call_raw(name, {**command, "databaseVersion": database.version})
+            return await self.on_shard(database.primary, name, {**command, "databaseVersion": database.version})
 
-        return checked(await self.retrying(attempt))
+        return await self.retrying(attempt)
 
     async def on_owners(self, database: str, name: str, command: Mapping[str, Any], *, create: bool = False,
                         one: bool = False) -> dict[str, Document]:  # fmt: skip
@@ -275,15 +267,15 @@ class Cluster:
     async def through_router(self, database: str, command: Mapping[str, Any]) -> Document:
         """Run a command on the router mongod, again when its routing was old. CommandError."""
 
-        async def attempt() -> bytes:
+        async def attempt() -> Document:
             while True:
                 pool = await self.router_pool()
                 try:
-                    return await pool.call_raw(database, command)
+                    return await pool.call(database, command)
                 except NotSentError:
                     await self.router_settled()
 
-        return checked(await self.retrying(attempt))
+        return await self.retrying(attempt)
 
     async def aggregate(self, database: str, name: str, pipeline: list[Any], options: Mapping[str, Any]) -> list[Any]:
         """All results of an aggregation with few results, through the router mongod. CommandError."""
@@ -306,18 +298,15 @@ class Cluster:
         delay = RetryDelay()
         while True:
             try:
-                result = await attempt()
+                return await attempt()
             except CommandError as error:
-                if error.code not in STALE_ROUTING or not await delay.wait():
+                if error.code not in STALE_ROUTING:
                     raise
-                continue
-            if isinstance(result, bytes) and failed_with(result, STALE_ROUTING):
-                reply = wire.decode(result)
-                if isinstance(namespace := reply.get("ns", reply.get("db")), str):
+                namespace = error.fields.get("ns", error.fields.get("db"))
+                if isinstance(namespace, str):
                     await self.forget_routing(namespace)
-                if await delay.wait():
-                    continue
-            return result
+                if not await delay.wait():
+                    raise
 
 
 def shard_key_of(pattern: Mapping[str, Any], query: Mapping[str, Any], collation: Any = None) -> Document | None:

@@ -9,7 +9,7 @@ from bson import Int64
 
 from microshard.embedded import wire
 from microshard.embedded.cluster import UNSHARDED, shard_key_of
-from microshard.embedded.errors import CommandError, ErrorCode, failed, require_ok
+from microshard.embedded.errors import STALE_ROUTING, CommandError, ErrorCode, failed, failed_with, require_ok
 from microshard.embedded.mongod_connections import Document
 from microshard.embedded.server import Command, Reply, Request
 
@@ -94,7 +94,10 @@ async def _find_and_modify(request: Request) -> Reply:
             if key is None:
                 raise CommandError(ErrorCode.ShardKeyNotFound, _NEEDS_SHARD_KEY)
             shard, versions = await cluster.owner_of(collection, key)
-        return await (await cluster.shard(shard)).call_raw(request.database, {**command, **versions})
+        reply = await (await cluster.shard(shard)).call_raw(request.database, {**command, **versions})
+        if failed_with(reply, STALE_ROUTING):
+            raise CommandError.from_reply(wire.decode(reply))
+        return reply  # undecoded: BSON types reach the client as they are
 
     return await cluster.retrying(attempt)
 

@@ -14,14 +14,7 @@ from typing import Any
 
 import uvloop
 
-from microshard.embedded import (
-    binary,
-    catalog_commands,
-    data_commands,
-    options,
-    server_commands,
-    sharding_commands,
-)
+from microshard.embedded import binary, catalog_commands, data_commands, options, server_commands, sharding_commands
 from microshard.embedded.client_protocol import ClientProtocol
 from microshard.embedded.cluster import Cluster
 from microshard.embedded.errors import CommandError

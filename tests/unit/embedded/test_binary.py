@@ -1,6 +1,5 @@
 """Finding mongod and mongos, and the messages about binaries that do not run."""
 
-import hashlib
 import importlib.util
 import os
 import platform
@@ -74,12 +73,6 @@ def test_a_file_that_is_no_program_is_refused(tmp_path: Path) -> None:
         binary.version(broken)
     with pytest.raises(BinaryNotFoundError):
         binary.version(tmp_path / "gone")
-
-
-def test_the_hash_is_sha_256(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_bytes(b"x" * 100_000)
-    assert binary.sha256(file) == hashlib.sha256(b"x" * 100_000).hexdigest()
 
 
 def test_a_real_mongos_on_path_is_preferred(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

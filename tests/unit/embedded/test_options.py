@@ -1,4 +1,4 @@
-"""mongos's options: what takes effect, what is refused, what is named as having no effect."""
+"""mongos's options: they take effect, are refused, or are reported as having no effect."""
 
 import subprocess
 import sys
@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 
 from microshard.embedded import options
-from microshard.embedded.options import UsageError
+from microshard.embedded.options import Options, UsageError
 
 CONFIG = ["--configdb", "cfg/127.0.0.1:27019"]
+
+
+def _parse(*arguments: str) -> Options:
+    return options.parse([*CONFIG, *arguments])
 
 
 def _file(folder: Path, text: str) -> list[str]:
@@ -20,29 +24,25 @@ def _file(folder: Path, text: str) -> list[str]:
 
 
 def test_options_of_the_command_line_take_effect(tmp_path: Path) -> None:
-    chosen = options.parse(
-        [*CONFIG, "--port=27117", "--bind_ip", "localhost,127.0.0.2", "--logpath", str(tmp_path / "log"), "--logappend",
-         "--fork", "--pidfilepath", str(tmp_path / "pid"), "-vv", "--quiet", "--maxConns", "50",
-         "--setParameter", "a=1", "--setParameter", "b=x=y", "--setParameter", f"microshardRouterPath={tmp_path}"]
+    chosen = _parse(
+        "--port=27117", "--bind_ip", "localhost,127.0.0.2", "--logpath", str(tmp_path / "log"), "--logappend",
+        "--fork", "--pidfilepath", str(tmp_path / "pid"), "-vv", "--quiet", "--maxConns", "50",
+        "--setParameter", "a=1", "--setParameter", "b=x=y", "--setParameter", f"microshardRouterPath={tmp_path}",
     )  # fmt: skip
-    assert (chosen.config_servers, chosen.port, chosen.hosts) == (
-        "cfg/127.0.0.1:27019",
-        27117,
-        ("127.0.0.1", "127.0.0.2"),
-    )
+    assert (chosen.config_servers, chosen.port) == ("cfg/127.0.0.1:27019", 27117)
+    assert chosen.hosts == ("127.0.0.1", "127.0.0.2")
     assert (chosen.log_path, chosen.log_append, chosen.fork) == (tmp_path / "log", True, True)
     assert (chosen.verbosity, chosen.quiet, chosen.max_connections) == (2, True, 50)
     assert chosen.set_parameters == {"a": "1", "b": "x=y"}
-    assert chosen.router_path == tmp_path
-    assert chosen.pid_file == tmp_path / "pid"
+    assert (chosen.router_path, chosen.pid_file) == (tmp_path, tmp_path / "pid")
 
 
 @pytest.mark.parametrize(("argument", "level"), [("-v", 1), ("-vvvvv", 5), ("--verbose", 1), ("--verbose=vvv", 3)])
 def test_verbosity_is_counted(argument: str, level: int) -> None:
-    assert options.parse([*CONFIG, argument]).verbosity == level
+    assert _parse(argument).verbosity == level
 
 
-def test_the_file_says_the_same_and_the_command_line_wins(tmp_path: Path) -> None:
+def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
     text = """
 net: {port: 1, bindIp: 127.0.0.1, unixDomainSocket: {enabled: false}, compression: {compressors: zlib}}
 sharding: {configDB: "cfg/127.0.0.1:27019"}
@@ -54,25 +54,26 @@ security: {javascriptEnabled: false}
     assert (chosen.port, chosen.verbosity, chosen.compressors) == (27018, 3, "zlib")
     assert chosen.set_parameters == {"a": "true", "b": "3"}
     assert chosen.log_path == Path("/nowhere/log")
-    assert chosen.router_arguments == ("--noscripting",)
-    assert chosen.without_effect == []
+    assert (chosen.router_arguments, chosen.without_effect) == (("--noscripting",), [])
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--nonsense"], "unrecognised option '--nonsense'"),
-        (["--port"], "the required argument for option '--port' is missing"),
-        (["--port", "x"], "is invalid"),
-        (["--port", "70000"], "outside 1..65535"),
-        (["--fork=yes"], "does not take any arguments"),
-        (["--fork"], "--fork has to be used with --logpath"),
+        (["--nonsense"], "unrecognised.*--nonsense"),
+        (["--port"], "argument.*--port.*missing"),
+        (["--port="], "invalid"),
+        (["--port", "x"], "invalid"),
+        (["--port", "70000"], "65535"),
+        (["--fork=yes"], "any arguments"),
+        (["--fork="], "any arguments"),
+        (["--fork"], "--logpath"),
         (["--bind_ip", "0.0.0.0"], "loopback"),  # noqa: S104 - to be refused
         (["--bind_ip", "192.0.2.1"], "loopback"),
         (["--bind_ip_all"], "loopback"),
-        (["--tlsMode", "preferTLS"], "knows disabled and requireTLS, not preferTLS"),
+        (["--tlsMode", "preferTLS"], "preferTLS"),
         (["--tlsMode", "requireTLS", "--tlsCAFile", "/ca"], "needs --tlsCertificateKeyFile"),
-        (["--tlsCAFile", "/ca"], "goes with tlsMode requireTLS"),
+        (["--tlsCAFile", "/ca"], "tlsMode requireTLS"),
         (["--clusterAuthMode", "x509"], "one machine"),
         (["--syslog"], "logs to a file"),
         (["--setParameter", "x"], "name=value"),
@@ -80,73 +81,73 @@ security: {javascriptEnabled: false}
         (["--logRotate", "reopen"], "logAppend"),
         (["--configdb", "127.0.0.1:27019"], "replica set connection string"),
         (["--configdb", "cfg/127.0.0.1"], "not host:port"),
+        (["--configdb", "cfg/127.0.0.1:70000"], "not host:port"),
         (["positional"], "positional"),
     ],
 )
-def test_what_is_no_option_is_refused(arguments: list[str], says: str) -> None:
+def test_wrong_arguments_are_refused(arguments: list[str], says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        options.parse([*CONFIG, *arguments])
+        _parse(*arguments)
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("net: {prot: 1}", r"Unrecognized option: net\.prot"),
+        ("net: {prot: 1}", r"net\.prot"),
         ("net: {port: true}", "invalid"),
-        ("net: [", "Error parsing YAML config file"),
-        ("text", "holds no options"),
-        ("security: {authorization: enabled}", "belongs to mongod"),
-        ("storage: {dbPath: /x}", r"Unrecognized option: storage\.dbPath"),
+        ("net: [", "YAML"),
+        ("text", "no options"),
+        ("security: {authorization: enabled}", "mongod"),
+        ("storage: {dbPath: /x}", r"storage\.dbPath"),
         ("systemLog: {destination: syslog}", "logs to a file"),
-        ("systemLog: {destination: file}", "needs systemLog.path"),
+        ("systemLog: {destination: file}", "systemLog.path"),
     ],
 )
-def test_what_is_no_option_of_the_file_is_refused(tmp_path: Path, text: str, says: str) -> None:
+def test_wrong_files_are_refused(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        options.parse([*CONFIG, *_file(tmp_path, text)])
+        _parse(*_file(tmp_path, text))
 
 
 def test_key_and_certificate_are_given_to_the_router_mongod_too(tmp_path: Path) -> None:
     text = "security: {keyFile: /k}\nnet: {tls: {mode: requireTLS, certificateKeyFile: /c, CAFile: /a}}"
-    chosen = options.parse([*CONFIG, *_file(tmp_path, text)])
+    chosen = _parse(*_file(tmp_path, text))
     assert (chosen.key_file, chosen.certificate, chosen.ca_file) == (Path("/k"), Path("/c"), Path("/a"))
     assert chosen.router_arguments[:2] == ("--keyFile", "/k")
     assert {"requireTLS", "/c", "/a"} <= set(chosen.router_arguments)
 
 
-def test_a_config_server_is_needed() -> None:
-    with pytest.raises(UsageError, match="no args for --configdb"):
+def test_a_config_server_is_required() -> None:
+    with pytest.raises(UsageError, match="--configdb"):
         options.parse([])
 
 
 @pytest.mark.parametrize("extra", [["--slowms", "1"], ["--localThreshold", "5"], ["--filePermissions", "0700"]])
-def test_options_without_effect_are_remembered_with_the_reason(extra: list[str]) -> None:
-    ((name, reason),) = options.parse([*CONFIG, *extra]).without_effect
+def test_options_without_effect_are_reported_with_the_reason(extra: list[str]) -> None:
+    ((name, reason),) = _parse(*extra).without_effect
     assert name == extra[0].removeprefix("--")
     assert reason
 
 
 def test_every_option_takes_effect_is_refused_or_is_reported() -> None:
-    """Nothing is accepted and ignored: each option of the table changes what is chosen, or is named."""
+    """No option is accepted and ignored: each one of the table changes what is chosen, or is named."""
     values: dict[type, Any] = {bool: [], int: ["7"], str: ["x"], Path: ["x"]}
-    plain = options.parse(CONFIG)
+    plain = _parse()
     for option in options.OPTIONS:
-        if not option.flag or option.flag in ("configdb", "config", "nounixsocket"):
+        if option.flag in ("", "configdb", "config", "nounixsocket", "port", "bind_ip", "ipv6", "timeStampFormat"):
             continue
         try:
-            chosen = options.parse([*CONFIG, f"--{option.flag}", *values[option.type]])
+            chosen = _parse(f"--{option.flag}", *values[option.type])
         except UsageError:
             continue
         chosen.argv, chosen.given = plain.argv, plain.given
-        if option.flag not in ("port", "bind_ip", "ipv6", "timeStampFormat"):
-            assert chosen != plain, option.flag
+        assert chosen != plain, option.flag
 
 
 def test_a_wrong_option_ends_the_program_with_2() -> None:
     mongos = Path(sys.executable).with_name("mongos")
     done = subprocess.run([mongos, "--nonsense"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "try 'mongos --help' for more information" in done.stderr
+    assert "mongos --help" in done.stderr
 
 
 def test_help_lists_an_option_a_line() -> None:
