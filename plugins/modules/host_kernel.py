@@ -60,7 +60,7 @@ did:
   type: list
   elements: str
 record:
-  description: C(is) has the settings read back, C(asked) their planned values and sources, C(before) the former values.
+  description: C(is) has the settings read back, C(planned) their planned values and sources, C(before) the old ones.
   returned: state is present
   type: dict
 """

@@ -42,7 +42,7 @@ options:
       - C(executed) runs the phases. The others are parts of that, and need I(pid_path).
       - C(ready) and C(finished) are its halves, for a phase that several hosts execute at the same time.
       - C(ready) starts the engine and waits until its clients are connected; the engine outlives the module.
-        It needs a job of one phase with C(start_at=told).
+        It needs a job of one phase with C(start_at=file).
       - C(begun) starts an engine that requests restarts on hosts, and waits until it does or has ended (a phase that
         failed fails the module); C(answered) gives it the answer, and waits again. The engine outlives the module.
       - C(finished) gives it the start time, where I(start_at) is given, and waits for its end.

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> str:
-        """The version, looked up only when it is asked for: a start that has imported this far answers no Ctrl-C."""
+        """The version, looked up only when needed: a start that has imported this far answers no Ctrl-C."""
         if name != "__version__":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib.metadata import version  # noqa: PLC0415 - see above

@@ -116,8 +116,8 @@ def test_a_changed_definition_is_refused_and_as_begun_goes_on(broken: KilledRun)
     broken.simulation.inject(Fault("RunInstances", FULL, times=None))
     said = broken.resume("--as-begun")
     assert (said.code, "Service Quotas" in said.out) == (4, True), said.out + said.err
-    asked = json.loads((broken.run / "lock.json").read_text())["asked"]
-    assert asked["overrides"] == {"repetitions": 2}
+    request = json.loads((broken.run / "lock.json").read_text())["request"]
+    assert request["overrides"] == {"repetitions": 2}
 
 
 @pytest.mark.long

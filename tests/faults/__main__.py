@@ -25,7 +25,7 @@ PARTS = ("disk", "definitions", "fuzz", "router", "deploys", "kills")
 
 
 def main() -> int:
-    """Run the parts asked for, print the table. 1 when anything was lost or left."""
+    """Run the chosen parts, print the table. 1 when anything was lost or left."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=main.__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all when left out")
     parser.add_argument("--seconds", type=float, default=KILL_SECONDS, help="for the kills")

@@ -65,7 +65,7 @@ def _cut_journals(folder: Path) -> Row:
         # The results are whole: a line that is lost with the runner does not make anything be measured again.
         half = length and data[length - 1 : length] != b"\n" and data[length : length + 1] != b"\n"
         if bool(half) != any("journal" in word for word in damaged(run, PLAN)):
-            row.lost.append(f"{length} bytes: half a line is {'not ' if half else ''}told")
+            row.lost.append(f"{length} bytes: half a line is {'not ' if half else ''}reported")
         left = _left(run)
         if left != NAMES[3:]:
             row.lost.append(f"{length} bytes: {left} is left to measure")

@@ -120,7 +120,7 @@ def whole_run(folder: Path, fault: str, stage: str, tell: Callable[[str], None] 
             row.lost.append(f"did not come to {stage}: {said[-500:]}")
             return row
         kept = whole_results(run) if stage != "prepare" else {}
-        # Nobody can remove a folder of a read-only disk; that is told, by the exit code too.
+        # Nobody can remove a folder of a read-only disk; that is reported, by the exit code too.
         row.left += [item for item in left(run, token) if fault == "full" or not item.startswith("folder")]
         disk.mend(fault)
         row.lost += _taken_up(folder, watched, token, kept)

@@ -48,13 +48,13 @@ class Cores(Controller):
         """The only one that is meant."""
         return self.bed.machines[1]
 
-    def asked(self, script: str) -> str:
+    def output_of(self, script: str) -> str:
         """What a script says on it, as root, however it ends."""
         return self.machine.enter("sh", "-c", f"{script}\ntrue")
 
     def fresh(self) -> None:
         """The machine has nothing of ours."""
-        self.asked(_FRESH.format(disks=self.disks))
+        self.output_of(_FRESH.format(disks=self.disks))
 
     def experiment(self, shards: int) -> Path:
         volume = {"type": "existing", "size_gib": 2, "filesystem": "ext4"}
@@ -80,7 +80,7 @@ class Cores(Controller):
 
     def uninitialised(self, volume: str) -> int:
         """Groups whose inode tables mkfs has left to the kernel; at least one group was there."""
-        said = self.asked(f"cat /var/tmp/made{self.machine.devices[volume].replace('/', '-')}")
+        said = self.output_of(f"cat /var/tmp/made{self.machine.devices[volume].replace('/', '-')}")
         groups = re.findall(r"^Group \d+: .*\n?.*", said, re.MULTILINE)
         assert groups
         return sum("ITABLE_ZEROED" not in group for group in groups)
@@ -93,12 +93,12 @@ def cores(lab: Bed, tmp_path: Path) -> Iterator[Cores]:
     made.fresh()
     yield made
     made.run("down")
-    made.asked("rm -f /usr/local/sbin/mkfs.ext4 /var/tmp/made-*")
+    made.output_of("rm -f /usr/local/sbin/mkfs.ext4 /var/tmp/made-*")
 
 
 def test_every_process_has_its_cores_and_preparations_are_shown_before_they_are_made(cores: Cores) -> None:
     usable = sorted(os.sched_getaffinity(0))
-    backlog = cores.asked("cat /proc/sys/net/core/somaxconn")
+    backlog = cores.output_of("cat /proc/sys/net/core/somaxconn")
     code, said = cores.run("up", cores.experiment(len(usable)), "--on", cores.inventory)
     assert code == 2
     few = f"host2 has {len(usable)} cores, 1 of them reserved: cores_per_shard cannot give {len(usable)} data-bearing"
@@ -115,18 +115,18 @@ def test_every_process_has_its_cores_and_preparations_are_shown_before_they_are_
         is_bound(cores, record, core)
     assert cores.uninitialised("data") == 0
     assert cores.uninitialised("log") > 0
-    assert cores.asked("cat /proc/sys/net/core/somaxconn") == "3210"
+    assert cores.output_of("cat /proc/sys/net/core/somaxconn") == "3210"
     kernel = json.loads((folder / "hosts/host2/kernel.json").read_text())
-    assert kernel["asked"]["somaxconn"] == {"value": "3210", "source": "asked for by the experiment"}
+    assert kernel["planned"]["somaxconn"] == {"value": "3210", "source": "asked for by the experiment"}
     assert (kernel["is"]["somaxconn"], kernel["before"]["somaxconn"]) == ("3210", backlog)
     assert shell(cores, "shard01") == ["shard01", "microshard-admin"]
     code, said = cores.run("down")
     assert code == 0, said
-    assert cores.asked("cat /proc/sys/net/core/somaxconn") == backlog
+    assert cores.output_of("cat /proc/sys/net/core/somaxconn") == backlog
 
     # What would be done on a machine that has nothing yet, and is done then
     cores.fresh()
-    before = cores.asked(_LOOK.format(disks=cores.disks))
+    before = cores.output_of(_LOOK.format(disks=cores.disks))
     checked = cores.played("prepare", "--check", "--diff")
     assert checked.returncode == 0, checked.stdout + checked.stderr
     for change in (
@@ -136,7 +136,7 @@ def test_every_process_has_its_cores_and_preparations_are_shown_before_they_are_
         "+ext4 ms-log, mounted at /srv/microshard/log\n",
     ):
         assert change in checked.stdout, checked.stdout
-    assert cores.asked(_LOOK.format(disks=cores.disks)) == before
+    assert cores.output_of(_LOOK.format(disks=cores.disks)) == before
     try:
         made = cores.played("prepare")
         assert made.returncode == 0, made.stdout + made.stderr
@@ -152,7 +152,7 @@ def is_bound(cores: Cores, record: dict[str, Any], core: int) -> None:
     assert record["started_by"][:3] == ["numactl", f"--physcpubind={core}", "--localalloc"]
     assert record["numa_policy"] == "cores_per_shard"
     assert record["cpus_allowed"] == str(core)
-    assert f"Cpus_allowed_list:\t{core}\n" in cores.asked(f"cat /proc/{record['pid']}/status")
+    assert f"Cpus_allowed_list:\t{core}\n" in cores.output_of(f"cat /proc/{record['pid']}/status")
     assert max(record["memory_policies"], key=record["memory_policies"].__getitem__) == "local"
 
 

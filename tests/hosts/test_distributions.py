@@ -96,11 +96,11 @@ class Elsewhere:
         self.folder = folder
         self._mirror = {"mongodb_binaries_servers": url, "mongodb_binaries_key_url": f"{url}/{KEY}"}
         said = "".join(f'{name}="{value}"\n' for name, value in distribution.says.items())
-        self.asked("rm /etc/os-release; mv /etc/apt/sources.list /etc/apt/sources.list.aside")
-        self.asked("cp -p /etc/dnf/dnf.conf /etc/dnf/dnf.conf.aside; mkdir -p /etc/yum.repos.d /etc/pki/rpm-gpg")
+        self.output_of("rm /etc/os-release; mv /etc/apt/sources.list /etc/apt/sources.list.aside")
+        self.output_of("cp -p /etc/dnf/dnf.conf /etc/dnf/dnf.conf.aside; mkdir -p /etc/yum.repos.d /etc/pki/rpm-gpg")
         self.machine.write("etc/os-release", said)
 
-    def asked(self, script: str) -> str:
+    def output_of(self, script: str) -> str:
         """What a script says on it, as root, however it ends."""
         return self.machine.enter("sh", "-c", f"{script}\ntrue")
 

@@ -29,7 +29,7 @@ systemctl daemon-reload; userdel mongodb 2>/dev/null || true
 class Host(Controller):
     """The command line, and one machine of the bed, which reaches no repository but the mirror."""
 
-    def asked(self, script: str) -> str:
+    def output_of(self, script: str) -> str:
         """What a script says on it, as root, however it ends."""
         return self.bed.machines[0].enter("sh", "-c", f"{script}\ntrue")
 
@@ -81,11 +81,11 @@ def host(lab: Bed, mirror: str, tmp_path: Path) -> Iterator[Host]:
     )
     made = Host(lab, tmp_path, inventory)
     # The archive of Debian does not answer, without retries and looking up a name.
-    made.asked("mv /etc/apt/sources.list /etc/apt/sources.list.aside")
-    made.asked("echo deb file:/nowhere bookworm main >/etc/apt/sources.list")
+    made.output_of("mv /etc/apt/sources.list /etc/apt/sources.list.aside")
+    made.output_of("echo deb file:/nowhere bookworm main >/etc/apt/sources.list")
     yield made
     made.run("down")
-    made.asked(_CLEAN)
+    made.output_of(_CLEAN)
 
 
 @pytest.mark.long
@@ -96,14 +96,14 @@ def test_packages_come_from_a_mirror_pinned_and_held_and_their_service_never_sta
     assert code == 0, said
     names = "mongodb-org-mongos mongodb-org-server"
     form = "${Package} ${Version} ${db:Status-Want}\\n"
-    listed = host.asked(f"dpkg-query --show --showformat '{form}' {names}")
+    listed = host.output_of(f"dpkg-query --show --showformat '{form}' {names}")
     assert listed.splitlines() == [f"{name} {version} hold" for name in names.split()]
-    assert f"kept back:\n  {names}\n" in host.asked("apt-get --simulate upgrade")  # a younger one is there
-    assert host.asked("systemctl is-enabled mongod; systemctl is-active mongod").split() == ["masked", "inactive"]
-    assert host.asked("ls -A /var/lib/mongodb /var/log/mongodb") == "/var/lib/mongodb:\n\n/var/log/mongodb:"
+    assert f"kept back:\n  {names}\n" in host.output_of("apt-get --simulate upgrade")  # a younger one is there
+    assert host.output_of("systemctl is-enabled mongod; systemctl is-active mongod").split() == ["masked", "inactive"]
+    assert host.output_of("ls -A /var/lib/mongodb /var/log/mongodb") == "/var/lib/mongodb:\n\n/var/log/mongodb:"
 
     # The only mongod there is is the run's, and it is that of the packages.
-    assert host.asked("readlink /proc/$(pgrep -x mongod)/exe") == "/usr/bin/mongod"
+    assert host.output_of("readlink /proc/$(pgrep -x mongod)/exe") == "/usr/bin/mongod"
     (record,) = [json.loads(path.read_text()) for path in host.last.glob("points/p01/processes/*.json")]
     assert record["command"][0] == "/usr/bin/mongod"
 

@@ -51,19 +51,19 @@ except Exception as error:
 class Machines(Controller):
     """The command line, and what is asked on the machines."""
 
-    def asked(self, number: int, script: str) -> str:
+    def output_of(self, number: int, script: str) -> str:
         done = self.bed.ssh(self.bed.machines[number], f"sudo sh -c '{script}'")
         return done.stdout.strip()
 
     def mounts(self, number: int) -> dict[str, str]:
         """Mount point → which of the machine's devices, of all volumes of ours."""
         names = {device: name for name, device in self.bed.machines[number].devices.items()}
-        listed = self.asked(number, "findmnt -rno TARGET,SOURCE | grep microshard").splitlines()
+        listed = self.output_of(number, "findmnt -rno TARGET,SOURCE | grep microshard").splitlines()
         return {target: names[source] for target, source in (line.split() for line in listed)}
 
     def lies(self, number: int, path: str) -> str:
         """Mount point of the volume that holds a file."""
-        return self.asked(number, f"df --output=target $(realpath {path}) | tail -1")
+        return self.output_of(number, f"df --output=target $(realpath {path}) | tail -1")
 
     def told(self, words: list[str]) -> list[str]:
         """Files and processes of all machines in which one of these words stands."""
@@ -125,7 +125,7 @@ def all_on_their_volumes(machines: Machines, run: Path, deployment: str) -> None
     each = {"/srv/microshard/data-01": "data", "/srv/microshard/data-02": "journal", "/srv/microshard/log": "log"}
     for number in (0, 1):
         assert machines.mounts(number) == each
-        members = machines.asked(number, f"ls {deployment} | grep shard").split()
+        members = machines.output_of(number, f"ls {deployment} | grep shard").split()
         assert len(members) == 2
         data = [machines.lies(number, f"{deployment}/{name}/data/WiredTiger.wt") for name in members]
         assert data == ["/srv/microshard/data-01", "/srv/microshard/data-02"]
@@ -144,19 +144,19 @@ def test_files_lie_on_their_volumes_servers_keep_to_themselves_and_nothing_is_le
     deployment = f"/var/lib/microshard/{run.name}/deployments/p01"
     all_on_their_volumes(machines, run, deployment)
     here = f"{deployment}/config1"
-    assert "WiredTigerLog" in machines.asked(2, f"ls {here}/data/journal/")
-    assert machines.asked(2, f"grep -c . {here}/mongod.log") > "10"
+    assert "WiredTigerLog" in machines.output_of(2, f"ls {here}/data/journal/")
+    assert machines.output_of(2, f"grep -c . {here}/mongod.log") > "10"
 
     # systemd is what hosts that have it use
     assert json.loads((run / "points/p01/processes/config1.json").read_text())["unit"].startswith("microshard@")
-    assert machines.asked(2, "ps -o user= -C mongod | sort -u") == "microshard"
+    assert machines.output_of(2, "ps -o user= -C mongod | sort -u") == "microshard"
 
     # Rotated by size: the server goes on in a new file, and not a line is lost
     rotation = f"/etc/logrotate.d/microshard-{run.name}"
-    rotated = machines.asked(2, f"logrotate --verbose --force --state /var/tmp/state {rotation} 2>&1")
+    rotated = machines.output_of(2, f"logrotate --verbose --force --state /var/tmp/state {rotation} 2>&1")
     log = f"/srv/microshard/log/{run.name}/p01/config1/mongod.log"
-    machines.asked(2, f"for n in $(seq 100); do test -e {log} && break; sleep 0.1; done")
-    assert machines.asked(2, f"ls {log} {log}.1") == f"{log}\n{log}.1", rotated
+    machines.output_of(2, f"for n in $(seq 100); do test -e {log} && break; sleep 0.1; done")
+    assert machines.output_of(2, f"ls {log} {log}.1") == f"{log}\n{log}.1", rotated
 
     # Who has no password, or speaks in the open, is not served
     told, admin = secrets_of(run)
@@ -174,7 +174,7 @@ def test_files_lie_on_their_volumes_servers_keep_to_themselves_and_nothing_is_le
 
     # Secrets are their owner's alone, and nowhere else
     folder = f"/var/lib/microshard/{run.name}/secrets"
-    modes = machines.asked(1, f'stat -c "%U %a %n" {folder} {folder}/*').splitlines()
+    modes = machines.output_of(1, f'stat -c "%U %a %n" {folder} {folder}/*').splitlines()
     assert modes == [
         f"microshard 700 {folder}",
         *(f"microshard 600 {folder}/{name}" for name in ("ca.pem", "keyfile", "server.pem")),
@@ -191,8 +191,9 @@ def test_files_lie_on_their_volumes_servers_keep_to_themselves_and_nothing_is_le
     assert not [path for path in files if any(word.encode() in path.read_bytes() for word in told)]
     assert not (run / "secrets").exists()
     for number in range(3):
-        assert machines.asked(number, "findmnt -rno TARGET | grep -c microshard || true") == "0"
+        assert machines.output_of(number, "findmnt -rno TARGET | grep -c microshard || true") == "0"
         assert (
-            machines.asked(number, f"ls {rotation} /etc/systemd/system/microshard@.service 2>/dev/null || true") == ""
+            machines.output_of(number, f"ls {rotation} /etc/systemd/system/microshard@.service 2>/dev/null || true")
+            == ""
         )
-        assert machines.asked(number, "find /srv/microshard -type f || true") == ""
+        assert machines.output_of(number, "find /srv/microshard -type f || true") == ""

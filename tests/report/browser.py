@@ -123,7 +123,7 @@ class Browser:
         return result["result"].get("value")
 
     def requests(self) -> list[str]:
-        """Addresses the page asked for, the file itself and data: addresses included."""
+        """Addresses the page requested, the file itself and data: addresses included."""
         sent = [event for event in self.events if event["method"] == "Network.requestWillBeSent"]
         return [event["params"]["request"]["url"] for event in sent]
 

@@ -68,7 +68,7 @@ def in_use(folder: RunFolder) -> str | None:
 
 
 def has_processes(folder: RunFolder) -> bool:
-    """Whether processes of a run exist on this machine; hosts are not asked."""
+    """Whether processes of a run exist on this machine; hosts are not contacted."""
     return bool(local_processes.running(folder))
 
 

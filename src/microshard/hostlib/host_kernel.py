@@ -41,16 +41,16 @@ def main(parameters: dict[str, Any], *, check: bool) -> dict[str, Any]:
     return _present(values, parameters, check=check)
 
 
-def resolve(asked: dict[str, Any], version: str) -> dict[str, tuple[Any, str]]:
+def resolve(planned: dict[str, Any], version: str) -> dict[str, tuple[Any, str]]:
     """Setting → (value, where it comes from): the experiment's own, then the production notes where it says so."""
     own = {
         name: value
-        for name, value in asked.items()
+        for name, value in planned.items()
         if value is not None and name not in {"production_notes", "readahead_sectors"}
     }
     if "transparent_huge_pages" in own:
         own.setdefault("transparent_huge_pages_defrag", own["transparent_huge_pages"])
-    values = recommended(version) if asked.get("production_notes") else {}
+    values = recommended(version) if planned.get("production_notes") else {}
     values = {name: pair for name, pair in values.items() if name not in own}
     values.update({name: (value, _EXPERIMENT) for name, value in own.items()})
     return {name: (_kernel_word(name, value), source) for name, (value, source) in sorted(values.items())}
@@ -152,12 +152,12 @@ def _files(values: dict[str, tuple[Any, str]], user: str, *, check: bool) -> lis
 
 
 def _facts(values: dict[str, tuple[Any, str]], before: dict[str, Any]) -> dict[str, Any]:
-    """The settings as they are, read back, with what was asked for and why."""
+    """The settings as they are, read back, with the planned values and their sources."""
     return {
         "release": os.uname().release,
         "numa": len(host_cores().by_node) > 1,
         "is": {**{name: setting.value() for name, setting in SETTINGS.items()}, "time_sync": _value("time_sync")},
-        "asked": {name: {"value": value, "source": source} for name, (value, source) in values.items()},
+        "planned": {name: {"value": value, "source": source} for name, (value, source) in values.items()},
         "before": before,
     }
 

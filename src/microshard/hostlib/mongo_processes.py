@@ -265,7 +265,7 @@ def _await_primary(members: Sequence[MongoProcess], deadline: float) -> None:
     if not any(_is_initiated(member) for member in members):
         return  # deployed and not initiated yet: there is nothing to elect
     first, began = members[0], time.monotonic()
-    asked, since, primary = 0.0, began, ""
+    requested, since, primary = 0.0, began, ""
     while True:
         primaries = [member.name for member in members if _is_primary(member)]
         now = time.monotonic()
@@ -274,10 +274,10 @@ def _await_primary(members: Sequence[MongoProcess], deadline: float) -> None:
         settled = primary == first.name or (primary and now - began > _STEP_UP_FOR)
         if settled and now - since > _STEADY:
             return
-        if not settled and now - began < _STEP_UP_FOR and now - asked > _STEP_UP_EVERY:
-            with contextlib.suppress(OSError, ValueError):  # it is asked again
+        if not settled and now - began < _STEP_UP_FOR and now - requested > _STEP_UP_EVERY:
+            with contextlib.suppress(OSError, ValueError):  # it is requested again
                 first.ask("replSetStepUp")
-            asked = now
+            requested = now
         if now > deadline:
             raise HostError(f"replica set {first.replica_set} has no lasting primary after it was resumed")
         time.sleep(_POLL)

@@ -132,7 +132,7 @@ def _await_members(name: str, endpoints: list[str], deadline: Deadline, *, step_
     """Wait for one primary, and secondaries and arbiters that say so and that the primary reaches.
 
     A new set of several members would wait for its election timeout, 10 s, before it votes at all. So the first member
-    is asked to step up at once (`replSetStepUp`), again and again until the others know of the set.
+    is requested to step up at once (`replSetStepUp`), again and again until the others know of the set.
     """
     polls = 0
     while True:

@@ -224,7 +224,7 @@ def format_volume(volume: Volume) -> None:
         # -f: what an array had on it before may show through; it was checked above.
         run_command("mkfs.xfs", "-q", "-f", "-L", volume.label, target, package="xfsprogs")
     else:
-        # Full initialisation unless asked otherwise: else a kernel thread writes for minutes during the measurement.
+        # Full initialisation unless lazy_init is set: else a kernel thread writes for minutes during the measurement.
         lazy = f"lazy_itable_init={int(volume.lazy_init)},lazy_journal_init={int(volume.lazy_init)}"
         run_command("mkfs.ext4", "-q", "-F", "-L", volume.label, "-E", lazy, target, package="e2fsprogs")
 

@@ -111,8 +111,8 @@ class Job:
     step: str | None
     purpose: str | None
     part: ClientShare = ClientShare()
-    # Epoch seconds at which the clients of all hosts begin; "told": read from a file once all are ready.
-    start_at: float | Literal["told"] | None = None
+    # Epoch seconds at which the clients of all hosts begin; "file": read from a file once all are ready.
+    start_at: float | Literal["file"] | None = None
     requests_restarts: bool = False  # mongods are restarted by the play, workloads/restarts.py
     after: bool = False  # the clients of all hosts have finished: only count and measure what they left
     tools: Mapping[str, str] = field(default_factory=dict)  # programs of this host by name: java, ycsb_jar

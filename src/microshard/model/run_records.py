@@ -60,7 +60,7 @@ class RunLock:
     microshard: str = ""  # version of the tool
     definition: dict[str, Any] = field(default_factory=dict)  # the experiment with all its defaults
     definition_sha256: str = ""  # of the experiment file
-    asked: RequestRecord | None = None
+    request: RequestRecord | None = field(default=None, metadata={"formerly": "asked"})
     backend: str = ""
     binaries: dict[str, LockedBinary] = field(default_factory=dict)  # by point
     host: dict[str, Any] = field(default_factory=dict)  # the controller: CPU, cores, RAM, kernel, system

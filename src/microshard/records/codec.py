@@ -167,10 +167,15 @@ def _mapping(item: Decoder) -> Decoder:
 def _record(kind: Any) -> Decoder:
     hints = get_type_hints(kind)
     decoders = {field.name: _decoder(hints[field.name]) for field in dataclasses.fields(kind)}
+    formerly = {
+        field.metadata["formerly"]: field.name for field in dataclasses.fields(kind) if "formerly" in field.metadata
+    }
 
     def record(value: Any) -> Any:
         if type(value) is not dict:
             _wrong(value, "an object")
+        if formerly:
+            value = {formerly.get(name, name): item for name, item in value.items()}
         found = {}
         for name, decoder in decoders.items():
             if name in value:

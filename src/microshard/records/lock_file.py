@@ -1,4 +1,4 @@
-"""experiment.lock.yml: the experiment a run really was, for others to run again and to be told what differs."""
+"""experiment.lock.yml: the experiment a run really was, for others to run again and see what differs."""
 
 from __future__ import annotations
 

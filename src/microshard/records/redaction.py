@@ -153,9 +153,9 @@ def for_run(run: Path, project: Path) -> Redactor:
     """What is known about a run and this machine: its paths, hosts, users and secrets."""
     known = {str(run): "RUN", str(run.parent): "RUNS", str(project): "PROJECT"}
     with contextlib.suppress(OSError, RunFolderError):
-        asked = RunFolder(run).run_lock().asked
-        if asked is not None and len(Path(asked.file).parts) > 2:
-            known.setdefault(str(Path(asked.file).parent), "EXPERIMENTS")
+        request = RunFolder(run).run_lock().request
+        if request is not None and len(Path(request.file).parts) > 2:
+            known.setdefault(str(Path(request.file).parent), "EXPERIMENTS")
     home = str(Path.home())
     if len(home) > 1:
         known.setdefault(home, "HOME")

@@ -163,7 +163,7 @@ def write_request(folder: RunFolder, request: RunRequest) -> None:
         microshard=__version__,
         definition=request.loaded.experiment.model_dump(mode="json"),
         definition_sha256=hashlib.sha256(request.path.read_bytes()).hexdigest(),
-        asked=RequestRecord(str(request.path.absolute()), request.scale, dict(request.overrides)),
+        request=RequestRecord(str(request.path.absolute()), request.scale, dict(request.overrides)),
         backend=request.backend,
         host=this_machine.describe(),
         packages=this_machine.packages(),

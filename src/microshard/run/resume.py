@@ -93,7 +93,7 @@ def resume(
             before, lock = None, RunLock()
             with contextlib.suppress(FileNotFoundError, DamagedFileError):
                 before, lock = run.plan(), run.run_lock()
-            original = lock.asked
+            original = lock.request
             if before is None or original is None:
                 raise CannotResumeError(
                     f"{run.run_id} has no plan that can be read: it was aborted too early, or lock.json or plan.json "
@@ -175,6 +175,6 @@ def unfinished(runs: list[RunFolder]) -> list[RunFolder]:
         done = journaled(run)
         with contextlib.suppress(OSError, RunFolderError):
             missing = any((step.point, step.name) not in done for step in run.plan_outline().steps)
-            if missing and run.run_lock().asked is not None:
+            if missing and run.run_lock().request is not None:
                 found.append(run)
     return found

@@ -105,7 +105,7 @@ public class MongoDbClient extends DB {
       return Status.BAD_REQUEST;
     }
     BsonDocument fromStart = new BsonDocument("_id", new BsonDocument("$gte", new BsonString(startKey)));
-    // The server's first batch has 101 documents unless told otherwise; a longer scan would be two commands or more.
+    // The server's first batch has 101 documents by default; a longer scan would be two commands or more.
     try (MongoCursor<FieldMap> cursor = collection(table).find(fromStart, FieldMap.class).sort(BY_KEY)
         .limit(recordCount).batchSize(recordCount).projection(projection(fields)).cursor()) {
       result.ensureCapacity(result.size() + recordCount);

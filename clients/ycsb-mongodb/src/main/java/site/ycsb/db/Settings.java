@@ -127,7 +127,7 @@ record Settings(ConnectionString url, String database, int batchSize, boolean up
         .codecRegistry(CodecRegistries.fromRegistries(CodecRegistries.fromCodecs(new FieldMapCodec()),
             MongoClientSettings.getDefaultCodecRegistry()));
     if (url.getApplicationName() == null) {
-      // Servers log it with every connection: the load can be told from the tools that look on.
+      // Servers log it with every connection: the load can be distinguished from monitoring tools.
       builder.applicationName("ycsb-mongodb");
     }
     if (!tlsCaFile.isEmpty()) {

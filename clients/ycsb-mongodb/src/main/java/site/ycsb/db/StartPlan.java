@@ -62,7 +62,7 @@ record StartPlan(long startAt, String startFile, List<Integer> rungs, long rungM
     return new StartPlan(startAt, file, List.copyOf(threads), number(PropertyNames.RUNG_SECONDS, seconds) * 1000);
   }
 
-  /** Epoch milliseconds at which the thread begins that asked as number {@code order}, from 0. */
+  /** Epoch milliseconds at which the thread begins that registered as number {@code order}, from 0. */
   long startOf(int order) {
     int rung = 0;
     while (rung < rungs.size() - 1 && rungs.get(rung) <= order) {

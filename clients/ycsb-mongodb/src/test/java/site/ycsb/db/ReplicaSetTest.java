@@ -18,7 +18,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 import site.ycsb.ByteIterator;
 import site.ycsb.Status;
 
-/** What the server is asked for, seen from the server: its profiler keeps the commands. */
+/** The commands the server receives, seen from the server: its profiler keeps the commands. */
 class ReplicaSetTest {
   private static final int CANNOT_SATISFY_WRITE_CONCERN = 100;
 
