@@ -26,13 +26,13 @@ SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGSTOP)
 LONGEST = 240.0  # seconds a command may take on a busy machine
 TRIES = 4  # times a run is taken up without another fault before it counts as lost
 MOMENTS = {
-    "runner": ("prepare", "deploy", "unpark", "load", "measure", "park", "between", "teardown", "report"),
-    "ansible-playbook": ("deploy", "unpark", "load", "measure", "park", "teardown"),
+    "runner": ("prepare", "deploy", "unpause", "load", "measure", "pause", "between", "teardown", "report"),
+    "ansible-playbook": ("deploy", "unpause", "load", "measure", "pause", "teardown"),
     "engine": ("load", "measure"),
-    "shard": ("deploy", "load", "measure", "park", "teardown"),
-    "config server": ("deploy", "load", "measure", "park", "teardown"),
-    "mongos": ("deploy", "load", "measure", "park", "teardown"),
-    "router mongod": ("deploy", "load", "measure", "park", "teardown"),
+    "shard": ("deploy", "load", "measure", "pause", "teardown"),
+    "config server": ("deploy", "load", "measure", "pause", "teardown"),
+    "mongos": ("deploy", "load", "measure", "pause", "teardown"),
+    "router mongod": ("deploy", "load", "measure", "pause", "teardown"),
 }
 ALONE = ("runner", "ansible-playbook", "engine", "shard")  # what a standalone mongod has too: quicker
 

@@ -179,7 +179,7 @@ class Watched:
         if name != "measure":
             return name
         if self.engine() is None:
-            return "park" if pid in self.engines else "unpark"
+            return "pause" if pid in self.engines else "unpause"
         return "load" if self._phase().startswith("load") else "measure"
 
     def _phase(self) -> str:

@@ -77,7 +77,7 @@ class Controller:
 def one_point_lost(controller: Controller, process: subprocess.Popen[str], words: str) -> RunFolder:
     """The run whose first point failed with host3, in these words, and whose second one did not; its folder."""
     said, _ = process.communicate(timeout=360)
-    assert process.returncode == 5, said  # what is on the lost host could not be removed, and is told
+    assert process.returncode == 5, said  # what is on the lost host could not be removed, and is reported
     assert "left behind: host3: " in said
     (folder,) = find_runs(controller.runs)
     journal = [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]

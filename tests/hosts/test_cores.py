@@ -117,7 +117,7 @@ def test_every_process_has_its_cores_and_preparations_are_shown_before_they_are_
     assert cores.uninitialised("log") > 0
     assert cores.output_of("cat /proc/sys/net/core/somaxconn") == "3210"
     kernel = json.loads((folder / "hosts/host2/kernel.json").read_text())
-    assert kernel["planned"]["somaxconn"] == {"value": "3210", "source": "asked for by the experiment"}
+    assert kernel["planned"]["somaxconn"] == {"value": "3210", "source": "the experiment"}
     assert (kernel["is"]["somaxconn"], kernel["before"]["somaxconn"]) == ("3210", backlog)
     assert shell(cores, "shard01") == ["shard01", "microshard-admin"]
     code, said = cores.run("down")

@@ -36,7 +36,7 @@ true
 
 @dataclass(frozen=True)
 class Distribution:
-    """What a machine says it is, and what it is asked about packages."""
+    """What a machine says it is, and its commands about packages."""
 
     says: dict[str, str]
     packages: Callable[[Path, Machine], None]  # makes the mirror
@@ -136,14 +136,14 @@ def elsewhere(request: pytest.FixtureRequest, lab: Bed, tmp_path: Path) -> Itera
 
 
 def test_packages_are_pinned_and_held_and_their_service_never_starts(elsewhere: Elsewhere) -> None:
-    asked, distribution = elsewhere.asked, elsewhere.distribution
+    output_of, distribution = elsewhere.output_of, elsewhere.distribution
     done = elsewhere.prepared(VERSION)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert sorted(asked(distribution.installed).splitlines()) == [f"{name} {VERSION}" for name in NAMES]
-    assert sorted(asked(distribution.held).splitlines()) == list(NAMES)
-    assert YOUNGER not in asked(distribution.upgrade)
-    assert asked("systemctl is-enabled mongod; systemctl is-active mongod").split() == ["masked", "inactive"]
-    assert asked("ls -A /var/lib/mongodb /var/log/mongodb") == "/var/lib/mongodb:\n\n/var/log/mongodb:"
+    assert sorted(output_of(distribution.installed).splitlines()) == [f"{name} {VERSION}" for name in NAMES]
+    assert sorted(output_of(distribution.held).splitlines()) == list(NAMES)
+    assert YOUNGER not in output_of(distribution.upgrade)
+    assert output_of("systemctl is-enabled mongod; systemctl is-active mongod").split() == ["masked", "inactive"]
+    assert output_of("ls -A /var/lib/mongodb /var/log/mongodb") == "/var/lib/mongodb:\n\n/var/log/mongodb:"
 
     again = elsewhere.prepared(VERSION)
     assert again.returncode == 0, again.stdout
@@ -151,8 +151,8 @@ def test_packages_are_pinned_and_held_and_their_service_never_starts(elsewhere: 
 
     # Another release, although the packages are held; and one that nobody has signed, or that there is not
     assert elsewhere.prepared(YOUNGER).returncode == 0
-    assert sorted(asked(distribution.installed).splitlines()) == [f"{name} {YOUNGER}" for name in NAMES]
+    assert sorted(output_of(distribution.installed).splitlines()) == [f"{name} {YOUNGER}" for name in NAMES]
     refused = elsewhere.prepared(UNSIGNED)
     assert refused.returncode != 0, refused.stdout
     assert distribution.refusal in " ".join(refused.stdout.split()), refused.stdout
-    assert sorted(asked(distribution.installed).splitlines()) == [f"{name} {YOUNGER}" for name in NAMES]
+    assert sorted(output_of(distribution.installed).splitlines()) == [f"{name} {YOUNGER}" for name in NAMES]

@@ -97,7 +97,7 @@ def test_from_the_plan_to_the_empty_account(land: Land) -> None:
     assert {h["address"] for h in plan["hosts"]} == {"10.89.0.11", "10.89.0.12"}
     assert (folder / "report" / "report.html").exists()
     assert list(folder.glob("logs/**/*mongod1*")), "logs came back before the hosts went"
-    assert land.simulation.actions().count("RunInstances") == 3, "a launch whose answer was lost is asked for again"
+    assert land.simulation.actions().count("RunInstances") == 3, "a launch whose answer was lost is requested again"
     # Each volume is the disk that carries its id, whatever the kernel calls it
     made = json.loads((folder / "hosts" / "fleet1.json").read_text())["hosts"][0]
     assert [made[key] for key in ("name", "instance_type", "market")] == ["shard_hosts-1", "c5.xlarge", "spot"]
@@ -152,7 +152,7 @@ def test_hosts_that_are_taken_away_fail_their_points_by_name_and_the_run_goes_on
     assert taken in failed["p01"]
     assert f"client_hosts-1: {ended} does not run any more (Client.UserInitiatedShutdown)" in failed["p02"]
     assert "2 point(s) failed: p01, p02" in said
-    assert not land.journal("teardown failed"), "nothing is asked of hosts that are gone"
+    assert not land.journal("teardown failed"), "hosts that are gone are not contacted"
     assert not list((land.run_folder / "results").glob("p01/r1.json"))
     assert json.loads((land.run_folder / "results" / "p02" / "r1.json").read_text())["valid"]
     assert (land.run_folder / "report" / "report.html").exists()
@@ -166,7 +166,7 @@ def test_a_controller_killed_while_it_measures_leaves_what_gc_removes(land: Land
     land.wait(process, land.measuring)
     run = land.run_folder
 
-    # While it measures: who else works on it is told, and the files lie on their volumes
+    # While it measures: other users are refused, and the files lie on their volumes
     code, said = land.run("down", run.name)
     assert (code != 0, f"{run.name} is being executed by process {process.pid}" in said) == (True, True), said
     assert land.run("gc", "--on", "ec2", "--owner", "tester") == (0, "Nothing is left of any run.\n")
@@ -232,7 +232,7 @@ def test_a_run_that_was_killed_is_taken_up_on_new_hosts_and_measures_what_is_lef
     done = [(record["point"], record["name"]) for record in land.journal("step done")]
     assert len(done) == len(set(done)) == 4, "nothing was measured twice"
 
-    # Other hosts, and whoever reads the results is told
+    # Other hosts, and the results say so
     assert len(land.journal("hosts made")) == 2
     earlier, now = (json.loads((folder / "hosts" / name).read_text()) for name in ("fleet1-1.json", "fleet1.json"))
     assert {host["instance_id"] for host in earlier["hosts"]} == old

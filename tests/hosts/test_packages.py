@@ -68,7 +68,7 @@ def mirror(lab: Bed, tmp_path: Path) -> Iterator[str]:
     version = binary.version(mongod)
     made = Mirror(tmp_path / "mirror")
     made.servers(version.text, mongod)
-    made.servers(f"{version.major}.{version.minor}.99", "#!/bin/sh\nexit 1\n")  # younger, and not asked for
+    made.servers(f"{version.major}.{version.minor}.99", "#!/bin/sh\nexit 1\n")  # younger, and not requested
     made.index(SUITE.format(f"{version.major}.{version.minor}"), "main")
     with served(lab, made.folder) as url:
         yield url

@@ -112,9 +112,9 @@ def test_a_mongod_that_does_not_start_again_fails_the_phase_by_name_and_leaves_n
     two = {"infrastructure": {"shard_hosts": {"count": 2}}, "matrix": {"topology.shards.count": [2]}}
     process = controller.start("run", controller.write(cold(20, **two)), "--on", lab.inventory)
     try:
-        asked = "/var/lib/microshard/*/results/p01/r1/restarts/answer-1.json"
+        answer = "/var/lib/microshard/*/results/p01/r1/restarts/answer-1.json"
         deadline = time.monotonic() + 150
-        while lab.ssh(lab.machines[0], f"ls {asked}").returncode != 0:
+        while lab.ssh(lab.machines[0], f"ls {answer}").returncode != 0:
             assert process.poll() is None, process.communicate()[0]
             assert time.monotonic() < deadline
             time.sleep(0.3)

@@ -1,4 +1,4 @@
-"""What hosts lack, and hosts that do not reach one another: told by name, with the next step."""
+"""What hosts lack, and hosts that do not reach one another: named, with the next step."""
 
 from pathlib import Path
 
@@ -32,13 +32,13 @@ def test_what_a_host_lacks_is_told_by_its_name_and_with_the_next_step(controller
     four = small(infrastructure={"shard_hosts": {"count": 4}})
     code, said = controller.run("plan", controller.write(four), "--on", lab.inventory)
     assert code == 2
-    assert "4 asked for" in said
+    assert "4 needed" in said
     assert "host1, host2, host3" in said
 
 
 @pytest.mark.long
 @pytest.mark.timeout(400)
-def test_a_member_that_cannot_reach_another_is_told_by_both_names(controller: Controller) -> None:
+def test_a_member_that_cannot_reach_another_is_reported_with_both_names(controller: Controller) -> None:
     lab = controller.bed
     one, other = lab.machines[1:]
     lab.ssh(other, "sudo", "ip", "route", "add", "unreachable", one.address)

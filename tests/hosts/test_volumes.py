@@ -16,12 +16,12 @@ from tests.hosts.controller import Controller, small
 
 SEARCH = """
 import json, os
-told = [word.encode() for word in json.load(open("/var/tmp/told.json"))]
+secrets = [word.encode() for word in json.load(open("/var/tmp/secrets.json"))]
 found = []
 def look(path):
     try:
         with open(path, "rb") as file:
-            if any(word in file.read() for word in told):
+            if any(word in file.read() for word in secrets):
                 found.append(path)
     except OSError:
         pass
@@ -34,7 +34,7 @@ for top in ("/etc", "/home", "/tmp", "/run/log", "/var/log", "/var/lib/microshar
 for pid in filter(str.isdigit, os.listdir("/proc")):
     look(f"/proc/{pid}/cmdline")
     look(f"/proc/{pid}/environ")
-print(json.dumps([path for path in found if path != "/var/tmp/told.json"]))
+print(json.dumps([path for path in found if path != "/var/tmp/secrets.json"]))
 """
 ASK = """
 import json, sys
@@ -49,7 +49,7 @@ except Exception as error:
 
 
 class Machines(Controller):
-    """The command line, and what is asked on the machines."""
+    """The command line, and the commands on the machines."""
 
     def output_of(self, number: int, script: str) -> str:
         done = self.bed.ssh(self.bed.machines[number], f"sudo sh -c '{script}'")
@@ -65,13 +65,13 @@ class Machines(Controller):
         """Mount point of the volume that holds a file."""
         return self.output_of(number, f"df --output=target $(realpath {path}) | tail -1")
 
-    def told(self, words: list[str]) -> list[str]:
+    def leaks(self, words: list[str]) -> list[str]:
         """Files and processes of all machines in which one of these words stands."""
         found = []
         for machine in self.bed.machines:
-            machine.write("var/tmp/told.json", json.dumps(words), 0o600)
+            machine.write("var/tmp/secrets.json", json.dumps(words), 0o600)
             machine.write("var/tmp/search.py", SEARCH, 0o600)
-            script = "sudo python3 /var/tmp/search.py; sudo rm /var/tmp/told.json /var/tmp/search.py"
+            script = "sudo python3 /var/tmp/search.py; sudo rm /var/tmp/secrets.json /var/tmp/search.py"
             done = self.bed.ssh(machine, script)
             found += [f"{machine.name}: {path}" for path in json.loads(done.stdout)]
         return found
@@ -159,7 +159,7 @@ def test_files_lie_on_their_volumes_servers_keep_to_themselves_and_nothing_is_le
     assert machines.output_of(2, f"ls {log} {log}.1") == f"{log}\n{log}.1", rotated
 
     # Who has no password, or speaks in the open, is not served
-    told, admin = secrets_of(run)
+    secrets, admin = secrets_of(run)
     endpoint = next(
         p["endpoint"]
         for p in json.loads((run / "points/p01/vars.json").read_text())["microshard_point"]["processes"]
@@ -179,16 +179,16 @@ def test_files_lie_on_their_volumes_servers_keep_to_themselves_and_nothing_is_le
         f"microshard 700 {folder}",
         *(f"microshard 600 {folder}/{name}" for name in ("ca.pem", "keyfile", "server.pem")),
     ]
-    assert machines.told(told) == []
+    assert machines.leaks(secrets) == []
     assert stat.S_IMODE((run / "secrets").stat().st_mode) == 0o700
 
     code, said = machines.run("down")
     assert code == 0, said
     assert machines.left() == []
-    assert machines.told(told) == []
+    assert machines.leaks(secrets) == []
     files = [path for path in run.rglob("*") if path.is_file()]
     assert files
-    assert not [path for path in files if any(word.encode() in path.read_bytes() for word in told)]
+    assert not [path for path in files if any(word.encode() in path.read_bytes() for word in secrets)]
     assert not (run / "secrets").exists()
     for number in range(3):
         assert machines.output_of(number, "findmnt -rno TARGET | grep -c microshard || true") == "0"

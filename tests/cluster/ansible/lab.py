@@ -65,8 +65,8 @@ class Lab:
         """Run a playbook with the point's variables; `name` may also be a path."""
         started = self.begin(name, *arguments)
         output, _ = started.communicate()
-        told = [json.loads(line) for line in self._events_path.read_text(encoding="utf-8").splitlines()]
-        return Played(started.returncode, told, output)
+        events = [json.loads(line) for line in self._events_path.read_text(encoding="utf-8").splitlines()]
+        return Played(started.returncode, events, output)
 
     def begin(self, name: str, *arguments: str) -> subprocess.Popen[str]:
         """Start a playbook, in a process group of its own as the runner does."""

@@ -1,4 +1,4 @@
-"""Measuring a step, and what the runner is told about it."""
+"""Measuring a step, and what the runner learns about it."""
 
 import json
 import os
@@ -42,8 +42,8 @@ def test_a_step_leaves_results_and_telemetry_and_everything_held(lab: MakeLab) -
     played = made.succeed("measure")
     result = json.loads(Path(made.variables["microshard_step"]["results"]).read_text(encoding="utf-8"))
     assert result["phases"][0]["answer"] == [{"documents": {"$numberLong": "10"}}]
-    told = next(event for event in played.events if event.get("role") == "workload" and "phases" in event)
-    assert told["phases"][0]["name"] == "count"
+    result = next(event for event in played.events if event.get("role") == "workload" and "phases" in event)
+    assert result["phases"][0]["name"] == "count"
     telemetry = Path(made.variables["microshard_step"]["telemetry"])
     assert {file.name for file in telemetry.iterdir()} == {"host-local.jsonl", "server.jsonl"}
     assert list(made.alive().values()) == ["T"]

@@ -72,20 +72,20 @@ def nothing_is_told(made: Lab) -> None:
     users = json.loads((folder / "users.json").read_text(encoding="utf-8"))
     key = (folder / "keyfile").read_text(encoding="ascii")
     private = (folder / "server.pem").read_text(encoding="ascii").splitlines()[1]
-    told = [account["password"].encode() for account in users.values()] + [key[:40].encode(), private.encode()]
+    secrets = [account["password"].encode() for account in users.values()] + [key[:40].encode(), private.encode()]
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()} == {0o600}
     for file in made.folder.rglob("*"):
         if file.is_file() and file.parent != folder and "data" not in file.parts:
             content = file.read_bytes()
-            assert not any(secret in content for secret in told), file
+            assert not any(secret in content for secret in secrets), file
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and entry.name != str(os.getpid()):
             try:
                 words = (entry / "cmdline").read_bytes()
             except OSError:
                 continue
-            assert not any(secret in words for secret in told), words
+            assert not any(secret in words for secret in secrets), words
 
 
 @pytest.mark.long

@@ -33,7 +33,7 @@ def numbers() -> tuple[Any, Any]:
 
 
 @pytest.fixture(scope="module")
-def asked(shared_mongod: Mongod, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def phases(shared_mongod: Mongod, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The phases' results by form."""
     first = load(dataset="pairs", namespace=NAMESPACE, documents=DOCUMENTS, seed=SEED)
     job = start_job(tmp_path_factory.mktemp("job"), [shared_mongod], first, *map(ask, FORMS))
@@ -42,32 +42,32 @@ def asked(shared_mongod: Mongod, tmp_path_factory: pytest.TempPathFactory) -> di
     return {phase["name"].removeprefix("m-"): phase for phase in result["phases"]}
 
 
-def test_forms_that_ask_the_same_count_the_same_and_what_is_there(asked: dict[str, Any]) -> None:
+def test_forms_that_ask_the_same_count_the_same_and_what_is_there(phases: dict[str, Any]) -> None:
     a, b = numbers()
     right = int(((b < 5) & (a > b)).sum())
     assert right > 50
     assert len(SAME) == 4
     for form in SAME:
-        assert asked[form]["answer"] == [{"count": {"$numberLong": str(right)}}], form
-    assert asked["plain"]["answer"] == [{"count": {"$numberLong": str(int((a < 1).sum()))}}]
+        assert phases[form]["answer"] == [{"count": {"$numberLong": str(right)}}], form
+    assert phases["plain"]["answer"] == [{"count": {"$numberLong": str(int((a < 1).sum()))}}]
 
 
-def test_a_scan_examines_every_document_and_an_index_only_its_range(asked: dict[str, Any]) -> None:
+def test_a_scan_examines_every_document_and_an_index_only_its_range(phases: dict[str, Any]) -> None:
     _, b = numbers()
     in_range = int((b < 5).sum())
     for form in ("plain", "where"):
-        assert asked[form]["counters"]["documents_examined"] == DOCUMENTS
-        assert asked[form]["counters"]["keys_examined"] == 0
-        assert "COLLSCAN" in asked[form]["notes"]["plan"]
+        assert phases[form]["counters"]["documents_examined"] == DOCUMENTS
+        assert phases[form]["counters"]["keys_examined"] == 0
+        assert "COLLSCAN" in phases[form]["notes"]["plan"]
     for form in ("index-where", "aggregation", "expr"):
-        assert asked[form]["counters"]["documents_examined"] == in_range
+        assert phases[form]["counters"]["documents_examined"] == in_range
         # One key more may be looked at to see that the range has ended.
-        assert in_range <= asked[form]["counters"]["keys_examined"] <= in_range + 1
-        assert "IXSCAN" in asked[form]["notes"]["plan"]
+        assert in_range <= phases[form]["counters"]["keys_examined"] <= in_range + 1
+        assert "IXSCAN" in phases[form]["notes"]["plan"]
 
 
-def test_time_plan_and_count_stand_side_by_side(asked: dict[str, Any]) -> None:
-    for form, phase in asked.items():
+def test_time_plan_and_count_stand_side_by_side(phases: dict[str, Any]) -> None:
+    for form, phase in phases.items():
         if form == "load":
             continue
         (row,) = phase["table"]["rows"]
@@ -82,7 +82,7 @@ def test_time_plan_and_count_stand_side_by_side(asked: dict[str, Any]) -> None:
         }
 
 
-def test_an_index_is_gone_after_its_form(asked: dict[str, Any], shared_mongod: Mongod) -> None:
+def test_an_index_is_gone_after_its_form(phases: dict[str, Any], shared_mongod: Mongod) -> None:
     with shared_mongod.client() as client:
         assert list(client.lab.pairs.index_information()) == ["_id_"]
 
@@ -95,7 +95,7 @@ def test_an_index_is_gone_after_its_form(asked: dict[str, Any], shared_mongod: M
     ],
 )
 def test_a_form_that_cannot_be_counted_fails_by_name(
-    asked: dict[str, Any], shared_mongod: Mongod, run_job: RunJob, form: dict[str, Any], kind: str, words: str
+    phases: dict[str, Any], shared_mongod: Mongod, run_job: RunJob, form: dict[str, Any], kind: str, words: str
 ) -> None:
     code, result, _ = run_job([shared_mongod], ask("it", forms={"it": form})).finish()
     assert code == 3

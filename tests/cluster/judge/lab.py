@@ -86,11 +86,11 @@ class Lab:
         telemetry.mkdir()
         sampled = [sys.executable, host.__file__, "--host", "local", "--processes", str(listing)]
         sampled += ["--client-pid-file", str(pid_file), "--out", str(telemetry / "host-local.jsonl")]
-        asked = [sys.executable, "-m", "microshard.workloads.server_telemetry", "--job", str(job)]
-        asked += ["--out", str(telemetry / "server.jsonl")]
+        servers_command = [sys.executable, "-m", "microshard.workloads.server_telemetry", "--job", str(job)]
+        servers_command += ["--out", str(telemetry / "server.jsonl")]
         work = [sys.executable, str(CLIENT), uri, kind, str(connections), str(seconds)]
         with first_in_line():
-            samplers = [subprocess.Popen([*prefix, *command]) for command in (sampled, asked)]
+            samplers = [subprocess.Popen([*prefix, *command]) for command in (sampled, servers_command)]
             try:
                 join = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', f"{group}/cgroup.procs"] if group else []
                 client = subprocess.Popen([*prefix, *join, *work], stdout=subprocess.PIPE, text=True)
@@ -104,14 +104,14 @@ class Lab:
                     sampler.wait()
         return self._evidence(json.loads(output), servers, connections)
 
-    def _evidence(self, told: dict[str, Any], servers: Sequence[dict[str, Any]], connections: int) -> Evidence:
-        phase = make.phase(metric=make.METRIC, **told)
+    def _evidence(self, interval: dict[str, Any], servers: Sequence[dict[str, Any]], connections: int) -> Evidence:
+        phase = make.phase(metric=make.METRIC, **interval)
         processes = [(server["name"], server["role"]) for server in servers]
         phases = (("measure", {"connections": connections}),)
         point = make.point(self.folder / "plan", processes=processes, phases=phases)
         found = read_folder(self.folder / "telemetry")
         assert found.problems == []
-        whole = summarise(found.hosts, found.servers, told["started"], told["ended"], whole=True)
+        whole = summarise(found.hosts, found.servers, interval["started"], interval["ended"], whole=True)
         return gather(phase, whole, point)
 
 
@@ -129,6 +129,6 @@ def verdict(evidence: Evidence) -> Verdict:
     return judge(dataclasses.replace(evidence, hosts=tuple(map(_alone, evidence.hosts))))
 
 
-def told(evidence: Evidence) -> str:
+def summary_of(evidence: Evidence) -> str:
     """What all rules found, for a test that fails."""
     return "\n".join(f"{found.name} {found.score:.2f}: {found.sentence}" for found in candidates(evidence))

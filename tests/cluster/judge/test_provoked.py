@@ -20,7 +20,7 @@ from microshard.hostlib import emulated_volumes as emulated
 from microshard.hostlib import throttle
 from tests.cluster.embedded.lab import small_cluster
 from tests.cluster.engines.mongods import Mongod, start_mongod, stop_mongod
-from tests.cluster.judge.lab import Lab, fill, first_in_line, leave_line, told, verdict
+from tests.cluster.judge.lab import Lab, fill, first_in_line, leave_line, summary_of, verdict
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone]
 
@@ -76,7 +76,7 @@ def test_a_client_held_to_a_quarter_of_a_core(lab: Lab, start: Start) -> None:
     with control_group("cpu", cpu__cfs_quota_us="25000", cpu__cfs_period_us="100000", cpu__shares="200000") as group:
         seen = lab.run([mongod.info], "find", uri=uri(mongod), connections=4, seconds=4, group=group)
     found = verdict(seen)
-    assert found.name == "client", told(seen)
+    assert found.name == "client", summary_of(seen)
     assert found.figures["cores_allowed"] == pytest.approx(0.25)
     assert found.figures["threads_held_back"] > 0.3
 
@@ -87,7 +87,7 @@ def test_a_query_that_is_one_thread_on_a_cpu(lab: Lab, start: Start) -> None:
     fill(mongod, 20_000)
     seen = lab.run([mongod.info], "scan", uri=uri(mongod))
     found = verdict(seen)
-    assert found.name == "CPU", told(seen)
+    assert found.name == "CPU", summary_of(seen)
     assert found.figures["in_flight"] == 1
 
 
@@ -97,7 +97,7 @@ def test_one_hot_shard_of_two(lab: Lab, start: Start) -> None:
     fill(hot, 20_000)
     seen = lab.run([server.info | {"role": "shard"} for server in (hot, cold)], "scan", uri=uri(hot))
     found = verdict(seen)
-    assert found.name == "skew", told(seen)
+    assert found.name == "skew", summary_of(seen)
     assert "shard01 had" in found.sentence
     assert found.runner_up is not None
     assert found.runner_up.name == "CPU"
@@ -109,7 +109,7 @@ def test_one_ticket_for_many_readers(lab: Lab, start: Start) -> None:
     fill(mongod, 20_000)
     seen = lab.run([mongod.info], "scan", uri=uri(mongod), connections=12)
     found = verdict(seen)
-    assert found.name == "lock or ticket", told(seen)
+    assert found.name == "lock or ticket", summary_of(seen)
     assert found.figures["queue"] > 5
 
 
@@ -120,7 +120,7 @@ def test_a_cache_of_a_few_pages(lab: Lab, start: Start) -> None:
     fill(mongod, 1_200, bytes_each=120_000)
     seen = lab.run([mongod.info], "count", uri=uri(mongod))
     found = verdict(seen)
-    assert found.name == "cache", told(seen)
+    assert found.name == "cache", summary_of(seen)
     assert found.figures["cache_bytes"] < 5 * 2**20
     assert found.figures["cache_read_bytes_per_second"] > 10 * 2**20
 
@@ -128,7 +128,7 @@ def test_a_cache_of_a_few_pages(lab: Lab, start: Start) -> None:
 @contextlib.contextmanager
 def volume(folder: Path, *, iops: int | None = None, throughput_mibps: int | None = None) -> Iterator[None]:
     """A loop device with the limits of a small rented volume, mounted where shard01 will keep its data."""
-    wish = emulated.LoopVolume(
+    volume = emulated.LoopVolume(
         name="data",
         image=folder / "volumes" / "p01" / "data.img",
         mount=folder / "shard01",
@@ -140,7 +140,7 @@ def volume(folder: Path, *, iops: int | None = None, throughput_mibps: int | Non
         readahead_sectors=None,
     )
     try:
-        emulated.present([wish], emulated.group(folder, "p01"))
+        emulated.present([volume], emulated.group(folder, "p01"))
         yield
     finally:
         assert emulated.absent(folder)[1] == []
@@ -162,7 +162,7 @@ def test_a_volume_of_a_hundred_writes_a_second(lab: Lab, start: Start, tmp_path:
     with volume(tmp_path, iops=100):
         seen = on_volume(lab, start, tmp_path, "insert")
     found = verdict(seen)
-    assert found.name == "disk IOPS", told(seen)
+    assert found.name == "disk IOPS", summary_of(seen)
     assert found.figures["w_ios_limit"] == 100
 
 
@@ -171,7 +171,7 @@ def test_a_volume_of_few_megabytes_a_second(lab: Lab, start: Start, tmp_path: Pa
     with volume(tmp_path, throughput_mibps=6):
         seen = on_volume(lab, start, tmp_path, "blob")
     found = verdict(seen)
-    assert found.name == "disk throughput", told(seen)
+    assert found.name == "disk throughput", summary_of(seen)
     assert found.figures["w_bytes_limit"] == 6 * 2**20
 
 
@@ -200,7 +200,7 @@ def test_a_router_held_to_a_quarter_of_a_core(lab: Lab, tmp_path: Path) -> None:
             address = f"mongodb://127.0.0.1:{cluster.mongos.port}/"
             seen = lab.run(servers, "find", uri=address, connections=8, seconds=5)
     found = verdict(seen)
-    assert found.name == "router", told(seen)
+    assert found.name == "router", summary_of(seen)
 
 
 @pytest.mark.long
@@ -226,7 +226,7 @@ def test_servers_that_are_five_milliseconds_away(lab: Lab, tmp_path: Path) -> No
         carrier.kill()
         carrier.communicate()
     found = verdict(seen)
-    assert found.name == "network", told(seen)
+    assert found.name == "network", summary_of(seen)
     assert found.figures["way_seconds"] >= 0.0099  # a busy machine carries later, never sooner
 
 
@@ -234,7 +234,7 @@ def test_work_that_has_no_limit(lab: Lab, start: Start) -> None:
     mongod = start("shard01")
     fill(mongod, 1000)
     seen = lab.run([mongod.info], "idle", uri=uri(mongod), connections=2)
-    assert verdict(seen).name == "none", told(seen)
+    assert verdict(seen).name == "none", summary_of(seen)
 
 
 @pytest.mark.long
@@ -260,7 +260,7 @@ def test_a_mongod_with_too_little_memory(
             seen = lab.run([mongod.info], "scan", uri=uri(mongod), connections=2, seconds=5)
         stop_mongod(mongod)
     found = verdict(seen)
-    assert found.name == "memory", told(seen)
+    assert found.name == "memory", summary_of(seen)
 
 
 @contextlib.contextmanager

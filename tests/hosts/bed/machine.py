@@ -167,7 +167,7 @@ class Machine:
         command("nsenter", f"--net=/run/netns/{self.namespace}", "ip", "link", "set", link, state)
 
     def remove(self) -> list[str]:
-        """Nothing of it is left; what could not be removed is told."""
+        """Nothing of it is left; what could not be removed is reported."""
         left = []
         self.kill()
         if os.path.ismount(self.root):

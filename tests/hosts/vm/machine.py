@@ -127,7 +127,7 @@ class Machine:
             self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def stop(self) -> None:
-        """It runs no more; nothing of it is asked, its disks are thrown away."""
+        """It runs no more; its disks are thrown away."""
         self._let_go()
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGKILL)

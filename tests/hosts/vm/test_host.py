@@ -146,7 +146,7 @@ def test_volumes_and_kernel_are_as_asked_for(vm):
     kernel = json.loads((vm.folder / "run/hosts/vm/kernel.json").read_text())
     assert kernel["numa"]
     assert kernel["is"]["transparent_huge_pages"] == "never"
-    assert kernel["planned"]["swappiness"] == {"value": "10", "source": "asked for by the experiment"}
+    assert kernel["planned"]["swappiness"] == {"value": "10", "source": "the experiment"}
     assert kernel["planned"]["zone_reclaim_mode"]["source"].startswith("Production Notes")
     assert kernel["before"]["swappiness"] == before["vm.swappiness"]
 

@@ -209,16 +209,16 @@ def test_a_measurement_that_the_client_limited_is_left_out_where_another_was_not
 
 
 def test_what_the_servers_did_not_limit_is_told_with_what_became_of_it() -> None:
-    def told(*limits: str | None) -> list[str]:
+    def notices(*limits: str | None) -> list[str]:
         found = phase_figures([measurement(n, details={"limited": who}) for n, who in enumerate(limits, 1)])
         point: Any = SimpleNamespace(id="p01", label="2 shards", phases={"measure": found})
         model: Any = SimpleNamespace(points=[point], figures=lambda _point: found)
         return [notice.text for notice in checks._limited(model)]
 
-    assert told(None, "router", None) == [
+    assert notices(None, "router", None) == [
         "2 shards, measure: the router was the bottleneck in r2; left out of the median"
     ]
-    assert told("client", "host") == [
+    assert notices("client", "host") == [
         "2 shards, measure: the client and background CPU load on the client's host was the bottleneck, not the servers"
     ]
-    assert told(None, None) == []
+    assert notices(None, None) == []

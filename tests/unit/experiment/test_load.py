@@ -122,7 +122,7 @@ def test_overrides_come_last_and_win_over_the_scale(lab: Lab) -> None:
 
 
 def test_an_override_that_is_text_is_text(lab: Lab) -> None:
-    """The shell took the quotes: `on` cannot be told apart from `"on"` any more, and quoting it would not help."""
+    """The shell took the quotes: `on` cannot be distinguished from `"on"` any more, and quoting it would not help."""
     loaded = lab.load(BASE, overrides={"topology.mongod.setParameter.x": "on"})
     assert loaded.experiment.topology.mongod == {"setParameter": {"x": "on"}}
 

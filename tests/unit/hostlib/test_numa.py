@@ -18,7 +18,7 @@ DATA = {"shard01", "shard02", "shard03"}
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is planned is asked about, which takes no numactl but the word that there is one."""
+    """The planned binding is examined, which needs no numactl."""
     monkeypatch.setattr(shutil, "which", lambda name, **_: f"/usr/bin/{name}")
 
 

@@ -1,4 +1,4 @@
-"""The secrets of a run on a host: theirs alone who may read them, and told nowhere."""
+"""The secrets of a run on a host: readable by their owner only, and written nowhere else."""
 
 import json
 import os

