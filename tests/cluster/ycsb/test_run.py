@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def _is_what_the_kept_logs_say(run: dict[str, Any], folder: Path) -> None:
         for interval in log["READ"]:
             if interval.started >= run["started"] - 0.02 and interval.ended <= run["ended"] + 0.02:
                 again.add(interval.histogram())
-    assert latency(again) == run["latency"]["READ"]
+    assert asdict(latency(again)) == run["latency"]["READ"]
     assert HdrHistogram.decode(run["latency"]["READ"]["histogram"]).get_total_count() == run["counters"]["read"]
 
 
