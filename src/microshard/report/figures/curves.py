@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -80,8 +82,6 @@ def draw(title: str, subtitle: str, data: Curves) -> tuple[Figure, float]:
 
 def places(axes: Axes, xs: Sequence[float], name: str) -> Callable[[float], float]:
     """The horizontal axis: logarithmic when the numbers span a factor of four, with the real numbers as ticks."""
-    import math  # noqa: PLC0415
-
     logarithmic = bool(xs) and xs[0] > 0 and xs[-1] / xs[0] >= 4
 
     def place(x: float) -> float:
@@ -99,7 +99,6 @@ def places(axes: Axes, xs: Sequence[float], name: str) -> Callable[[float], floa
 
 def _roomy(xs: Sequence[float], place: Callable[[float], float], span: float) -> list[float]:
     """The places that get a number: the ends, then powers of two, then others, where there is room between them."""
-    import math  # noqa: PLC0415
 
     def rank(x: float) -> tuple[bool, bool, float]:
         return x not in {xs[0], xs[-1]}, not (x > 0 and math.log2(x).is_integer()), x
@@ -113,8 +112,6 @@ def _roomy(xs: Sequence[float], place: Callable[[float], float], span: float) ->
 
 def _vertical(axes: Axes, data: Curves) -> None:
     """Limits and ticks of the vertical axis."""
-    import math  # noqa: PLC0415
-
     highs = [e.interval.high if e.interval else e.value for line in data.lines for e in line.y]
     lows = [e.interval.low if e.interval else e.value for line in data.lines for e in line.y]
     values = highs + lows + [y for _, y in data.published]
@@ -242,7 +239,5 @@ def end_labels(axes: Axes, ends: Sequence[tuple[float, str, str]], last: float) 
 
 
 def _wrapped(label: str) -> str:
-    import textwrap  # noqa: PLC0415
-
     lines = textwrap.wrap(label, 13) or [label]
     return "\n".join(lines if len(lines) <= 2 else [lines[0], lines[1][:11] + "…"])

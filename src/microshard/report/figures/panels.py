@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -132,8 +133,6 @@ def _log(axes: Axes, low: float, high: float) -> None:
 
 def _log_ticks(low: float, high: float, most: int) -> list[float]:
     """Round numbers between two ends of a logarithmic scale: 1, 2, 5 of each decade, fewer where those are many."""
-    import math  # noqa: PLC0415
-
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for leads in ((1, 2, 5), (1, 3), (1,)):
         found = [lead * 10.0**n for n in decades for lead in leads if low <= lead * 10.0**n <= high]
