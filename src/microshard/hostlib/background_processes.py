@@ -9,8 +9,7 @@ from typing import Any
 
 from . import logs, proc
 from .errors import HostError
-from .files import write_atomically
-from .ownership import require_below, require_run_folder
+from .files import require_below, require_run_folder, write_atomically
 
 _FILE = {"path": {"type": "path", "required": True}, "content": {"type": "str", "required": True}}
 _PROCESS = {

@@ -6,8 +6,7 @@ import os
 import tarfile
 from typing import Any
 
-from .files import sha256
-from .ownership import require_below, require_run_folder
+from .files import require_below, require_run_folder, sha256
 
 ARGUMENTS = {
     "run_folder": {"type": "path", "required": True},

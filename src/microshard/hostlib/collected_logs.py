@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from .ownership import require_below, require_own, require_run_folder
+from .files import require_below, require_own, require_run_folder
 
 ARGUMENTS = {
     "run_folder": {"type": "path", "required": True},

@@ -15,8 +15,7 @@ from typing import Any
 from . import throttle
 from .block_devices import mounts
 from .errors import HostError
-from .files import run_command, write_atomically
-from .ownership import require_run_folder
+from .files import require_run_folder, run_command, write_atomically
 
 BUSY_SECONDS = 5.0  # seconds for a filesystem that was busy a moment ago
 _TOOLS = {"xfs": ("mkfs.xfs", "xfsprogs"), "ext4": ("mkfs.ext4", "e2fsprogs")}

@@ -6,8 +6,7 @@ import json
 import os
 import shutil
 
-from .files import put_file
-from .ownership import on_volumes
+from .files import on_volumes, put_file
 
 _TAIL_BYTES = 65536
 _WIDTH = 300  # of a line in a message; mongod writes lines of several thousand characters

@@ -14,8 +14,7 @@ from typing import Any, Protocol
 
 from . import logs, numa, ports, proc, process_checks, systemd, wire
 from .errors import HostError
-from .files import read_text, write_atomically
-from .ownership import require_own
+from .files import read_text, require_own, write_atomically
 from .wire import OPEN, Access
 
 _POLL = 0.02  # s between two questions to a starting server; a mongod needs about 200 ms of CPU to listen

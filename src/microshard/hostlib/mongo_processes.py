@@ -15,8 +15,8 @@ from typing import Any, Callable, TypeVar
 
 from . import kernel_settings, logs, numa, proc, systemd
 from .errors import HostError
+from .files import require_run_folder
 from .mongo_process import LaunchOptions, MongoProcess, Outcome
-from .ownership import require_run_folder
 from .wire import OPEN, access_of_run
 
 ARGUMENTS = {

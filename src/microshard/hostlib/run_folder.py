@@ -11,8 +11,7 @@ from typing import Any
 
 from . import logs, proc
 from .errors import HostError
-from .files import read_text, write_atomically
-from .ownership import on_volumes, require_run_folder
+from .files import on_volumes, read_text, require_run_folder, write_atomically
 
 ARGUMENTS = {
     "folder": {"type": "path", "required": True},

@@ -8,7 +8,7 @@ import stat
 from typing import Any
 
 from .errors import HostError
-from .ownership import require_run_folder
+from .files import require_run_folder
 
 ARGUMENTS = {
     "run_folder": {"type": "path", "required": True},

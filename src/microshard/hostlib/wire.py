@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .errors import HostError
-from .ownership import require_run_folder
+from .files import require_run_folder
 
 
 @dataclass(frozen=True)
