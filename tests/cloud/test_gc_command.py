@@ -63,7 +63,7 @@ def test_a_run_whose_controller_was_killed_is_shown_and_then_removed(
     assert gc("--on", "ec2").out == "Nothing is left of any run.\n"
 
 
-def test_a_run_that_goes_on_or_was_told_to_stay_is_left_alone(gc: Gc, lab: Lab, tmp_path: Path, gone: int) -> None:
+def test_a_run_that_goes_on_or_was_reported_to_stay_is_left_alone(gc: Gc, lab: Lab, tmp_path: Path, gone: int) -> None:
     sleeper = [sys.executable, "-c", "import sys; sys.stdin.read()", "microshard", "run"]
     with subprocess.Popen(sleeper, stdin=subprocess.PIPE) as running:
         run_of(lab, tmp_path, running.pid)

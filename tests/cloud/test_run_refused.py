@@ -76,7 +76,7 @@ def test_a_quota_is_known_before_anything_is_made(run: Run, lab: Lab, tmp_path: 
         (SIMPLE, Fault("RunInstances", "VcpuLimitExceeded", skip=1, times=None), "Service Quotas"),
     ],
 )
-def test_what_ec2_refuses_when_hosts_are_made_is_told_and_nothing_stays(
+def test_what_ec2_refuses_when_hosts_are_made_is_reported_and_nothing_stays(
     run: Run, lab: Lab, tmp_path: Path, text: str, fault: Fault | None, words: str
 ) -> None:
     if fault is not None:

@@ -78,7 +78,7 @@ def code_of(call: Callable[[], Any]) -> str:
         ({"VolumeType": "standard"}, ("standard", None, None)),
     ],
 )
-def test_volume_rates_asked_for_at_launch_are_kept(
+def test_volume_rates_requested_at_launch_are_kept(
     launch: Launch, ec2: Any, ebs: dict[str, Any], kept: tuple[str, int | None, int | None]
 ) -> None:
     launch(**volume(**ebs))
@@ -239,7 +239,9 @@ def test_an_answer_is_lost_before_or_after_the_deed(ec2: Any, simulation: Simula
     assert len(simulation.everything().get("vpc", [])) == made
 
 
-def test_launches_can_be_stuck_unattached_or_other_than_asked(launch: Launch, ec2: Any, simulation: Simulation) -> None:
+def test_launches_can_be_stuck_unattached_or_other_than_requested(
+    launch: Launch, ec2: Any, simulation: Simulation
+) -> None:
     for alter in ("stuck_pending", "never_attach", "iops=3000"):
         simulation.inject(Fault("RunInstances", alter=alter))
     made = launch(**volume(VolumeType="gp3", Iops=5000))[0]["InstanceId"]

@@ -117,9 +117,9 @@ class Campaign:
             if self.count == before:
                 self.tell(f"given up, as no run came to it: {', '.join(map(str, wanted))}")
                 wanted = []
-        return self._told()
+        return self._result()
 
-    def _told(self) -> list[Row]:
+    def _result(self) -> list[Row]:
         return list(self.rows.values()) or [Row("kills", "nowhere")]
 
     @staticmethod

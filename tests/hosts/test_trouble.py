@@ -9,7 +9,9 @@ from tests.hosts.controller import Controller, small
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-def test_what_a_host_lacks_is_told_by_its_name_and_with_the_next_step(controller: Controller, tmp_path: Path) -> None:
+def test_what_a_host_lacks_is_reported_by_its_name_and_with_the_next_step(
+    controller: Controller, tmp_path: Path
+) -> None:
     file, lab = controller.write(small()), controller.bed
     plain = lab.write_inventory(name="plain", user="plain", microshard_folder="/opt/lab/runs")
     code, said = controller.run("plan", file, "--on", plain)

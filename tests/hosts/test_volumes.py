@@ -95,7 +95,7 @@ def secrets_of(run: Path) -> tuple[list[str], dict[str, Any]]:
     return [key, private, *(user["password"] for user in users.values())], users["admin"]
 
 
-def asked_for(bed: Bed) -> tuple[Path, dict[str, Any]]:
+def inventory_and_experiment(bed: Bed) -> tuple[Path, dict[str, Any]]:
     """An inventory, and an experiment with volumes on its hosts."""
     volume = {"type": "existing", "size_gib": 2}
     text = {**volume, "filesystem": "ext4"}
@@ -136,7 +136,7 @@ def all_on_their_volumes(machines: Machines, run: Path, deployment: str) -> None
 @pytest.mark.long
 @pytest.mark.timeout(400)
 def test_files_lie_on_their_volumes_servers_keep_to_themselves_and_nothing_is_left(machines: Machines) -> None:
-    inventory, experiment = asked_for(machines.bed)
+    inventory, experiment = inventory_and_experiment(machines.bed)
     code, said = machines.run("up", machines.write(experiment), "--on", inventory, patience=250)
     assert code == 0, said
     (run,) = [found.path for found in find_runs(machines.runs)]

@@ -69,7 +69,7 @@ def found_in(module: ModuleType, name: str) -> object:
 
 
 @pytest.mark.parametrize("path", RUN, ids=lambda p: p.stem)
-def test_what_the_runner_raises_is_told_to_people(path: Path) -> None:
+def test_what_the_runner_raises_is_reported_to_people(path: Path) -> None:
     module = importlib.import_module(f"microshard.run.{path.stem}".removesuffix(".__init__"))
     for line, name in raised(ast.parse(path.read_text(encoding="utf-8"))):
         what = found_in(module, name)

@@ -62,11 +62,11 @@ def test_a_replica_set_with_logins_and_encryption_is_used_and_keeps_its_secrets(
     assert result["phases"][0]["answer"] == [{"documents": {"$numberLong": "10"}}]
     telemetry = Path(made.variables["microshard_step"]["telemetry"], "server.jsonl").read_text(encoding="utf-8")
     assert "error" not in telemetry
-    nothing_is_told(made)
+    no_secret_is_shown(made)
     made.succeed("teardown")
 
 
-def nothing_is_told(made: Lab) -> None:
+def no_secret_is_shown(made: Lab) -> None:
     """No file of the run but those in secrets/ has a secret in it, no command line either; those are the owner's."""
     folder = made.folder / "secrets"
     users = json.loads((folder / "users.json").read_text(encoding="utf-8"))
@@ -120,7 +120,7 @@ def test_clients_of_the_embedded_mongos_log_in_at_the_config_servers(lab: MakeLa
     assert made.succeed("deploy").changed == 0
     made.succeed("pause")
     made.succeed("resume")
-    nothing_is_told(made)
+    no_secret_is_shown(made)
     made.succeed("teardown")
     assert made.alive() == {}
 

@@ -53,7 +53,7 @@ def test_the_jar_is_copied_once_and_a_jvm_too_old_is_named(tmp_path: Path) -> No
 
 @pytest.mark.cluster
 @pytest.mark.long
-def test_a_second_run_changes_nothing_and_a_missing_jar_is_told(tmp_path: Path) -> None:
+def test_a_second_run_changes_nothing_and_a_missing_jar_is_reported(tmp_path: Path) -> None:
     java = fake_java(tmp_path, "17.0.1")
     play(tmp_path, ycsb_client_java=java)
     code, words = play(tmp_path, ycsb_client_java=java)

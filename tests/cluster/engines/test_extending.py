@@ -88,7 +88,7 @@ def test_it_is_given_what_the_page_says(run: Run, shared_mongod: Mongod) -> None
         ("sleep 60 & sleep 60", "TooLate", "longer than 1 s"),
     ],
 )
-def test_a_program_that_fails_is_told_by_name(run: Run, script: str, kind: str, words: str) -> None:
+def test_a_program_that_fails_is_reported_by_name(run: Run, script: str, kind: str, words: str) -> None:
     code, found, _ = run(script, **({"max_seconds": 1.0} if kind == "TooLate" else {}))
     assert (code, found["error"]["type"]) == (3, kind)
     assert words in found["error"]["message"]

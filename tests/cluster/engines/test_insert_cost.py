@@ -63,7 +63,7 @@ def test_windows_hold_no_more_than_was_inserted_and_give_the_steady_rate(phase: 
     assert rate in [value / windows["seconds"] for value in windows["values"]]
 
 
-def test_the_indexes_asked_for_are_there(phase: dict[str, Any], shared_mongod: Mongod) -> None:
+def test_the_indexes_requested_are_there(phase: dict[str, Any], shared_mongod: Mongod) -> None:
     with shared_mongod.client() as client:
         found = [list(dict(i["key"]).items()) for i in client.ib.purchases.list_indexes()]
     assert found == [[("_id", 1)], *[list(index.items()) for index in Purchases.indexes[:2]]]

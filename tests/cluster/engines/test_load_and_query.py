@@ -64,7 +64,7 @@ def test_every_query_is_a_sample(loaded: tuple[dict[str, Any], list[Any]]) -> No
     assert phase["notes"]["cache"] == "warm"
 
 
-def test_progress_is_told_up_to_the_end(loaded: tuple[dict[str, Any], list[Any]]) -> None:
+def test_progress_is_reported_up_to_the_end(loaded: tuple[dict[str, Any], list[Any]]) -> None:
     lines = loaded[1]
     assert all(set(line) == {"phase", "done", "of", "unit", "time", "note"} for line in lines)
     assert [line["done"] for line in lines if line["phase"] == "load"][-1] == DOCUMENTS

@@ -90,7 +90,7 @@ def test_without_writers_nothing_is_written(replica_set: tuple[list[Mongod], str
     assert (code, phase["counters"]["writes"], list(phase["latency"])) == (0, 0, ["READ"])
 
 
-def test_a_member_that_is_behind_is_told_by_the_primary_alone() -> None:
+def test_a_member_that_is_behind_is_reported_by_the_primary_alone() -> None:
     from datetime import UTC, datetime
 
     def member(name: str, state: int, second: int) -> dict[str, Any]:

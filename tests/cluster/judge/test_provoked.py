@@ -299,7 +299,7 @@ def _server(mongod: Mongod, **changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.long
-def test_other_programs_are_told_from_the_run(lab: Lab, start: Start) -> None:
+def test_other_programs_are_reported_from_the_run(lab: Lab, start: Start) -> None:
     """A program beside the run keeps a core busy; the run's own processes have next to nothing to do."""
     mongod = start("shard01")
     fill(mongod, 100)

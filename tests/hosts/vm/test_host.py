@@ -118,7 +118,7 @@ def test_it_has_two_numa_nodes_and_its_disks_their_serial_numbers(vm):
     ]
 
 
-def test_a_foreign_filesystem_is_told_and_nothing_is_formatted(vm):
+def test_a_foreign_filesystem_is_reported_and_nothing_is_formatted(vm):
     vm.ssh("mkfs.ext4 -q -L precious /dev/disk/by-id/virtio-vol0log && systemctl stop chrony")
     before.update(settings(vm))
     played = vm.play("prepare", variables(vm), "--tags", "storage")
@@ -130,7 +130,7 @@ def test_a_foreign_filesystem_is_told_and_nothing_is_formatted(vm):
     assert vm.ssh("wipefs --no-act --noheadings --output LABEL /dev/disk/by-id/virtio-vol0log") == "precious"
 
 
-def test_volumes_and_kernel_are_as_asked_for(vm):
+def test_volumes_and_kernel_are_as_planned(vm):
     played = vm.play("prepare", variables(vm, overwrite=["vol0log"]), "--tags", "storage,kernel", "-e", USER)
     assert played.code == 0, played.output
     assert played.changed == 2  # settings and volumes
@@ -173,7 +173,7 @@ def are_interleaved(vm, records):
         assert vm.ssh(f"ps -o user= -p {record['pid']}") == "mongod"
 
 
-def test_mongods_are_bound_to_the_nodes_as_asked(vm):
+def test_mongods_are_bound_to_the_nodes_as_planned(vm):
     vm.ssh(f"mkdir -p {RUN} && echo '{json.dumps({'microshard': 'host', 'run_id': 'run-1'})}' > {RUN}/run.json")
     records = mongods(vm, {"policy": "node_round_robin", "nodes": None})
     for node, record in enumerate(records):

@@ -73,7 +73,7 @@ def test_counts_that_never_scatter_are_compared_as_they_are() -> None:
         ([1.0, math.inf], [1.0, 1.0], "positive"),
     ],
 )
-def test_what_cannot_be_told_is_said(base: list[float], other: list[float], why: str) -> None:
+def test_what_cannot_be_reported_is_said(base: list[float], other: list[float], why: str) -> None:
     (found,) = decide([change(base, other)], ["lower"])
     assert found.verdict == "inconclusive"
     assert why in found.why

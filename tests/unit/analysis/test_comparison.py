@@ -66,7 +66,7 @@ def test_another_answer_is_worse_whatever_the_time(pair: tuple[Path, Path]) -> N
     assert [row.label for row in compare(*pair).worse] == ["2 shards"]
 
 
-def test_what_differs_around_the_runs_is_told(pair: tuple[Path, Path]) -> None:
+def test_what_differs_around_the_runs_is_reported(pair: tuple[Path, Path]) -> None:
     def other(lock: dict[str, Any]) -> None:
         lock["host"]["kernel"] = "9.9"
         lock["definition"]["topology"]["storage"]["block_compressor"] = "zstd"

@@ -90,14 +90,14 @@ def test_variation_is_over_windows_else_over_samples() -> None:
 @pytest.mark.parametrize(
     "gate", ["max_shard_skew", "max_client_cpu", "max_variation", "max_checkpoint_share", "max_migrations"]
 )
-def test_a_gate_asked_for_that_cannot_be_answered_does_not_hold(gate: str) -> None:
+def test_a_gate_requested_that_cannot_be_answered_does_not_hold(gate: str) -> None:
     limits: dict[str, Any] = {"max_migrations": None, "decided": [], gate: 1}
     (check,) = broken(phase(), **limits)
     assert (check.gate, check.value) == (gate, None)
     assert "unknown" in check.sentence
 
 
-def test_a_gate_nobody_asked_for_is_silent_without_telemetry() -> None:
+def test_a_gate_nobody_requested_is_silent_without_telemetry() -> None:
     assert broken(phase()) == []
 
 
@@ -145,7 +145,7 @@ def test_an_engine_that_gave_up_is_not_judged_by_gates() -> None:
     assert broken(failed, max_variation=0.1) == []
 
 
-def test_another_environment_is_told_and_never_repeated() -> None:
+def test_another_environment_is_reported_and_never_repeated() -> None:
     (check,) = checks(make.result(), {}, deploys=True, environment=["kernel: a at first, b here"])
     assert (check.gate, check.held, check.repeatable) == ("environment", False, False)
 
@@ -178,7 +178,7 @@ def test_hosts_of_one_group_are_compared_and_device_names_are_not(tmp_path: Path
     assert book.differs(result("h2", kernel="5.10"), _point(tmp_path, ("client_hosts",))) == []
 
 
-def test_points_that_were_asked_to_differ_are_not_compared(tmp_path: Path) -> None:
+def test_points_that_were_requested_to_differ_are_not_compared(tmp_path: Path) -> None:
     book = EnvironmentBook()
     axis = "infrastructure.shard_hosts.kernel.readahead_sectors"
     assert book.differs(result(), _point(tmp_path, axes={axis: 256})) == []

@@ -208,7 +208,7 @@ def test_a_measurement_that_the_client_limited_is_left_out_where_another_was_not
     assert every.values == (1.0, 2.0)
 
 
-def test_what_the_servers_did_not_limit_is_told_with_what_became_of_it() -> None:
+def test_what_the_servers_did_not_limit_is_reported_with_what_became_of_it() -> None:
     def notices(*limits: str | None) -> list[str]:
         found = phase_figures([measurement(n, details={"limited": who}) for n, who in enumerate(limits, 1)])
         point: Any = SimpleNamespace(id="p01", label="2 shards", phases={"measure": found})

@@ -171,7 +171,7 @@ def test_a_run_without_any_result_has_points_that_wait(tmp_path: Path) -> None:
     assert model.main is None
 
 
-def test_a_stopped_run_is_told_from_one_still_going(tmp_path: Path) -> None:
+def test_a_stopped_run_is_reported_from_one_still_going(tmp_path: Path) -> None:
     run = make_run(tmp_path, Shape(steps=7))
     with (run / "journal.jsonl").open("a") as journal:
         journal.write(json.dumps({"t": 1, "event": "stopped", "signal": 2}) + "\n")

@@ -50,7 +50,7 @@ def test_an_experiment_that_cannot_run_here_is_wrong(tmp_path):
     assert last.state == "wrong"
 
 
-def test_credentials_are_told_by_where_they_come_from_and_not_shown(monkeypatch):
+def test_credentials_are_reported_by_where_they_come_from_and_not_shown(monkeypatch):
     none = local_checks.check_credentials()
     assert (none.state, none.detail) == ("note", "there are none")
     assert "aws configure" in none.remedy

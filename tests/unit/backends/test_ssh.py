@@ -30,7 +30,7 @@ def test_times_are_shifted_to_the_clients_clock_where_the_difference_is_one() ->
     assert shifts(CLOCKS, "client") == {"ahead": -2.5, "behind": 1.5}
 
 
-def test_clocks_that_differ_are_told_by_host() -> None:
+def test_clocks_that_differ_are_reported_by_host() -> None:
     ahead, behind = clock_remarks(CLOCKS)
     assert ahead.startswith("ahead: its clock differs by +2.5 s")
     assert behind.startswith("behind: its clock differs by -1.5 s")
@@ -78,7 +78,7 @@ def test_mongosh_is_called_with_the_address_and_its_own_options(
     assert said("--quiet") == ["mongodb://127.0.0.1:27101/", "--quiet"]
 
 
-def test_without_mongosh_the_address_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_mongosh_the_address_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(remote_commands.MONGOSH, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(PlaceError, match=r"the address is mongodb://127\.0\.0\.1:27101/"):

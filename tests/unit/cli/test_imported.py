@@ -50,5 +50,5 @@ def test_binaries_by_path_are_programs_too_also_when_they_come_by_an_axis(tmp_pa
         confirm_programs(file, None, {"matrix.topology.mongodb": [{"source": "path", "path": "/theirs"}]}, yes=False)
 
 
-def test_ones_own_experiments_are_not_asked_about(tmp_path: Path) -> None:
+def test_ones_own_experiments_are_not_requested_about(tmp_path: Path) -> None:
     confirm_programs(imported(tmp_path, COMMAND, {}), None, {}, yes=False)

@@ -72,7 +72,7 @@ def test_a_signal_whose_exception_the_interpreter_drops_comes_again(capfd: pytes
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_signal_whose_exception_was_dropped_without_a_word_is_heeded_before_anything_new_begins() -> None:
+def test_a_signal_whose_exception_was_dropped_without_a_word_is_honoured_before_anything_new_begins() -> None:
     with signals():
         with contextlib.suppress(Stopped):  # as C code does it
             signal.raise_signal(signal.SIGTERM)

@@ -82,7 +82,7 @@ def test_leftovers_end_a_volume_of_a_run_that_was_killed(folder):
 
 
 @needs_volumes
-def test_a_volume_somebody_still_uses_is_told_and_its_limits_stay(folder, monkeypatch):
+def test_a_volume_somebody_still_uses_is_reported_and_its_limits_stay(folder, monkeypatch):
     monkeypatch.setattr(emulated, "BUSY_SECONDS", 0.2)
     emulated.present([volume(folder)], emulated.group(folder.path, "p01"))
     with (folder / "deployments/p01/open").open("w"):
@@ -113,12 +113,12 @@ def test_a_journal_that_is_there_already_is_not_moved(folder):
         emulated.link_processes([volume(folder, "journal")], [process])
 
 
-def test_without_root_the_reason_is_told(monkeypatch):
+def test_without_root_the_reason_is_reported(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert "need root" in (emulated.why_not() or "")
 
 
 @needs_volumes
-def test_a_missing_tool_is_told_with_its_package_and_the_other_filesystem(monkeypatch):
+def test_a_missing_tool_is_reported_with_its_package_and_the_other_filesystem(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda *_args, **_more: None)
     assert emulated.why_not(["xfs"]) == "mkfs.xfs is not installed; install xfsprogs, or set filesystem: ext4"

@@ -11,7 +11,7 @@ def values(settings, version="6.0.5"):
     return {name: value for name, (value, _) in host_kernel.resolve(settings, version).items()}
 
 
-def test_nothing_is_set_that_nobody_asked_for():
+def test_nothing_is_set_that_nobody_requested():
     assert values({"production_notes": False, "swappiness": None, "readahead_sectors": 32}) == {}
 
 
@@ -97,7 +97,7 @@ def test_a_setting_the_host_does_not_have_is_refused_before_anything_is_changed(
     assert (kernel / "swappiness").read_text() == "60\n"
 
 
-def test_a_value_the_kernel_does_not_keep_is_told(kernel):
+def test_a_value_the_kernel_does_not_keep_is_reported(kernel):
     setting = Setting("huge", str(kernel / "enabled"))
     assert setting.value() == "always"
     with pytest.raises(HostError, match="/nowhere"):

@@ -57,14 +57,14 @@ def test_an_ebs_volume_is_known_with_and_without_its_dash():
     assert devices.normal("vol-0abc") == devices.normal("vol0abc") == "vol0abc"
 
 
-def test_a_missing_device_is_told_with_the_volume():
+def test_a_missing_device_is_reported_with_the_volume():
     with pytest.raises(
         HostError, match=r"volume data: device /dev/disk/by-id/none is missing; .*Nothing was formatted"
     ):
         checked({"data": definition("/dev/disk/by-id/none")})
 
 
-def test_a_serial_number_nobody_has_is_told_with_those_that_are_there():
+def test_a_serial_number_nobody_has_is_reported_with_those_that_are_there():
     with pytest.raises(HostError, match="no device has the serial number vol-0none"):
         checked({"data": definition("serial:vol-0none")})
 

@@ -23,7 +23,7 @@ def test_version_2_needs_the_io_controller_and_gives_a_point_its_own_group(tmp_p
 
 
 @pytest.mark.parametrize("controllers", ["cpu memory\n", None])
-def test_a_machine_without_a_block_controller_is_told_so(tmp_path, controllers):
+def test_a_machine_without_a_block_controller_is_reported_so(tmp_path, controllers):
     if controllers is not None:
         (tmp_path / "cgroup.controllers").write_text(controllers)
     with pytest.raises(NoControllerError, match="neither cgroup v1 blkio nor io in cgroup v2"):

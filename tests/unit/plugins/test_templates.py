@@ -42,7 +42,7 @@ def test_every_part_of_a_cluster_has_its_role(configs: Render) -> None:
     assert "storage" not in found["mongos1"]
 
 
-def test_only_the_embedded_mongos_is_told_where_its_router_lives(configs: Render) -> None:
+def test_only_the_embedded_mongos_is_reported_where_its_router_lives(configs: Render) -> None:
     path = configs(Layout("sharded", shards=1))["mongos1"]["setParameter"]["microshardRouterPath"]
     assert path == "/run-folder/deployments/p01/mongos1/router"
     real = configs(Layout("sharded", shards=1), lambda v: v["microshard_run"]["bin"].update(embedded=False))

@@ -39,7 +39,7 @@ def test_a_value_of_another_type_is_named_by_its_field(kind: type, value: object
         decode(kind, value)
 
 
-def test_damaged_and_newer_files_are_told_apart(tmp_path: Path) -> None:
+def test_damaged_and_newer_files_are_distinguished(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     path.write_text('{"microshard": "1", "run_id"')
     with pytest.raises(DamagedFileError, match=r"run\.json"):

@@ -167,7 +167,7 @@ def test_every_colour_of_a_picture_is_a_variable_of_the_page(tmp_path: Path) -> 
         assert root.get("aria-label") == picture.alt
 
 
-def test_light_colours_differ_so_that_roles_can_be_told_apart() -> None:
+def test_light_colours_differ_so_that_roles_can_be_distinguished() -> None:
     lights = [light for light, _ in COLOURS.values()]
     assert len(lights) == len(set(lights))
 
@@ -201,7 +201,7 @@ def test_summary_and_data_of_an_empty_run_are_valid(tmp_path: Path) -> None:
     assert len(tidy_csv(model).splitlines()) == 1
 
 
-def test_a_report_that_cannot_be_written_is_told_with_the_way_to_write_it_later(tmp_path: Path) -> None:
+def test_a_report_that_cannot_be_written_is_reported_with_the_way_to_write_it_later(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     (run / "report").rmdir()
     (run / "report").write_text("in the way", encoding="utf-8")

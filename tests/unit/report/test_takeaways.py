@@ -115,7 +115,7 @@ def test_only_times_and_rates_are_called_fast(tmp_path: Path, unit: str, sentenc
     assert takeaways.headline(build(run)) == sentence
 
 
-def test_a_loss_is_told_against_the_smallest_point_of_the_same_line(
+def test_a_loss_is_reported_against_the_smallest_point_of_the_same_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maker, "SECONDS", {1: 2.0, 2: 2.5, 4: 4.0, 8: 5.0, 16: 8.0})

@@ -41,7 +41,7 @@ def test_host_keys_are_checked_and_temporary_files_lie_in_the_run(
 
 
 @pytest.mark.parametrize(("code", "by"), [(-9, "SIGKILL"), (-15, "SIGTERM"), (99, "SIGINT"), (130, "SIGINT")])
-def test_a_playbook_that_was_ended_is_told_without_what_python_was_at(tmp_path: Path, code: int, by: str) -> None:
+def test_a_playbook_that_was_ended_is_reported_without_what_python_was_at(tmp_path: Path, code: int, by: str) -> None:
     log = tmp_path / "ansible.log"
     log.write_text("TASK [sleep]\nTraceback (most recent call last):\nKeyboardInterrupt\n", encoding="utf-8")
     assert explain("measure", code, [], log) == f"playbook measure was ended by {by}; see {log}"

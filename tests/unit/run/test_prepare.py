@@ -25,7 +25,7 @@ def _problems(tmp_path, text):
     return [(p.line, p.column, p.key_path, p.message) for p in caught.value.problems]
 
 
-def test_what_this_machine_cannot_do_is_told_with_its_place_in_the_file(tmp_path):
+def test_what_this_machine_cannot_do_is_reported_with_its_place_in_the_file(tmp_path):
     text = "budget: {max_cost_usd: 5.25}\nworkload:\n  - measure: {engine: aggregate, pipeline: mot_greennes}\n"
     (budget, pipeline) = _problems(tmp_path, text)
     assert budget == (3, 24, "budget.max_cost_usd", "not supported by this backend yet: local costs nothing")
@@ -52,7 +52,7 @@ def test_a_pipeline_that_is_none_is_named(tmp_path, text):
         pipelines(tmp_path / "sample.yml")
 
 
-def test_restarts_are_asked_of_the_play_on_hosts_and_of_nobody_here(tmp_path, monkeypatch):
+def test_restarts_are_requested_of_the_play_on_hosts_and_of_nobody_here(tmp_path, monkeypatch):
     cold = {"engine": "aggregate", "pipeline": [{"$count": "n"}], "cache": "cold", "iterations": 3}
     load: dict[str, Any] = {"load": {"engine": "insert", "documents": 1000}}
     base = experiment(workload=[load, {"measure": cold}, {"measure": {**cold, "cache": "warm"}, "name": "warm"}])

@@ -60,5 +60,5 @@ def test_of_results_only_what_is_shown_is_kept_and_a_point_is_done_after_its_rep
 @pytest.mark.parametrize(
     ("seconds", "words"), [(0, "0 s"), (59.4, "59 s"), (60, "1 min 00 s"), (185, "3 min 05 s"), (7800, "2 h 10 min")]
 )
-def test_durations_are_told_in_words(seconds, words):
+def test_durations_are_reported_in_words(seconds, words):
     assert duration(seconds) == words

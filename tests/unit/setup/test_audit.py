@@ -65,7 +65,7 @@ def test_a_known_vulnerability_fails_unless_it_is_accepted(
     assert "never called" in capsys.readouterr().out
 
 
-def test_an_index_that_does_not_answer_is_told_and_fails_nothing(
+def test_an_index_that_does_not_answer_is_reported_and_fails_nothing(
     lock: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert audit.main([str(lock), "--service", "osv", "--osv-url", "http://127.0.0.1:9/v1/query"]) == 0

@@ -31,19 +31,19 @@ def test_a_complete_machine_meets_no_complaint() -> None:
     assert notes(DEBIAN_12) == []
 
 
-def test_debian_without_its_venv_package_is_told_the_package_of_its_python() -> None:
+def test_debian_without_its_venv_package_is_reported_the_package_of_its_python() -> None:
     (problem,) = stoppers(machine(missing_modules=("ensurepip",)), new_environment=True)
     assert "ensurepip" in problem
     assert "apt install python3.11-venv" in problem
 
 
-def test_other_systems_without_venv_are_told_to_name_a_complete_python() -> None:
+def test_other_systems_without_venv_are_reported_to_name_a_complete_python() -> None:
     (problem,) = stoppers(machine(missing_modules=("venv", "ensurepip"), family="other"), new_environment=True)
     assert "venv and ensurepip" in problem
     assert "make PYTHON=" in problem
 
 
-def test_what_makes_the_environment_is_not_asked_for_once_it_is_made() -> None:
+def test_what_makes_the_environment_is_not_requested_once_it_is_made() -> None:
     assert stoppers(machine(missing_modules=("ensurepip",), free_bytes=0), new_environment=False) == []
 
 
@@ -71,11 +71,11 @@ def test_missing_libraries_are_named_with_their_package(libraries: tuple[str, ..
     assert OWN in obstacle
 
 
-def test_fedora_is_told_its_own_package_names() -> None:
+def test_fedora_is_reported_its_own_package_names() -> None:
     assert "dnf install openssl-libs." in wheel_obstacle(machine(missing_libraries=("libssl.so.3",), family="fedora"))
 
 
-def test_a_processor_without_avx_is_told_of_virtual_machines_and_older_servers() -> None:
+def test_a_processor_without_avx_is_reported_of_virtual_machines_and_older_servers() -> None:
     obstacle = wheel_obstacle(machine(cpu_flags=frozenset({"sse4_2"})))
     assert "AVX" in obstacle
     assert "-cpu host" in obstacle
@@ -102,7 +102,9 @@ def test_arm_has_a_wheel_from_armv8_2_on() -> None:
         ({"glibc": (2, 31)}, "glibc 2.34 or newer, found 2.31"),
     ],
 )
-def test_machines_without_a_wheel_are_told_how_to_bring_their_own(differences: dict[str, object], named: str) -> None:
+def test_machines_without_a_wheel_are_reported_how_to_bring_their_own(
+    differences: dict[str, object], named: str
+) -> None:
     obstacle = wheel_obstacle(machine(**differences))
     assert named in obstacle
     assert OWN in obstacle

