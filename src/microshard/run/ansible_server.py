@@ -136,7 +136,12 @@ class AnsibleProcess:
         if word == "pid":
             self.pid = int(number)
             return
-        # Without a message the server is gone, and nobody will say how the playbook ends.
+        if not message and self.server is not None:
+            # The server is gone, or about to go: its socket closes before it can be waited for, and the next playbook
+            # must find it ended.
+            self.server.kill()
+            self.server.wait()
+        # Without a message nobody will say how the playbook ends.
         self._code = int(number) if word == "code" else -signal.SIGKILL
         self._busy = False
 
