@@ -128,16 +128,28 @@ def _once(points: Sequence[PointDefinition], function: Callable[[PointDefinition
     return ((function(group[0]), len(group)) for group in groups.values())
 
 
-def _group(point: PointDefinition) -> tuple[tuple[str, str], ...]:
-    return tuple((key, repr(value)) for key, value in point.axes.items() if not key.startswith("topology.balancer"))
+def _group(point: PointDefinition, sections: tuple[str, ...] = ("",)) -> tuple[tuple[str, str], ...]:
+    """The values of a point's axes in these sections, without the balancer's: they decide what is planned for it."""
+    return tuple(
+        (key, repr(value))
+        for key, value in point.axes.items()
+        if key.startswith(sections) and not key.startswith("topology.balancer")
+    )
+
+
+def _deployment(point: PointDefinition) -> tuple[tuple[str, str], ...]:
+    """What decides the servers of a point: all axes but those of workload, balancer, gates and order."""
+    return _group(point, ("topology.", "infrastructure."))
 
 
 def _ports(points: Sequence[PointDefinition], inputs: Inputs) -> list[int]:
-    def of_point(point: PointDefinition) -> int:
-        experiment = point.experiment
-        return ports_needed(experiment.topology, hosts_by_role(experiment.infrastructure, inputs.all_hosts))
-
-    return [ports for ports, count in _once(points, of_point) for _ in range(count)]
+    known: dict[Any, int] = {}
+    for point in points:
+        deployment, experiment = _deployment(point), point.experiment
+        if deployment not in known:
+            hosts = hosts_by_role(experiment.infrastructure, inputs.all_hosts)
+            known[deployment] = ports_needed(experiment.topology, hosts)
+    return [known[_deployment(point)] for point in points]
 
 
 def _redeploy(experiment: Experiment, points: Sequence[PointDefinition], inputs: Inputs) -> tuple[Redeploy, str | None]:
@@ -162,40 +174,56 @@ def _redeploy(experiment: Experiment, points: Sequence[PointDefinition], inputs:
 
 
 @dataclass(frozen=True, slots=True)
-class _Layout:
-    """What points have in common that differ only in their balancer."""
+class _Servers:
+    """What points have in common that differ only in workload, balancer, gates and order."""
 
     hosts: HostsByRole
     placed: tuple[PlacedProcess, ...]
     caches: tuple[CacheBudget, ...]
     collections: tuple[PlannedCollection, ...]
     zones: tuple[PlannedZone, ...]
-    phases: tuple[PlannedPhase, ...]
-    needs: estimate.Needs
+    key_ranges: dict[str, int]  # namespace → chunks planned before the load
     machines: dict[str, Any]
     numa: dict[str, dict[str, Any]]
     mongodb: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What points have in common that differ only in the balancer: their phases, and what those need."""
+
+    phases: tuple[PlannedPhase, ...]
+    needs: estimate.Needs
     gates: dict[str, Any]
 
 
-def _layout(experiment: Experiment, inputs: Inputs) -> _Layout:
+def _servers(experiment: Experiment, inputs: Inputs) -> _Servers:
     topology = experiment.topology
     hosts = hosts_by_role(experiment.infrastructure, inputs.all_hosts)
     placed, caches = place_processes(topology, hosts)
     collections = tuple(planned_collection(c, initial_shards(topology)) for c in topology.collections)
-    ranges = {
-        planned.namespace: len(planned.chunks)
-        for collection, planned in zip(topology.collections, collections, strict=True)
-        if collection.presplit.policy == "key_ranges"
-    }
-    context = phase_context(experiment, hosts, ranges, inputs)
-    shards = topology.shards.count if topology.kind == "sharded" else 0
-    return _Layout(
+    return _Servers(
         hosts,
         placed,
         caches,
         collections,
         planned_zones(topology),
+        key_ranges={
+            planned.namespace: len(planned.chunks)
+            for collection, planned in zip(topology.collections, collections, strict=True)
+            if collection.presplit.policy == "key_ranges"
+        },
+        machines=machines(experiment.infrastructure) if inputs.backend != "local" else {},
+        numa=numa_settings(experiment.infrastructure, hosts),
+        mongodb=topology.mongodb.model_dump(),
+    )
+
+
+def _work(experiment: Experiment, servers: _Servers, inputs: Inputs) -> _Work:
+    topology = experiment.topology
+    context = phase_context(experiment, servers.hosts, servers.key_ranges, inputs)
+    shards = topology.shards.count if topology.kind == "sharded" else 0
+    return _Work(
         phases=tuple(
             PlannedPhase(
                 name=step.name or step.kind,
@@ -208,10 +236,9 @@ def _layout(experiment: Experiment, inputs: Inputs) -> _Layout:
             )
             for step in experiment.workload
         ),
-        needs=estimate.needs(placed, experiment.workload, topology.storage, hosts, data_members(topology), shards),
-        machines=machines(experiment.infrastructure) if inputs.backend != "local" else {},
-        numa=numa_settings(experiment.infrastructure, hosts),
-        mongodb=topology.mongodb.model_dump(),
+        needs=estimate.needs(
+            servers.placed, experiment.workload, topology.storage, servers.hosts, data_members(topology), shards
+        ),
         gates=experiment.gates.model_dump(),
     )
 
@@ -219,15 +246,20 @@ def _layout(experiment: Experiment, inputs: Inputs) -> _Layout:
 def _points(points: Sequence[PointDefinition], inputs: Inputs, *, same_ports: bool) -> tuple[Point, ...]:
     result = []
     offset = 0
-    # Many points share a layout, and it takes most of the time (row 8 of docs/benchmarks.md).
-    layouts: dict[Any, _Layout] = {}
+    # Many points share their servers, and many of those their phases too; planning both takes most of the time (row 8
+    # of docs/benchmarks.md).
+    deployments: dict[Any, _Servers] = {}
+    work: dict[Any, _Work] = {}
     for name, definition in zip(inputs.names or point_names(len(points)), points, strict=True):
-        group, experiment = _group(definition), definition.experiment
-        if group not in layouts:
-            layouts[group] = _layout(experiment, inputs)
+        deployment, group, experiment = _deployment(definition), _group(definition), definition.experiment
+        if deployment not in deployments:
+            deployments[deployment] = _servers(experiment, inputs)
+        servers = deployments[deployment]
+        if group not in work:
+            work[group] = _work(experiment, servers, inputs)
         base_port = experiment.topology.network.base_port
         first_port = (inputs.base_port if base_port == "auto" else base_port) + offset
-        point = _point(name, definition, layouts[group], first_port, inputs.backend)
+        point = _point(name, definition, servers, work[group], first_port, inputs.backend)
         if not same_ports:
             offset += point.most_ports
         result.append(point)
@@ -236,41 +268,43 @@ def _points(points: Sequence[PointDefinition], inputs: Inputs, *, same_ports: bo
     return tuple(result)
 
 
-def _point(name: str, definition: PointDefinition, layout: _Layout, first_port: int, backend: str) -> Point:
+def _point(
+    name: str, definition: PointDefinition, servers: _Servers, work: _Work, first_port: int, backend: str
+) -> Point:
     experiment = definition.experiment
-    topology, needs = experiment.topology, layout.needs
-    processes = processes_of(layout.placed, name, first_port)
-    replica_sets = replica_sets_of(layout.placed, processes)
+    topology, needs = experiment.topology, work.needs
+    processes = processes_of(servers.placed, name, first_port)
+    replica_sets = replica_sets_of(servers.placed, processes)
     return Point(
         id=name,
         axes=definition.axes,
         label=_label(definition.axes, experiment),
         topology=topology.kind,
         shards=topology.shards.count if topology.kind == "sharded" else 0,
-        hosts=layout.hosts.all,
-        client_hosts=tuple(host.name for host in layout.hosts.client),
+        hosts=servers.hosts.all,
+        client_hosts=tuple(host.name for host in servers.hosts.client),
         processes=processes,
         replica_sets=replica_sets,
-        collections=layout.collections,
+        collections=servers.collections,
         balancer=topology.balancer.model_dump(),
-        phases=layout.phases,
-        mongodb=layout.mongodb,
+        phases=work.phases,
+        mongodb=servers.mongodb,
         network_compressors=tuple(topology.network.compressors),
-        cache=layout.caches[0],
-        caches=layout.caches,
+        cache=servers.caches[0],
+        caches=servers.caches,
         needs=needs.by_host,
         disk_bytes=needs.disk_bytes,
         memory_mib=needs.memory_mib,
         deploy_seconds=needs.deploy_seconds,
         load_seconds=needs.load_seconds,
         measure_seconds=needs.measure_seconds,
-        zones=layout.zones,
-        machines=layout.machines,
+        zones=servers.zones,
+        machines=servers.machines,
         volumes=emulated_volumes(experiment, name),
-        gates=_gates(layout.gates, experiment, replica_sets),
+        gates=_gates(work.gates, experiment, replica_sets),
         security=topology.security.at(backend),
         process_manager=experiment.infrastructure.process_manager,
-        numa=layout.numa,
+        numa=servers.numa,
     )
 
 
