@@ -20,7 +20,6 @@ from microshard.model.plan import FIRST_PORT, Inputs, Plan, Point
 from microshard.records.run_folder import RunFolder
 from microshard.run.ansible import EventHandler, ignore
 from microshard.run.backend import LAST_PORT, PORT_BLOCK, Backend, Binaries
-from microshard.workloads.base import find_engine
 
 _LOOPBACK = "127.0.0.1"
 
@@ -55,6 +54,8 @@ class LocalBackend(Backend):
 
     def check_room(self, plan: Plan) -> None:
         """Refuse what would push this machine into swapping, or what an engine cannot do here."""
+        from microshard.workloads.base import find_engine  # noqa: PLC0415 - `down` and `status` need no engine
+
         for phase in (phase for point in plan.points for phase in point.phases):
             lacking = find_engine(phase.engine).lacks(phase.parameters)
             if lacking:
