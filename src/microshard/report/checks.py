@@ -35,7 +35,7 @@ def notices(model: ReportModel, run: RunFiles) -> tuple[Notice, ...]:
         _spread(model),
         _caches(model),
         _errors(model),
-        _limited(model),
+        limited_phases(model),
         _ladders(model),
         _plan(run),
         _lock(run),
@@ -241,7 +241,7 @@ def _errors(model: ReportModel) -> Iterator[Notice]:
             yield Notice("warning", f"{point.label}: {errors:,.0f} operations ended in an error", point.id)
 
 
-def _limited(model: ReportModel) -> Iterator[Notice]:
+def limited_phases(model: ReportModel) -> Iterator[Notice]:
     """Figures that client, router or background CPU load limited; a ladder has them at its rungs."""
     for point in model.points:
         for figures in point.phases.values():

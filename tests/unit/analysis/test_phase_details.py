@@ -213,12 +213,12 @@ def test_what_the_servers_did_not_limit_is_reported_with_what_became_of_it() -> 
         found = phase_figures([measurement(n, details={"limited": who}) for n, who in enumerate(limits, 1)])
         point: Any = SimpleNamespace(id="p01", label="2 shards", phases={"measure": found})
         model: Any = SimpleNamespace(points=[point], figures=lambda _point: found)
-        return [notice.text for notice in checks._limited(model)]
+        return [notice.text for notice in checks.limited_phases(model)]
 
-    assert notices(None, "router", None) == [
-        "2 shards, measure: the router was the bottleneck in r2; left out of the median"
-    ]
-    assert notices("client", "host") == [
-        "2 shards, measure: the client and background CPU load on the client's host was the bottleneck, not the servers"
-    ]
+    (one,) = notices(None, "router", None)
+    assert "router" in one
+    assert "r2; left out" in one
+    (both,) = notices("client", "host")
+    assert "client and background CPU load" in both
+    assert "left out" not in both
     assert notices(None, None) == []
