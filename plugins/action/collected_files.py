@@ -9,10 +9,10 @@ import tempfile
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.loader import action_loader
+from ansible_collections.microshard.lab.plugins.action.in_process import ActionModule as InProcess
 
 
-class ActionModule(action_loader.get("in_process", class_only=True)):  # type: ignore[misc]  # ansible has no types
+class ActionModule(InProcess):  # type: ignore[misc]  # ansible has no types
     """One archive per host and step, instead of one task per file."""
 
     def execute(self, arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Executes a module of this project in Ansible's own process where it would run on this machine, else sends it.
 
-Links to this file have the names of modules; the other plugins here extend it by work on the controller. `record` is a
-file of the controller for what a host reports; `source` a file or folder that is sent where the module lacks it.
+meta/runtime.yml of the collection names it for the modules that have no action plugin of their own; those extend it by
+work on the controller. `record` is a file of the controller for what a host reports; `source` a file or folder that is
+sent where the module lacks it.
 """
 
 from __future__ import annotations
@@ -15,13 +16,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import ansible.module_utils
 from ansible.errors import AnsibleActionFail
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.plugins.action import ActionBase
 
-_PACKAGE = "ansible.module_utils.hostlib"
-_MODULE_UTILS = str(Path(__file__).resolve().parents[1] / "module_utils")
+_HOSTLIB = "ansible_collections.microshard.lab.plugins.module_utils.hostlib"
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]  # ansible has no types
@@ -52,10 +51,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible has no types
 
     def execute(self, arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
         """The result of the module with these arguments. Plugins with work on the controller extend this."""
-        name = self._task.action.rpartition(".")[2]
         if not self._runs_here(variables):
-            return dict(self._execute_module(module_name=name, module_args=arguments, task_vars=variables))
-        module = self.load(name)
+            return dict(self._execute_module(module_name=self._task.action, module_args=arguments, task_vars=variables))
+        module = self.load(self._task.action.rpartition(".")[2])
         validated = ArgumentSpecValidator(module.ARGUMENTS).validate(arguments)
         if validated.error_messages:
             raise AnsibleActionFail("; ".join(validated.error_messages))
@@ -65,9 +63,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible has no types
     @staticmethod
     def load(name: str) -> Any:
         """A file of hostlib, imported as on a host."""
-        if _MODULE_UTILS not in ansible.module_utils.__path__:
-            ansible.module_utils.__path__.append(_MODULE_UTILS)
-        return importlib.import_module(f"{_PACKAGE}.{name}")
+        return importlib.import_module(f"{_HOSTLIB}.{name}")
 
     @staticmethod
     def write_json(path: Path, content: Any) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.module_utils.common.yaml import yaml_load
-from ansible.plugins.loader import action_loader
 from ansible.template import trust_as_template
+from ansible_collections.microshard.lab.plugins.action.in_process import ActionModule as InProcess
 
 _TEMPLATES = {"mongos": "mongos.conf.j2", "config": "configsvr.conf.j2"}
 _ENGINES = {
@@ -34,7 +34,7 @@ def _parse_flat(text: str) -> dict[str, Any]:
     return found
 
 
-class ActionModule(action_loader.get("in_process", class_only=True)):  # type: ignore[misc]  # ansible has no types
+class ActionModule(InProcess):  # type: ignore[misc]  # ansible has no types
     """One task instead of a `template` task looped over processes (0.3 s each)."""
 
     def execute(self, arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:

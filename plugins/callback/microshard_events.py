@@ -34,7 +34,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible has no type
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "notification"
-    CALLBACK_NAME = "microshard_events"
+    CALLBACK_NAME = "microshard.lab.microshard_events"
     CALLBACK_NEEDS_ENABLED = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -115,7 +115,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible has no type
 
 
 def _role(task: Any) -> str | None:
-    return task._role.get_name() if task._role else None
+    return task._role.get_name(include_role_fqcn=False) if task._role else None
 
 
 def _message(content: Any) -> str:

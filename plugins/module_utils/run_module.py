@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hostlib.errors import call_main
+from ansible_collections.microshard.lab.plugins.module_utils.hostlib.errors import call_main
 
 
 def run_module(implementation: Any) -> None:

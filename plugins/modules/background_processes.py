@@ -73,7 +73,7 @@ attributes:
 
 EXAMPLES = r"""
 - name: The host is observed
-  background_processes:
+  microshard.lab.background_processes:
     run_folder: "{{ microshard_run.folder }}"
     folder: "{{ microshard_step.telemetry }}"
     processes:
@@ -87,8 +87,8 @@ seconds:
   type: float
 """
 
-from ansible.module_utils.hostlib import background_processes
-from ansible.module_utils.run_module import run_module
+from ansible_collections.microshard.lab.plugins.module_utils.hostlib import background_processes
+from ansible_collections.microshard.lab.plugins.module_utils.run_module import run_module
 
 if __name__ == "__main__":
     run_module(background_processes)

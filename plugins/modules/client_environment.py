@@ -33,7 +33,7 @@ attributes:
 
 EXAMPLES = r"""
 - name: The client host has microshard
-  client_environment:
+  microshard.lab.client_environment:
     folder: /var/lib/microshard/software/client-0123456789ab
     python: /usr/bin/python3
     source: /home/me/.cache/microshard/wheels-0123456789ab
@@ -46,8 +46,8 @@ exists:
   type: bool
 """
 
-from ansible.module_utils.hostlib import client_environment
-from ansible.module_utils.run_module import run_module
+from ansible_collections.microshard.lab.plugins.module_utils.hostlib import client_environment
+from ansible_collections.microshard.lab.plugins.module_utils.run_module import run_module
 
 if __name__ == "__main__":
     run_module(client_environment)

@@ -33,7 +33,7 @@ attributes:
 
 EXAMPLES = r"""
 - name: The results are here
-  collected_files:
+  microshard.lab.collected_files:
     run_folder: "{{ microshard_run.folder }}"
     controller_folder: "{{ microshard_run.controller_folder }}"
     folders: [results/p01]
@@ -46,8 +46,8 @@ files:
   type: int
 """
 
-from ansible.module_utils.hostlib import collected_files
-from ansible.module_utils.run_module import run_module
+from ansible_collections.microshard.lab.plugins.module_utils.hostlib import collected_files
+from ansible_collections.microshard.lab.plugins.module_utils.run_module import run_module
 
 if __name__ == "__main__":
     run_module(collected_files)

@@ -33,7 +33,7 @@ attributes:
 
 EXAMPLES = r"""
 - name: The logs of the point are kept
-  collected_logs:
+  microshard.lab.collected_logs:
     run_folder: "{{ microshard_run.folder }}"
     folder: "{{ microshard_run.folder }}/logs/{{ microshard_point.id }}"
     processes: "{{ microshard_point.processes }}"
@@ -47,8 +47,8 @@ logs:
   elements: str
 """
 
-from ansible.module_utils.hostlib import collected_logs
-from ansible.module_utils.run_module import run_module
+from ansible_collections.microshard.lab.plugins.module_utils.hostlib import collected_logs
+from ansible_collections.microshard.lab.plugins.module_utils.run_module import run_module
 
 if __name__ == "__main__":
     run_module(collected_logs)

@@ -58,7 +58,7 @@ attributes:
 
 EXAMPLES = r"""
 - name: The hosts of the run are running
-  ec2_fleet:
+  microshard.lab.ec2_fleet:
     region: us-east-1
     run: "{{ microshard_run.id }}"
     ledger: "{{ microshard_run.folder }}/ledger.jsonl"
@@ -74,7 +74,7 @@ EXAMPLES = r"""
         - {name: client_hosts, count: 1, instance_types: [c5.2xlarge]}
 
 - name: Nothing of the run is left
-  ec2_fleet:
+  microshard.lab.ec2_fleet:
     state: absent
     region: us-east-1
     run: "{{ microshard_run.id }}"

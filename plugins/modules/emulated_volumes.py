@@ -43,7 +43,7 @@ attributes:
 
 EXAMPLES = r"""
 - name: The point has its emulated volumes
-  emulated_volumes:
+  microshard.lab.emulated_volumes:
     run_folder: "{{ microshard_run.folder }}"
     point: "{{ microshard_point.id }}"
     volumes: "{{ microshard_point.volumes }}"
@@ -58,8 +58,8 @@ volumes:
   elements: dict
 """
 
-from ansible.module_utils.hostlib import emulated_volumes
-from ansible.module_utils.run_module import run_module
+from ansible_collections.microshard.lab.plugins.module_utils.hostlib import emulated_volumes
+from ansible_collections.microshard.lab.plugins.module_utils.run_module import run_module
 
 if __name__ == "__main__":
     run_module(emulated_volumes)

@@ -27,7 +27,7 @@ attributes:
 
 EXAMPLES = r"""
 - name: The host is known
-  host_facts:
+  microshard.lab.host_facts:
     folder: /var/lib/microshard
 """
 
@@ -38,8 +38,8 @@ facts:
   type: dict
 """
 
-from ansible.module_utils.hostlib import host_facts
-from ansible.module_utils.run_module import run_module
+from ansible_collections.microshard.lab.plugins.module_utils.hostlib import host_facts
+from ansible_collections.microshard.lab.plugins.module_utils.run_module import run_module
 
 if __name__ == "__main__":
     run_module(host_facts)

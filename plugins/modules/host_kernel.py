@@ -48,7 +48,7 @@ attributes:
 
 EXAMPLES = r"""
 - name: The kernel is as the production notes recommend, swappiness as the experiment says
-  host_kernel:
+  microshard.lab.host_kernel:
     version: 7.0.14
     settings: {production_notes: true, swappiness: 10}
 """
@@ -65,8 +65,8 @@ record:
   type: dict
 """
 
-from ansible.module_utils.hostlib import host_kernel
-from ansible.module_utils.run_module import run_module
+from ansible_collections.microshard.lab.plugins.module_utils.hostlib import host_kernel
+from ansible_collections.microshard.lab.plugins.module_utils.run_module import run_module
 
 if __name__ == "__main__":
     run_module(host_kernel)

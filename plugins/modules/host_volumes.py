@@ -69,7 +69,7 @@ attributes:
 
 EXAMPLES = r"""
 - name: Data and journal are on separate volumes
-  host_volumes:
+  microshard.lab.host_volumes:
     volumes:
       data: {type: gp3, size_gib: 512, filesystem: xfs, lazy_init: false, policy: single, count: 1}
       journal: {type: io1, size_gib: 25, filesystem: xfs, lazy_init: false, policy: single, count: 1}
@@ -92,8 +92,8 @@ record:
   elements: dict
 """
 
-from ansible.module_utils.hostlib import host_volumes
-from ansible.module_utils.run_module import run_module
+from ansible_collections.microshard.lab.plugins.module_utils.hostlib import host_volumes
+from ansible_collections.microshard.lab.plugins.module_utils.run_module import run_module
 
 if __name__ == "__main__":
     run_module(host_volumes)

@@ -101,7 +101,7 @@ attributes:
 
 EXAMPLES = r"""
 - name: Every process of the point runs with its configuration
-  mongo_processes:
+  microshard.lab.mongo_processes:
     run_folder: "{{ microshard_run.folder }}"
     processes: "{{ microshard_point.processes }}"
     mongod: "{{ microshard_run.bin.mongod }}"
@@ -130,8 +130,8 @@ seconds:
   type: float
 """
 
-from ansible.module_utils.hostlib import mongo_processes
-from ansible.module_utils.run_module import run_module
+from ansible_collections.microshard.lab.plugins.module_utils.hostlib import mongo_processes
+from ansible_collections.microshard.lab.plugins.module_utils.run_module import run_module
 
 if __name__ == "__main__":
     run_module(mongo_processes)

@@ -34,7 +34,7 @@ attributes:
 
 EXAMPLES = r"""
 - name: The processes form the planned topology
-  mongo_topology:
+  microshard.lab.mongo_topology:
     point: "{{ microshard_point }}"
 """
 
@@ -50,8 +50,8 @@ seconds:
   type: float
 """
 
-from ansible.module_utils.hostlib import mongo_topology
-from ansible.module_utils.run_module import run_module
+from ansible_collections.microshard.lab.plugins.module_utils.hostlib import mongo_topology
+from ansible_collections.microshard.lab.plugins.module_utils.run_module import run_module
 
 if __name__ == "__main__":
     run_module(mongo_topology)

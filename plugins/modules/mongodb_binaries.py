@@ -45,7 +45,7 @@ attributes:
 
 EXAMPLES = r"""
 - name: The binaries of the run execute
-  mongodb_binaries:
+  microshard.lab.mongodb_binaries:
     mongod: "{{ microshard_run.bin.mongod }}"
     version: "6.0.5"
 """
@@ -61,8 +61,8 @@ versions:
   type: dict
 """
 
-from ansible.module_utils.hostlib import mongodb_binaries
-from ansible.module_utils.run_module import run_module
+from ansible_collections.microshard.lab.plugins.module_utils.hostlib import mongodb_binaries
+from ansible_collections.microshard.lab.plugins.module_utils.run_module import run_module
 
 if __name__ == "__main__":
     run_module(mongodb_binaries)

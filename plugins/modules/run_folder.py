@@ -36,7 +36,7 @@ attributes:
 
 EXAMPLES = r"""
 - name: The run has a folder on the host
-  run_folder:
+  microshard.lab.run_folder:
     folder: "{{ microshard_run.folder }}"
     run_id: "{{ microshard_run.id }}"
 """
@@ -48,8 +48,8 @@ run:
   type: dict
 """
 
-from ansible.module_utils.hostlib import run_folder
-from ansible.module_utils.run_module import run_module
+from ansible_collections.microshard.lab.plugins.module_utils.hostlib import run_folder
+from ansible_collections.microshard.lab.plugins.module_utils.run_module import run_module
 
 if __name__ == "__main__":
     run_module(run_folder)

@@ -68,7 +68,7 @@ attributes:
 
 EXAMPLES = r"""
 - name: The phases of the step have been executed
-  workload_phases:
+  microshard.lab.workload_phases:
     run_folder: "{{ microshard_run.folder }}"
     python: "{{ microshard_run.python }}"
     job: "{{ workload_job }}"
@@ -92,8 +92,8 @@ seconds:
   type: float
 """
 
-from ansible.module_utils.hostlib import workload_phases
-from ansible.module_utils.run_module import run_module
+from ansible_collections.microshard.lab.plugins.module_utils.hostlib import workload_phases
+from ansible_collections.microshard.lab.plugins.module_utils.run_module import run_module
 
 if __name__ == "__main__":
     run_module(workload_phases)

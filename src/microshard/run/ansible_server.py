@@ -32,6 +32,8 @@ from microshard.records.run_folder import DiskError
 _LONGEST = 1 << 16  # bytes of a message
 # The modules that are executed before and after each measurement.
 _MODULES = ("background_processes", "collected_files", "mongo_processes", "mongo_topology", "workload_phases")
+_COLLECTION = "microshard.lab"
+_FILTERS = ("mongo_merge", "wiredtiger_cache")  # of the templates of configuration files
 _FALLBACK = "every playbook starts ansible-playbook, for this ansible-core lacks an internal name"
 _GRACE = 5.0  # s a playbook has to end after SIGTERM, and again after SIGKILL
 
@@ -197,12 +199,18 @@ def _load_ahead() -> None:
         (loader.connection_loader, ("local", "ssh")),
         (loader.filter_loader, ("default",)),  # loads all filters
         (loader.test_loader, ("defined",)),
-        (loader.action_loader, ("include_role", "set_fact", "validate_argument_spec", *_MODULES)),
+        (loader.action_loader, ("include_role", "set_fact", "validate_argument_spec")),
+        (
+            loader.action_loader,
+            [f"{_COLLECTION}.{name}" for name in ("in_process", "collected_files", "mongo_processes")],
+        ),
+        (loader.filter_loader, [f"{_COLLECTION}.{name}" for name in _FILTERS]),
     ):
         for name in names:
             plugins.get(name, class_only=True)
+    in_process = loader.action_loader.get(f"{_COLLECTION}.in_process", class_only=True)
     for name in _MODULES:
-        loader.action_loader.get("in_process", class_only=True).load(name)
+        in_process.load(name)
 
 
 def _be_playbook(

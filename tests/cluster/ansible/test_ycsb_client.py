@@ -11,7 +11,7 @@ import pytest
 
 from tests.cluster.ansible.lab import BIN, ROOT
 
-PLAY = "- hosts: localhost\n  gather_facts: false\n  roles: [{role: ycsb_client}]\n"
+PLAY = "- hosts: localhost\n  gather_facts: false\n  roles: [{role: microshard.lab.ycsb_client}]\n"
 
 
 def play(folder: Path, **variables: str) -> tuple[int, str]:
@@ -27,7 +27,7 @@ def play(folder: Path, **variables: str) -> tuple[int, str]:
     command = [str(BIN / "ansible-playbook"), "-i", str(ROOT / "inventories/local/hosts.yml"), str(folder / "play.yml")]
     for name, value in given.items():
         command += ["-e", f'{name}="{value}"' if " " in value else f"{name}={value}"]
-    environment = os.environ | {"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_ROLES_PATH": str(ROOT / "roles")}
+    environment = os.environ | {"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     return done.returncode, " ".join((done.stdout + done.stderr).split())
 

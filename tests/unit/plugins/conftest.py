@@ -7,26 +7,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import ansible.module_utils
 import pytest
 from ansible.module_utils.common.yaml import yaml_load
 from ansible.parsing.dataloader import DataLoader
-from ansible.plugins.loader import action_loader, filter_loader, init_plugin_loader
+from ansible.plugins.loader import action_loader, init_plugin_loader
 from ansible.template import Templar
 
 from tests.cluster.ansible import points
 
 ROOT = Path(__file__).resolve().parents[3]
 
-ansible.module_utils.__path__.append(str(ROOT / "plugins" / "module_utils"))
-
 
 @pytest.fixture(scope="session")
 def plugins() -> None:
-    """Ansible's plugin loaders know this project's folders."""
-    init_plugin_loader([])
-    filter_loader.add_directory(str(ROOT / "plugins" / "filter"))
-    action_loader.add_directory(str(ROOT / "plugins" / "action"))
+    """Ansible's plugin loaders know this project's collection."""
+    init_plugin_loader([str(ROOT / "src" / "microshard" / "collections")])
 
 
 Render = Callable[..., dict[str, dict[str, Any]]]
@@ -45,7 +40,7 @@ def texts(plugins: None) -> Texts:
         change(variables)
         loader = DataLoader()
         action = action_loader.get(
-            "mongo_processes",
+            "microshard.lab.mongo_processes",
             task=None,
             connection=None,
             play_context=None,
