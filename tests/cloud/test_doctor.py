@@ -38,12 +38,17 @@ def test_all_is_well(doctor: Doctor, lab: Lab) -> None:
     for words in (
         "ok     credentials: account 123456789012 pays; you are arn:aws:iam::123456789012:user/tester",
         "ok     region: eu-west-1 answers",
-        "ok     permissions: none of 35 was refused",
+        "ok     permissions: none of 36 was refused",
         "ok     quotas: 1152 vCPUs of Standard on demand instances, 0 in use",
         "ok     image: debian-12 is ami-0c120000000000001 (debian-12-amd64-20250115-1993), login admin",
         "ok     SSH: would be opened to 192.0.2.9/32 only",
     ):
         assert words in said.out
+
+
+@pytest.mark.parametrize("region", ["us-gov-west-1", "cn-north-1"])
+def test_regions_of_other_partitions_are_known(doctor: Doctor, region: str) -> None:
+    assert f"ok     region: {region} answers" in doctor("--region", region).out
 
 
 def test_no_credentials(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,13 +79,14 @@ def test_missing_permissions_are_listed_with_the_page_that_has_them(doctor: Doct
     lab.simulation.policy = documented() - {"ec2:RunInstances", "ec2:DeleteVpc"}
     said = doctor()
     assert said.code == 4
-    assert "WRONG  permissions: 2 of 35 are missing: ec2:RunInstances, ec2:DeleteVpc" in said.out
+    assert "WRONG  permissions: 2 of 36 are missing: ec2:RunInstances, ec2:DeleteVpc" in said.out
     assert "docs/ec2.md" in said.out
 
 
 def test_an_experiment_is_compared_with_the_account(doctor: Doctor, lab: Lab, tmp_path: Path) -> None:
     file = tmp_path / "x.yml"
-    file.write_text(FILE.replace("c5.2xlarge}", "c5.9xlarg, image: ami-0123456789abcdef0}"))
+    text = FILE.replace("c5.2xlarge}", "c5.9xlarg, image: ami-0123456789abcdef0}")
+    file.write_text(text.replace('version: "7.0"', 'version: "6.0"'))
     lab.simulation.quota = 8
     said = doctor(file)
     assert said.code == 4
@@ -88,6 +94,7 @@ def test_an_experiment_is_compared_with_the_account(doctor: Doctor, lab: Lab, tm
     assert "WRONG  instance types: c5.9xlarg is offered in none of the zones" in said.out
     assert "similar: c5.9xlarge" in said.out
     assert "WRONG  image: DescribeImages: InvalidAMIID.NotFound: The image id '[ami-0123456789abcdef0]'" in said.out
+    assert "WRONG  MongoDB: MongoDB 6.0 has no packages for al2023 on x86_64; images that have it: ubuntu" in said.out
     assert "WRONG  quotas: 8 vCPUs of Standard on demand instances, 0 in use" in said.out
     assert "SSH: would be opened to 192.0.2.7/32 only" in said.out
 

@@ -114,6 +114,7 @@ def _plan_on_ec2(file: Path, scale: str | None, overrides: dict[str, Any], conso
 @click.option("--scale", metavar="NAME", help="Check the experiment with this scale applied.")
 def validate(files: tuple[Path, ...], scale: str | None) -> int:
     """Check experiment files: every key, every value, every point of the matrix."""
+    from microshard.backends.ec2.limits import refuse_what_ec2_lacks
     from microshard.experiment.errors import DefinitionError, render
     from microshard.experiment.load import load
     from microshard.experiment.matrix import expand
@@ -123,6 +124,10 @@ def validate(files: tuple[Path, ...], scale: str | None) -> int:
         try:
             loaded = load(file, scale=scale)
             points = expand(loaded)
+            refuse_what_ec2_lacks(loaded, points)
+            for name in () if scale else loaded.experiment.scales:
+                of_scale = load(file, scale=name)
+                refuse_what_ec2_lacks(of_scale, expand(of_scale))
         except DefinitionError as error:
             wrong += 1
             click.echo(str(error), err=True)

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, model_validator
 
 from microshard.model.base import AllowedText, Model
+from microshard.model.ec2_facts import VolumeLimits, ebs_types
 
 InstanceType = Annotated[
     str,
@@ -44,19 +45,6 @@ _Owner = Annotated[
     AllowedText("a name of letters, digits and . _ @ + - (at most 64)"),
 ]
 
-# Limits of EBS volume types as published by AWS (EBS volume types, user guide): GiB and IOPS.
-_SIZE_GIB = {
-    "gp2": (1, 16384),
-    "gp3": (1, 65536),
-    "io1": (4, 16384),
-    "io2": (4, 65536),
-    "st1": (125, 16384),
-    "standard": (1, 1024),
-}
-_IOPS = {"gp3": (3000, 80000), "io1": (100, 64000), "io2": (100, 256000)}
-_IOPS_PER_GIB = {"gp3": 500, "io1": 50, "io2": 1000}
-
-
 # A device is named, never guessed: by path or by serial number.
 DeviceName = Annotated[
     str,
@@ -68,7 +56,9 @@ DeviceName = Annotated[
 class Volume(Model):
     """A volume of a host and what it can deliver."""
 
-    type: Literal["gp2", "gp3", "io1", "io2", "st1", "standard", "instance_store", "existing", "emulated"] = "gp3"
+    type: Literal["gp2", "gp3", "io1", "io2", "st1", "sc1", "standard", "instance_store", "existing", "emulated"] = (
+        "gp3"
+    )
     """Kind of volume: an EBS volume type, the instance's own NVMe, a device of a host you have, or a throttled loop
     device on this machine."""
     size_gib: Annotated[int, Field(ge=1, le=65536, json_schema_extra={"unit": "GiB"})] = 100
@@ -95,24 +85,35 @@ class Volume(Model):
 
     @model_validator(mode="after")
     def _within_the_type(self) -> Volume:
-        low, high = _SIZE_GIB.get(self.type, (1, 65536))
+        limits = ebs_types().get(self.type)
+        low, high = limits.gib if limits else (1, 65536)
         if not low <= self.size_gib <= high:
             raise ValueError(f"size_gib: {self.type} volumes have {low} to {high} GiB, not {self.size_gib}")
-        if self.iops is not None and self.type != "emulated":
-            if self.type not in _IOPS:
-                raise ValueError(f"iops: {self.type} volumes take no provisioned IOPS (gp3, io1, io2 and emulated do)")
-            low, high = _IOPS[self.type]
-            high = min(high, max(low, self.size_gib * _IOPS_PER_GIB[self.type]))
-            if not low <= self.iops <= high:
-                raise ValueError(
-                    f"iops: {self.type} volumes of {self.size_gib} GiB take {low} to {high} IOPS, not {self.iops}"
-                )
-        if self.type in {"io1", "io2"} and self.iops is None:
+        if limits is not None and limits.iops_required and self.iops is None:
             raise ValueError(f"iops: {self.type} volumes need provisioned IOPS")
-        if self.throughput_mibps is not None and self.type not in {"gp3", "emulated"}:
-            raise ValueError(f"throughput_mibps: only gp3 and emulated volumes take it, not {self.type}")
+        if self.type != "emulated":
+            self._within_the_rates(limits or VolumeLimits(gib=(low, high)))
         self._within_the_policy()
         return self
+
+    def _within_the_rates(self, limits: VolumeLimits) -> None:
+        """Raises ValueError for IOPS or throughput that AWS does not provision for the type and size."""
+        of_size = f"{self.type} volumes of {self.size_gib} GiB take"
+        if self.iops is not None:
+            if limits.iops is None:
+                raise ValueError(f"iops: {self.type} volumes take no provisioned IOPS (gp3, io1, io2 and emulated do)")
+            low, high = limits.iops[0], limits.highest_iops(self.size_gib)
+            if not low <= self.iops <= high:
+                raise ValueError(f"iops: {of_size} {low} to {high} IOPS, not {self.iops}")
+        if self.throughput_mibps is not None:
+            if limits.mibps is None:
+                raise ValueError(f"throughput_mibps: only gp3 and emulated volumes take it, not {self.type}")
+            low, high = limits.mibps[0], limits.highest_mibps(self.iops)
+            if not low <= self.throughput_mibps <= high:
+                given = f"with {self.iops or (limits.iops or (0,))[0]} IOPS"
+                raise ValueError(
+                    f"throughput_mibps: {of_size} {low} to {high} MiB/s {given}, not {self.throughput_mibps}"
+                )
 
     def _within_the_policy(self) -> None:
         """Raises ValueError for what the policy, the filesystem and the type do not allow together."""

@@ -12,7 +12,9 @@ from typing import Any
 
 from moto.ec2.models import ec2_backends
 from moto.ec2.models.amis import Ami
+from moto.ec2.models.availability_zones_and_regions import RegionsAndZonesBackend, Zone
 from moto.ec2.models.core import TaggedEC2Resource
+from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS
 from moto.ec2.models.instances import Instance
 
 from .wire import Answer, ApiError, Call
@@ -46,6 +48,14 @@ IMAGES = {
         "ami-0c120000000000001", "debian-12-amd64-20250115-1993", "x86_64", "/dev/xvda", "debian"),
 }  # fmt: skip
 
+
+# An opted-in Local Zone beside the availability zones, as DescribeAvailabilityZones and DescribeInstanceTypeOfferings
+# list it (EC2 user guide, Local Zones). moto has none.
+LOCAL_ZONE = "us-east-1-bos-1a"
+RegionsAndZonesBackend.zones["us-east-1"].append(Zone(LOCAL_ZONE, "us-east-1", "use1-bos1-az1", "local-zone"))
+INSTANCE_TYPE_OFFERINGS["availability-zone"]["us-east-1"] += [
+    {"InstanceType": name, "Location": LOCAL_ZONE} for name in ("c5.large", "c5.xlarge", "c5.2xlarge", "c5.4xlarge")
+]
 
 # The element of an answer that names the new resource.
 _CREATED = {

@@ -10,14 +10,14 @@ import secrets
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from microshard.model.ec2_facts import ebs_types
+
 from .account import ACCOUNT, IMAGES, Launch, PlacementGroup, Region, SpotRequest
 from .rules import check_launch
 from .wire import NAMESPACE, Answer, ApiError, Call, element, items, json_answer, result, tag_set
 
 Forward = Callable[[Call], Answer]
 
-_DEFAULT_IOPS = {"gp3": 3000}
-_DEFAULT_THROUGHPUT = {"gp3": 125}  # MiB/s
 _ROOT_GIB = 8
 # Services that speak JSON.
 JSON = {"ssm", "servicequotas"}
@@ -300,7 +300,8 @@ def _complete_volumes(call: Call, region: Region, instance: Any) -> list[str]:
         volume.iops = int(ebs["Ebs.Iops"]) if "Ebs.Iops" in ebs else _iops(volume)
         if altered and "Ebs.Iops" in ebs:
             volume.iops = int(altered)
-        volume.throughput = int(ebs.get("Ebs.Throughput", "0")) or _DEFAULT_THROUGHPUT.get(volume.volume_type)
+        throughput = ebs_types()[volume.volume_type].mibps
+        volume.throughput = int(ebs.get("Ebs.Throughput", "0")) or (throughput[0] if throughput else None)
         volume.attachment.delete_on_termination = ebs.get("Ebs.DeleteOnTermination", "true") == "true"
         volume.encrypted = ebs.get("Ebs.Encrypted") == "true"
         if "never_attach" in call.alter and ebs:
@@ -310,6 +311,5 @@ def _complete_volumes(call: Call, region: Region, instance: Any) -> list[str]:
 
 
 def _iops(volume: Any) -> int | None:
-    if volume.volume_type == "gp2":  # 3 IOPS for each GiB, 100 to 16000
-        return int(max(100, min(16000, 3 * volume.size)))
-    return _DEFAULT_IOPS.get(volume.volume_type)
+    """What DescribeVolumes shows of a volume without provisioned IOPS: gp2 has a baseline, magnetic types none."""
+    return ebs_types()[volume.volume_type].iops_of(volume.size, None) if volume.volume_type in {"gp2", "gp3"} else None

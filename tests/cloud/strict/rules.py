@@ -7,13 +7,11 @@ from typing import Any
 
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYPES
 
+from microshard.model.ec2_facts import ebs_types
+
 from .account import Region
 from .wire import ApiError, Call
 
-# EBS volume types: GiB, IOPS and MiB/s as in the EBS user guide.
-_SIZE = {"gp2": (1, 16384), "gp3": (1, 65536), "io1": (4, 16384), "io2": (4, 65536), "st1": (125, 16384),
-         "sc1": (125, 16384), "standard": (1, 1024)}  # fmt: skip
-_IOPS = {"gp3": (3000, 80000, 500), "io1": (100, 64000, 50), "io2": (100, 256000, 1000)}
 _USER_DATA_BYTES = 16384
 
 
@@ -163,22 +161,22 @@ def _check_volume(mapping: dict[str, str]) -> None:
     if "VirtualName" in mapping or "NoDevice" in mapping:
         return
     kind = mapping.get("Ebs.VolumeType", "gp2")
-    if kind not in _SIZE:
+    limits = ebs_types().get(kind)
+    if limits is None:
         raise ApiError("InvalidParameterValue", f"Invalid volume type: {kind}")
     size = int(mapping.get("Ebs.VolumeSize", "8"))
-    low, high = _SIZE[kind]
+    low, high = limits.gib
     if not low <= size <= high:
         raise ApiError("InvalidParameterValue", f"Volume of {size}GiB is not in the limits {low} to {high} of {kind}")
     iops, throughput = mapping.get("Ebs.Iops"), mapping.get("Ebs.Throughput")
-    if iops is None and kind in {"io1", "io2"}:
+    if iops is None and limits.iops_required:
         raise ApiError("MissingParameter", f"The parameter iops must be specified for {kind} volumes.")
-    for name, value, kinds in (("iops", iops, set(_IOPS)), ("throughput", throughput, {"gp3"})):
-        if value is not None and kind not in kinds:
+    for name, value, range_ in (("iops", iops, limits.iops), ("throughput", throughput, limits.mibps)):
+        if value is not None and range_ is None:
             raise ApiError("InvalidParameterCombination", f"The parameter {name} is not supported for {kind} volumes.")
-    if iops is not None:
-        least, most, ratio = _IOPS[kind]
-        if not least <= int(iops) <= max(least, min(most, size * ratio)):
-            raise ApiError("InvalidParameterCombination", f"{iops} IOPS are not possible for {kind} of {size} GiB")
-    # 0.25 MiB/s for each IOPS, 125 to 2000 MiB/s
-    if throughput is not None and not 125 <= int(throughput) <= max(125, min(2000, int(iops or 3000) // 4)):
-        raise ApiError("InvalidParameterCombination", f"Throughput {throughput} is too high for {iops or 3000} IOPS")
+    if iops is not None and limits.iops and not limits.iops[0] <= int(iops) <= limits.highest_iops(size):
+        raise ApiError("InvalidParameterCombination", f"{iops} IOPS are not possible for {kind} of {size} GiB")
+    provisioned = int(iops) if iops is not None else None
+    most = limits.highest_mibps(provisioned)
+    if throughput is not None and limits.mibps and not limits.mibps[0] <= int(throughput) <= most:
+        raise ApiError("InvalidParameterCombination", f"Throughput {throughput} does not fit {iops} IOPS")

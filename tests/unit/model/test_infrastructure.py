@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from microshard.model.ec2_facts import ebs_types
 from tests.unit.experiment.lab import BASE, Lab
 
 EC2 = "infrastructure:\n  ec2: {%s}\n"
@@ -39,6 +40,40 @@ def test_what_is_wrong_is_named_with_its_key(lab: Lab, text: str, key: str, word
     (problem,) = lab.problems(BASE + text)
     assert problem.key_path == key or problem.key_path.startswith(f"{key}.")
     assert words in problem.message
+
+
+@pytest.mark.parametrize(
+    ("volume", "words"),
+    [
+        ("type: gp3, size_gib: 10, iops: 6000", "gp3 volumes of 10 GiB take 3000 to 5000 IOPS, not 6000"),
+        ("type: gp3, size_gib: 10, iops: 5000", None),
+        ("type: io1, size_gib: 10, iops: 501", "take 100 to 500 IOPS, not 501"),
+        ("type: io2, size_gib: 10, iops: 10000", None),
+        ("type: io2, size_gib: 10", "io2 volumes need provisioned IOPS"),
+        ("type: standard, iops: 100", "standard volumes take no provisioned IOPS"),
+        ("type: gp3, iops: 3000, throughput_mibps: 751", "take 125 to 750 MiB/s with 3000 IOPS, not 751"),
+        ("type: gp3, iops: 3000, throughput_mibps: 750", None),
+        ("type: sc1, size_gib: 124", "sc1 volumes have 125 to 16384 GiB"),
+        ("type: sc1, size_gib: 125", None),
+    ],
+)
+def test_a_volume_beyond_what_its_type_has_and_at_its_limit(lab: Lab, volume: str, words: str | None) -> None:
+    text = BASE + GROUP % f"volumes: {{data: {{{volume}}}}}"
+    if words is None:
+        lab.load(text)
+    else:
+        assert words in lab.problems(text)[0].message
+
+
+@pytest.mark.parametrize(
+    ("kind", "gib", "iops", "rates"),
+    [("gp2", 100, None, (300, 128)), ("gp2", 8000, None, (16000, 250)), ("gp3", 100, None, (3000, 125)),
+     ("io1", 500, 1000, (1000, 250)), ("io1", 1280, 64000, (64000, 1000)), ("io2", 256, 16000, (16000, 4000)),
+     ("st1", 1024, None, (500, 250)), ("standard", 512, None, (200, 90))],
+)  # fmt: skip
+def test_what_a_volume_delivers(kind: str, gib: int, iops: int | None, rates: tuple[int, float]) -> None:
+    limits = ebs_types()[kind]
+    assert (limits.iops_of(gib, iops), limits.mibps_of(gib, iops, None)) == rates
 
 
 @pytest.mark.parametrize("image", ["debian-12", "ami-0123456789abcdef0", "'ssm:/my/{arch}'", "'name:mine-*'"])

@@ -10,6 +10,7 @@ from typing import Any
 from microshard.backends.ec2.api import Api, CloudError, RetryPolicy, may_have_credentials
 from microshard.backends.ec2.spec import GroupSpec, group_specs
 from microshard.backends.ec2.tables import find_instance
+from microshard.model.ec2_facts import facts, partition_of
 from microshard.model.infrastructure import Infrastructure
 
 # Somebody waits for a plan: a missing network must show soon.
@@ -24,8 +25,6 @@ _PARAMETERS = {
     "debian-12": "/aws/service/debian/release/12/latest/{arch}",
 }
 DISTRIBUTIONS = tuple(_PARAMETERS)
-# Accounts whose images may be found by name: Amazon, Canonical, Debian, and the caller's.
-_OWNERS = ("amazon", "099720109477", "136693071363", "self")
 # Login users, by a part of the image's name.
 _USERS = (("ubuntu", "ubuntu"), ("debian", "admin"), ("al2023", "ec2-user"), ("amzn", "ec2-user"))
 # Parts of the names of images whose python3 is 3.9 or 3.10 (and which have a package python3.11).
@@ -81,7 +80,8 @@ def resolve_image(api: Api, name: str, architecture: str) -> MachineImage:
         filters = {"ImageIds": [_image_parameter(api, path)]}
     elif name.startswith("name:"):
         by_name = {"Name": "name", "Values": [name.removeprefix("name:")]}
-        filters = {"Owners": list(_OWNERS)}
+        # Images of Amazon, of distributions that publish in this partition, and the caller's.
+        filters = {"Owners": ["amazon", "self", *facts("partitions")["owners"][partition_of(api.region)]]}
         filters["Filters"] = [by_name, {"Name": "architecture", "Values": [architecture]}]
     else:
         raise CloudError(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from microshard.errors import EXIT_PLACE, MicroshardError
+from microshard.model.ec2_facts import facts
 
 # Missing capacity: another zone, type or market may have it. "Unsupported" is a type that is not offered in a zone.
 CAPACITY = frozenset(
@@ -182,12 +183,19 @@ class Api:
             token = {"NextToken": answer["NextToken"]}
 
     def zones_offering(self, types: Sequence[str]) -> dict[str, list[str]]:
-        """Return the availability zones that offer each instance type. Raises CloudError."""
+        """Return the availability zones, never Local Zones, that offer each instance type. Raises CloudError."""
+        usable = {"zone-type": facts("zones")["type"], "state": "available"}
+        filters = [{"Name": name, "Values": [value]} for name, value in usable.items()]
+        listed = self.call("describe_availability_zones", Filters=filters)["AvailabilityZones"]
+        zones = {str(zone["ZoneName"]) for zone in listed}
         offers = self.pages(
             "describe_instance_type_offerings", "InstanceTypeOfferings", LocationType="availability-zone",
             Filters=[{"Name": "instance-type", "Values": sorted(types)}],
         )  # fmt: skip
-        return {name: [str(o["Location"]) for o in offers if o["InstanceType"] == name] for name in types}
+        return {
+            name: [str(o["Location"]) for o in offers if o["InstanceType"] == name and o["Location"] in zones]
+            for name in types
+        }
 
     def call_when_visible(self, action: str, *, creates: bool = False, **parameters: Any) -> dict[str, Any]:
         """Make a call that names a new resource, and repeat it while AWS does not know that. Raises CloudError."""
@@ -256,7 +264,8 @@ def _session(boto3: Any, region: str, profile: str | None) -> Any:
         inner.register_component("data_loader", _service_models())
         session = boto3.Session(region_name=region, profile_name=profile, botocore_session=inner)
         inner.get_scoped_config()  # fails for an unknown profile in every version of botocore
-        known: list[str] = session.get_available_regions("ec2")
+        partitions = facts("partitions")["owners"]
+        known = [name for each in partitions for name in session.get_available_regions("ec2", partition_name=each)]
     except BotoCoreError as error:
         raise CloudError("session", "NoCredentials", f"{error}.") from error
     if region not in known:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from microshard.backends.ec2.account import DISTRIBUTIONS, QUICK_RETRY, fetch_quotas, markets, planning_image
 from microshard.backends.ec2.api import NO_LOGIN, Api, CloudError, default_region
 from microshard.backends.ec2.cost_estimate import DEFAULT_REGION
+from microshard.backends.ec2.limits import package_versions, package_violations
 from microshard.backends.ec2.network import controller_cidrs
 from microshard.backends.ec2.resources import find_by_owner
 from microshard.backends.ec2.spec import GroupSpec, SpecError, group_specs
 from microshard.backends.ec2.tables import find_instance, similar_instances
 from microshard.experiment.load import load
 from microshard.experiment.matrix import expand
+from microshard.model.experiment import Experiment
 from microshard.model.infrastructure import Ec2, Infrastructure
 from microshard.run.backend import CheckRequest, CheckResult
 from microshard.this_machine import user
@@ -26,7 +28,8 @@ def examine(request: CheckRequest) -> Iterator[CheckResult]:
 
     Raises DefinitionError for a wrong file.
     """
-    infrastructures = _infrastructures(request)
+    experiments = _experiments(request)
+    infrastructures = [experiment.infrastructure for experiment in experiments]
     region = request.region or next((i.ec2.region for i in infrastructures if i.ec2.region), None)
     try:
         region = region or default_region() or DEFAULT_REGION
@@ -43,6 +46,7 @@ def examine(request: CheckRequest) -> Iterator[CheckResult]:
     yield from _vpc_quota(api, len(vpcs), infrastructures)
     yield from _vcpu_quotas(api, groups)
     yield from _images(api, groups)
+    yield from _packages(groups, package_versions(e.topology.mongodb.model_dump() for e in experiments))
     yield from _types(api, groups, infrastructures)
     yield from _ssh_sources(infrastructures)
     yield from _leftovers(api, request.owner or user())
@@ -52,10 +56,10 @@ def _failed(what: str, error: CloudError) -> CheckResult:
     return CheckResult(what, "wrong", str(error))
 
 
-def _infrastructures(request: CheckRequest) -> list[Infrastructure]:
+def _experiments(request: CheckRequest) -> list[Experiment]:
     if request.file is None:
         return []
-    return [p.experiment.infrastructure for p in expand(load(request.file, None, {}))]
+    return [point.experiment for point in expand(load(request.file, None, {}))]
 
 
 def _groups(infrastructures: Sequence[Infrastructure]) -> tuple[GroupSpec, ...]:
@@ -105,6 +109,16 @@ def _images(api: Api, groups: Sequence[GroupSpec]) -> Iterator[CheckResult]:
             yield _failed("image", error)
         else:
             yield CheckResult("image", "ok", f"{name} is {image.id} ({image.name}), login {image.user}")
+
+
+def _packages(groups: Sequence[GroupSpec], versions: Iterable[str]) -> Iterator[CheckResult]:
+    wanted = tuple(dict.fromkeys(versions))
+    problems = dict.fromkeys(violation.message for violation in package_violations(groups, wanted))
+    for problem in problems:
+        yield CheckResult("MongoDB", "wrong", problem)
+    if wanted and not problems:
+        images = ", ".join(dict.fromkeys(group.image for group in groups))
+        yield CheckResult("MongoDB", "ok", f"packages of {', '.join(wanted)} exist for {images}")
 
 
 def _types(api: Api, groups: Sequence[GroupSpec], infrastructures: Sequence[Infrastructure]) -> Iterator[CheckResult]:
@@ -181,7 +195,7 @@ _SSH = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp
 # An ed25519 public key of zeros, for the DryRun of an import.
 _KEY = b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA doctor"
 _DESCRIBED = (
-    "instance_type_offerings", "instance_types", "instances", "internet_gateways", "key_pairs",
+    "availability_zones", "instance_type_offerings", "instance_types", "instances", "internet_gateways", "key_pairs",
     "network_interfaces", "placement_groups", "route_tables", "security_groups", "spot_instance_requests",
     "subnets", "volumes", "vpcs",
 )  # fmt: skip

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from microshard.backends.ec2.account import AccountLimits
-from microshard.backends.ec2.limits import LimitViolation, limit_violations
+from microshard.backends.ec2.limits import LimitViolation, limit_violations, package_versions, package_violations
 from microshard.backends.ec2.spec import STAND_IN, GroupSpec, group_specs
 from microshard.backends.ec2.tables import FleetPrice, fleet_price
 from microshard.model.experiment import Budget
@@ -190,7 +190,9 @@ def estimate_cost(
     for number, fleet in enumerate(fleets, 1):
         groups = group_specs(fleet.infrastructure)
         fleet_region = fleet.infrastructure.ec2.region or region
-        caches = _cache_sums([plan.point(p) for p in fleet.points], groups)
+        points = [plan.point(p) for p in fleet.points]
+        caches = _cache_sums(points, groups)
+        packages = package_violations(groups, package_versions(point.mongodb for point in points))
         violations = limit_violations(groups, cache_mib=caches, quotas=account.quotas.get(fleet_region))
         found.append(
             FleetEstimate(
@@ -200,9 +202,9 @@ def estimate_cost(
                 region=fleet_region,
                 infrastructure=fleet.infrastructure,
                 groups=groups,
-                price=fleet_price(groups, fleet_region),
+                price=fleet_price(groups, fleet_region, public_addresses=fleet.infrastructure.ec2.public_addresses),
                 seconds=_seconds(plan, fleet.points, sum(group.count for group in groups)),
-                violations=tuple(violations),
+                violations=(*violations, *packages),
             )
         )
     whole = CostEstimate(tuple(found), budget, account)

@@ -109,7 +109,7 @@ def reprice(meter: Meter, fleet: FleetEstimate, created: Mapping[str, Any]) -> I
     """Charge from now on for what was launched, which may be another type than the first that was listed."""
     types = {host["group"]: host["instance_type"] for host in created["hosts"]}
     groups = [dataclasses.replace(group, instance_types=(types[group.name],)) for group in fleet.groups]
-    price = fleet_price(groups, fleet.region)
+    price = fleet_price(groups, fleet.region, public_addresses=fleet.infrastructure.ec2.public_addresses)
     if price.hourly_usd is not None:
         meter.reprice(price.hourly_usd)
     elif fleet.price.hourly_usd is not None:

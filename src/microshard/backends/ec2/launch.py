@@ -21,14 +21,13 @@ from microshard.backends.ec2.network import FleetNetwork, NetworkBuilder
 from microshard.backends.ec2.request import LaunchAttempt, TypeDescription, run_instances
 from microshard.backends.ec2.resources import record_created, record_creating
 from microshard.backends.ec2.spec import FleetSpec, GroupSpec, VolumeSpec
+from microshard.model.ec2_facts import ebs_types
 from microshard.records.run_folder import JsonLines
 
 Instance = dict[str, Any]  # as DescribeInstances shows it
 _ENDED = {"shutting-down", "terminated", "stopping", "stopped"}
 _IDS = 200  # ids in one call
 _MARKETS = {"on_demand": ["on-demand"], "spot": ["spot"], "spot_or_on_demand": ["spot", "on-demand"]}
-# Default rates of a volume (EBS user guide): IOPS, MiB/s.
-_DEFAULT_RATES: dict[str, tuple[int | None, int | None]] = {"gp3": (3000, 125)}
 
 
 class _NoCapacityError(Exception):
@@ -286,7 +285,9 @@ def _not_attached(
 
 
 def _differences(spec: VolumeSpec, found: HostVolume) -> Iterator[str]:
-    iops, throughput = _DEFAULT_RATES.get(spec.type, (found.iops, found.throughput_mibps))
+    limits = ebs_types()[spec.type]
+    iops = limits.iops[0] if limits.iops and not limits.iops_required else found.iops
+    throughput = limits.mibps[0] if limits.mibps else found.throughput_mibps
     for key, requested, actual in (
         ("type", spec.type, found.type),
         ("GiB", spec.size_gib, found.size_gib),

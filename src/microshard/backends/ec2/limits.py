@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from microshard.backends.ec2.account import Quotas, quota_kind
-from microshard.backends.ec2.spec import GroupSpec, VolumeSpec
+from microshard.backends.ec2.spec import GroupSpec, SpecError, group_spec
 from microshard.backends.ec2.tables import InstanceFacts, find_instance, instance_table_date, similar_instances
+from microshard.experiment.load import LoadedExperiment
+from microshard.experiment.matrix import PointDefinition
+from microshard.model.ec2_facts import facts as facts_of
+from microshard.model.ec2_facts import package_problem
+from microshard.model.plan import HOST_GROUPS
 
-# EBS user guide, volume types: most IOPS for each GiB, and MiB/s for each IOPS of gp3.
-_IOPS_PER_GIB = {"gp3": 500, "io1": 50, "io2": 1000}
-_MIN_IOPS = {"gp3": 3000, "io1": 100, "io2": 100}
-_GP3_MIBPS_PER_IOPS = 0.25
-_GP3_MIN_MIBPS = 125
 _MBPS_PER_MIBPS = 8 * 1024 * 1024 / 1e6
-# EC2 user guide, volume limits of Nitro instances: 28 attachments, the root volume and one network interface included.
-_MAX_VOLUMES = 26
 # Share of RAM the caches may take: mongod needs memory beside its cache, and so does the page cache (MongoDB
 # production notes take 50 % of RAM as the default for one mongod).
 _CACHE_SHARE = 0.8
@@ -43,9 +41,6 @@ def limit_violations(
     vcpus: dict[tuple[str, str], int] = {}
     for group in groups:
         key = f"infrastructure.{group.name}"
-        for volume in group.volumes:
-            if volume.number == 1:
-                found += _volume_violations(f"{key}.volumes.{volume.purpose}", volume)
         for number, name in enumerate(group.instance_types):
             facts = find_instance(name)
             if facts is None:
@@ -64,6 +59,45 @@ def limit_violations(
     return found
 
 
+def refuse_what_ec2_lacks(loaded: LoadedExperiment, points: Iterable[PointDefinition]) -> None:
+    """Raise DefinitionError, with the places in the file, where types, volumes or packages do not go together.
+
+    For groups with an instance type; AWS is not called. Quotas and caches are checked with the plan.
+    """
+    errors: dict[tuple[str, str], None] = {}
+    for point in points:
+        experiment = point.experiment
+        hosts = {name: getattr(experiment.infrastructure, name) for name in HOST_GROUPS}
+        try:
+            groups = [group_spec(name, g) for name, g in hosts.items() if g is not None and g.instance_type is not None]
+        except SpecError:
+            continue  # a volume of hosts that exist, or of this machine
+        versions = package_versions([experiment.topology.mongodb.model_dump()])
+        found = [*limit_violations(groups), *package_violations(groups, versions)]
+        errors |= dict.fromkeys((v.key, v.message) for v in found if v.severity == "error")
+    if errors:
+        raise loaded.error(list(errors))
+
+
+def package_versions(mongodb: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the versions that come from MongoDB's packages, of `topology.mongodb` as plain data."""
+    return (m["version"] for m in mongodb if m["source"] == "packages")
+
+
+def package_violations(groups: Sequence[GroupSpec], versions: Iterable[str]) -> Iterator[LimitViolation]:
+    """Yield where MongoDB's packages of a version do not exist for a group's image and processors.
+
+    The hosts of every group install them.
+    """
+    versions = tuple(dict.fromkeys(versions))
+    for group in groups:
+        known = [facts for name in group.instance_types if (facts := find_instance(name)) is not None]
+        for architecture in dict.fromkeys(facts.architecture for facts in known):
+            for version in versions:
+                if problem := package_problem(version, group.image, architecture):
+                    yield LimitViolation(f"infrastructure.{group.name}.image", problem, "error")
+
+
 def _quota_violations(
     kind: tuple[str, str], needed: int, groups: Sequence[GroupSpec], quotas: Quotas
 ) -> Iterator[LimitViolation]:
@@ -80,26 +114,11 @@ def _quota_violations(
     yield LimitViolation("infrastructure", message, "warning" if falls_back else "error")
 
 
-def _volume_violations(key: str, volume: VolumeSpec) -> Iterator[LimitViolation]:
-    if volume.iops is not None and volume.type in _IOPS_PER_GIB:
-        ratio = _IOPS_PER_GIB[volume.type]
-        most = max(_MIN_IOPS[volume.type], volume.size_gib * ratio)
-        if volume.iops > most:
-            message = f"{volume.type} has at most {ratio} IOPS for each GiB: {most} for {volume.size_gib} GiB"
-            yield LimitViolation(f"{key}.iops", f"{message}, not {volume.iops}", "error")
-    if volume.type == "gp3" and volume.throughput_mibps is not None:
-        rate = volume.iops or _MIN_IOPS["gp3"]
-        most_mibps = max(_GP3_MIN_MIBPS, int(rate * _GP3_MIBPS_PER_IOPS))
-        if volume.throughput_mibps > most_mibps:
-            message = f"gp3 has at most 0.25 MiB/s for each IOPS: {most_mibps} for {rate}"
-            yield LimitViolation(f"{key}.throughput_mibps", f"{message}, not {volume.throughput_mibps}", "error")
-
-
 def _instance_violations(key: str, group: GroupSpec, facts: InstanceFacts) -> Iterator[LimitViolation]:
     ebs = [v for v in group.volumes if v.type != "instance_store"]
-    total_mbps = sum(volume_mibps(v) for v in ebs) * _MBPS_PER_MIBPS
+    total_mbps = sum(v.most_mibps for v in ebs) * _MBPS_PER_MIBPS
     for unit, total, always, burst in (
-        ("IOPS", sum(volume_iops(v) for v in ebs), facts.ebs_iops, facts.ebs_burst_iops),
+        ("IOPS", sum(v.most_iops for v in ebs), facts.ebs_iops, facts.ebs_burst_iops),
         ("Mbps", total_mbps, facts.ebs_mbps, facts.ebs_burst_mbps),
     ):
         message = f"the volumes provide {total:.0f} {unit} together, the EBS limit of {facts.name} is"
@@ -108,13 +127,21 @@ def _instance_violations(key: str, group: GroupSpec, facts: InstanceFacts) -> It
         elif always is not None and total > always:
             message += f" {always:.0f}, and {burst:.0f} for half an hour a day: results will change during the run"
             yield LimitViolation(key, message, "warning")
-    if len(ebs) > _MAX_VOLUMES:
-        message = f"{len(ebs)} volumes beside the root volume are requested; most types take {_MAX_VOLUMES}"
+    if len(ebs) + 1 > facts.ebs_volumes:
+        message = f"{len(ebs)} volumes beside the root volume are requested; {facts.name} takes {facts.ebs_volumes - 1}"
         yield LimitViolation(key, message, "error")
+    weak = facts_of("volumes")["iops_without_nitro"]
+    for volume in ebs:
+        if not facts.ebs_nvme and (volume.iops or 0) > weak:
+            message = f"{facts.name} is not built on Nitro: of {volume.iops} IOPS a volume delivers at most {weak}"
+            yield LimitViolation(f"{key}.{volume.purpose}.iops", message, "warning")
     stores = [v for v in group.volumes if v.type == "instance_store"]
-    if facts.nvme_disks < len(stores):
-        message = f"{facts.name} has {facts.nvme_disks or 'no'} instance store disks, {len(stores)} are requested"
+    if facts.disks < len(stores):
+        message = f"{facts.name} has {facts.disks or 'no'} instance store disks, {len(stores)} are requested"
         yield LimitViolation(key, message, "error")
+    elif stores and max(v.size_gib for v in stores) > (gib := int(facts.disks_gb / facts.disks * 1e9 / 2**30)):
+        message = f"the instance store disks of {facts.name} have {gib} GiB each"
+        yield LimitViolation(f"{key}.{stores[0].purpose}.size_gib", message, "error")
 
 
 def _memory_violations(key: str, facts: InstanceFacts, cache_mib: float) -> Iterator[LimitViolation]:
@@ -127,27 +154,3 @@ def _memory_violations(key: str, facts: InstanceFacts, cache_mib: float) -> Iter
             f"more than {_CACHE_SHARE:.0%} of the {facts.memory_mib} MiB of {facts.name}: it may run out of memory"
         )
         yield LimitViolation(key, message, "warning")
-
-
-def volume_iops(volume: VolumeSpec) -> int:
-    """Return what a volume can do, IOPS (EBS user guide)."""
-    if volume.type == "gp2":
-        return min(16000, max(100, 3 * volume.size_gib))
-    if volume.type == "standard":
-        return 200
-    return volume.iops or _MIN_IOPS.get(volume.type, 500)
-
-
-def volume_mibps(volume: VolumeSpec) -> float:
-    """Return what a volume can do, MiB/s (EBS user guide)."""
-    match volume.type:
-        case "gp3":
-            return volume.throughput_mibps or _GP3_MIN_MIBPS
-        case "gp2":
-            return 128 if volume.size_gib <= 170 else 250
-        case "io1" | "io2":
-            return min(1000.0, (volume.iops or 0) * 0.25)
-        case "st1":
-            return min(500.0, 250.0 * volume.size_gib / 1024)
-        case _:
-            return 90

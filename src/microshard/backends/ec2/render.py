@@ -6,7 +6,6 @@ from rich.console import Console
 from rich.table import Table
 
 from microshard.backends.ec2.cost_estimate import GRACE_SECONDS, CostEstimate, FleetEstimate
-from microshard.backends.ec2.limits import volume_iops, volume_mibps
 from microshard.backends.ec2.spec import GroupSpec, VolumeSpec
 from microshard.backends.ec2.tables import Price, find_instance, instance_price, volume_price
 from microshard.plan.render import duration
@@ -97,8 +96,8 @@ def _volumes_table(fleet: FleetEstimate) -> Table:
                 str(group.count),
                 volume.type.replace("_", " "),
                 str(volume.size_gib),
-                _rate(volume, volume_iops(volume), volume.iops),
-                _rate(volume, volume_mibps(volume), volume.throughput_mibps),
+                _rate(volume, volume.most_iops, volume.iops),
+                _rate(volume, volume.most_mibps, volume.throughput_mibps),
                 _price(volume_price(volume, fleet.region)),
             )
     return table

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, with_config
 
+from microshard.model.ec2_facts import ebs_types
 from microshard.model.infrastructure import HostGroup, Infrastructure, Market
 from microshard.model.plan import HOST_GROUPS
 
@@ -63,6 +64,18 @@ class VolumeSpec:
         if self.number == 1:
             return _DEVICES[self.purpose]
         return _MORE_DEVICES[self.purpose] + chr(ord("a") + self.number - 2)
+
+    @property
+    def most_iops(self) -> int:
+        """What it can do at its best, IOPS; 0 for instance store, whose rate AWS gives by instance type."""
+        limits = ebs_types().get(self.type)
+        return limits.iops_of(self.size_gib, self.iops) if limits else 0
+
+    @property
+    def most_mibps(self) -> float:
+        """What it can do at its best, MiB/s."""
+        limits = ebs_types().get(self.type)
+        return limits.mibps_of(self.size_gib, self.iops, self.throughput_mibps) if limits else 0.0
 
 
 @with_config(_STRICT)

@@ -11,6 +11,7 @@ from importlib import resources
 from typing import Any
 
 from microshard.backends.ec2.spec import GroupSpec, VolumeSpec
+from microshard.model.ec2_facts import ebs_types
 
 # AWS bills provisioned storage by the second of a month of 30 days (EBS pricing page, examples).
 HOURS_PER_MONTH = 720
@@ -31,9 +32,12 @@ class InstanceFacts:
     ebs_iops: int | None
     ebs_burst_mbps: float | None  # for 30 minutes a day where it is more than the former
     ebs_burst_iops: int | None
-    nvme_disks: int
-    nvme_gb: int
+    disks: int  # of instance store
+    disks_gb: int
     network: str
+    ebs_nvme: bool  # built on Nitro: EBS volumes are NVMe devices with the volume's id as serial
+    disks_nvme: bool  # the instance store's disks are NVMe devices; else they appear only where they are mapped
+    ebs_volumes: int  # most, the root volume included
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,26 +97,38 @@ def instance_price(name: str, region: str) -> Price | None:
 
 def volume_price(volume: VolumeSpec, region: str) -> Price | None:
     """Return the price of an EBS volume; None when it is unknown. Instance store is part of its instance's price."""
-    table = _table("prices.json")
-    day = str(table["dates"]["exact"])
+    table = _table("ebs_prices.json")
     if volume.type == "instance_store":
-        return Price(0.0, True, day)
-    rates = table["ebs"].get(region, {}).get(volume.type)
+        return Price(0.0, True, table["date"])
+    region_row = table["regions"].get(region, {})
+    rates = region_row.get("types", {}).get(volume.type)
     if rates is None:
         return None
-    month = volume.size_gib * rates["gb"]
-    month += max(0, (volume.iops or 0) - rates["free_iops"]) * rates["iops"]
-    month += max(0, (volume.throughput_mibps or 0) - rates["free_throughput"]) * rates["throughput"]
+    limits = ebs_types()[volume.type]
+    # What is provisioned beyond what a gp3 volume has by itself is paid for; of io1 and io2, all of it.
+    free_iops, free_mibps = (limits.iops or (0, 0))[0] if limits.mibps else 0, (limits.mibps or (0, 0))[0]
+    month = volume.size_gib * rates[0]
+    month += max(0, (volume.iops or 0) - free_iops) * rates[1] if len(rates) > 1 else 0
+    month += max(0, (volume.throughput_mibps or 0) - free_mibps) * rates[2] if len(rates) > 2 else 0
     exact = volume.type != "io2" or (volume.iops or 0) <= _IO2_FIRST_STEP_IOPS
-    return Price(month / HOURS_PER_MONTH, exact, day)
+    confirmed = volume.type not in region_row["unconfirmed"]
+    return Price(month / HOURS_PER_MONTH, exact and confirmed, table["date"])
 
 
-def fleet_price(groups: Sequence[GroupSpec], region: str) -> FleetPrice:
-    """Return the price of all hosts with all their volumes, at on-demand rates of the first listed types."""
+def address_price() -> Price:
+    """Return the price of a public IPv4 address, in use or not, the same in every region."""
+    table = _table("ebs_prices.json")
+    return Price(table["public_ipv4_usd_an_hour"], True, table["date"])
+
+
+def fleet_price(groups: Sequence[GroupSpec], region: str, *, public_addresses: bool = True) -> FleetPrice:
+    """Return the price of all hosts with volumes and public addresses, at on-demand rates of the first listed types."""
     known, unknown, exact, dates = 0.0, dict[str, None](), True, set[str]()
     for group in groups:
         parts = [(group.instance_types[0], instance_price(group.instance_types[0], region))]
         parts += [(f"{v.type} volume", volume_price(v, region)) for v in (group.root_volume, *group.volumes)]
+        if public_addresses:
+            parts.append(("public IPv4 address", address_price()))
         for what, price in parts:
             if price is None:
                 unknown[f"{what} in {region}"] = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from microshard.backends.ec2.account import Quota, quota_kind
-from microshard.backends.ec2.limits import limit_violations
+from microshard.backends.ec2.limits import limit_violations, package_violations
 from microshard.backends.ec2.spec import GroupSpec, VolumeSpec, group_spec
 from microshard.model.infrastructure import HostGroup
 
@@ -15,27 +15,46 @@ def group(type_: str = "c5.4xlarge", *volumes: VolumeSpec, count: int = 1, name:
 
 
 @pytest.mark.parametrize(
-    ("volume", "key"),
+    ("instance", "volume", "found"),
     [
-        (VolumeSpec("data", "gp3", 10, 6000), "volumes.data.iops"),
-        (VolumeSpec("data", "io1", 10, 501), "volumes.data.iops"),
-        (VolumeSpec("data", "io2", 10, 10001), "volumes.data.iops"),
-        (VolumeSpec("log", "gp3", 100, 3000, 751), "volumes.log.throughput_mibps"),
-        (VolumeSpec("data", "instance_store", 100), "volumes"),
-        (VolumeSpec("data", "gp3", 10, 5000), None),
-        (VolumeSpec("data", "gp3", 10, 3000, 750), None),
-        (VolumeSpec("data", "io1", 10, 500), None),
-        (VolumeSpec("data", "io2", 10, 10000), None),
-        (VolumeSpec("data", "standard", 10), None),
+        ("m5.24xlarge", VolumeSpec("data", "instance_store", 100), "has no instance store disks, 1 are requested"),
+        ("m5d.2xlarge", VolumeSpec("data", "instance_store", 280), "disks of m5d.2xlarge have 279 GiB each"),
+        ("m5d.2xlarge", VolumeSpec("data", "instance_store", 279), None),
+        ("c4.8xlarge", VolumeSpec("data", "io1", 800, 32001), "not built on Nitro: of 32001 IOPS"),
+        ("m5.24xlarge", VolumeSpec("data", "io1", 800, 32001), None),
+        ("m5.24xlarge", VolumeSpec("data", "standard", 10), None),
     ],
 )
-def test_a_volume_beyond_its_type_is_an_error_and_at_its_limit_is_not(volume: VolumeSpec, key: str | None) -> None:
-    found = [(v.key, v.severity) for v in limit_violations([group("m5.24xlarge", volume)])]
-    assert found == ([(f"infrastructure.shard_hosts.{key}", "error")] if key else [])
+def test_what_an_instance_does_not_have_or_deliver(instance: str, volume: VolumeSpec, found: str | None) -> None:
+    messages = [violation.message for violation in limit_violations([group(instance, volume)])]
+    assert any(found in m for m in messages) if found else messages == []
+
+
+@pytest.mark.parametrize(
+    ("versions", "image", "instance", "found"),
+    [
+        (["6.0"], "al2023", "c5.large", "6.0 has no packages for al2023 on x86_64; images that have it: ubuntu-22.04"),
+        (["6.0.3"], "ubuntu-22.04", "c5.large", "first release there is 6.0.4"),
+        (["8.0"], "debian-12", "c6g.large", "no packages for debian-12 on arm64; images that have it: al2023, ubuntu"),
+        (["5.0"], "al2023", "c5.large", "no image has it; use source tarball; versions al2023 has: 7.0, 8.0"),
+        (["7.0", "8.0.4"], "al2023", "c6g.large", None),
+        (["6.0.4"], "ubuntu-22.04", "c5.large", None),
+        (["5.0"], "ami-0123456789abcdef0", "c5.large", None),
+    ],
+)
+def test_packages_of_mongodb_by_version_image_and_processor(
+    versions: list[str], image: str, instance: str, found: str | None
+) -> None:
+    groups = [GroupSpec("shard_hosts", 1, (instance,), image=image)]
+    violations = list(package_violations(groups, versions))
+    assert [(v.key, v.severity) for v in violations] == (
+        [("infrastructure.shard_hosts.image", "error")] if found else []
+    )
+    assert found is None or found in violations[0].message
 
 
 def test_volumes_beyond_the_instances_ebs_limit_are_warnings() -> None:
-    found = limit_violations([group("c4.4xlarge", VolumeSpec("data", "io2", 500, 60000))])
+    found = limit_violations([group("c4.4xlarge", VolumeSpec("data", "io2", 500, 30000))])
     assert [v.severity for v in found] == ["warning", "warning"]
     assert "16000" in found[0].message
     burst = limit_violations([group("c5.large", VolumeSpec("data", "gp3", 500, 10000))])
@@ -46,7 +65,9 @@ def test_more_volumes_than_an_instance_takes() -> None:
     volumes = {"data": {"count": 24, "type": "gp3", "size_gib": 720, "policy": "raid0"}}
     more = {**volumes, "journal": {"count": 3, "policy": "per_shard"}}
     many = HostGroup.model_validate({"instance_type": "c5.large", "volumes": more})
-    assert "27 volumes" in str(limit_violations([group_spec("shard_hosts", many)]))
+    assert "27 volumes beside the root volume are requested; c5.large takes 26" in str(
+        limit_violations([group_spec("shard_hosts", many)])
+    )
 
 
 def test_quota_counts_all_hosts() -> None:

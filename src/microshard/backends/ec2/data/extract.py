@@ -5,9 +5,10 @@
     python -m microshard.backends.ec2.data.extract FOLDER_WITH_THE_WHEELS
 
 None of the packages is needed to run microshard. cloudwright-ai has on-demand Linux prices of us-east-1 and a few of
-three other regions, and EBS's of us-east-1. apache-libcloud has all regions, but where a type is also sold on dedicated
+three other regions. apache-libcloud has all regions, but where a type is also sold on dedicated
 tenancy it sometimes has that price (6 to 10 % more; 160 of 788 pairs differ), and 0.0 where it has none. So the
-first is used where it has a type, and prices that only the second has are marked "at most".
+first is used where it has a type, and prices that only the second has are marked "at most". ebs_prices.json is kept by
+hand: its rows name their sources.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _HERE = Path(__file__).parent
 _FAMILIES = re.compile(r"^(a1|[cmr][3-9]\w*|i[2-9]\w*|im4gn|is4gen|d[23]\w*|h1|t[234]\w*|x[128]\w*|z1d)\.")
 _COLUMNS = (
     "vcpus", "cores", "memory_mib", "architecture", "ebs_mbps", "ebs_iops", "ebs_burst_mbps", "ebs_burst_iops",
-    "nvme_disks", "nvme_gb", "network",
+    "disks", "disks_gb", "network", "ebs_nvme", "disks_nvme", "ebs_volumes",
 )  # fmt: skip
 
 
@@ -41,7 +42,7 @@ def main(folder: Path) -> None:
 
     cloudwright, _ = _open(folder, "cloudwright_ai-")
     libcloud, _ = _open(folder, "apache_libcloud-")
-    exact, ebs, exact_day = _cloudwright(cloudwright)
+    exact, exact_day = _cloudwright(cloudwright)
     loose, loose_day = _libcloud(libcloud)
     prices: dict[str, dict[str, Any]] = {"exact": {}, "at_most": {}}
     for name in facts:
@@ -54,8 +55,6 @@ def main(folder: Path) -> None:
         "dates": {"exact": exact_day, "at_most": loose_day},
         "sources": {"exact": _name(cloudwright), "at_most": _name(libcloud)},
         "unit": "USD per hour, Linux, on demand, shared tenancy",
-        "ebs_unit": "USD per month: gb, each IOPS over free_iops, each MiB/s over free_throughput",
-        "ebs": {"us-east-1": ebs},
     }
     _write("prices.json", head, **prices)
 
@@ -63,7 +62,7 @@ def main(folder: Path) -> None:
 def _facts(entry: dict[str, Any]) -> list[Any]:
     ebs = entry["EbsInfo"].get("EbsOptimizedInfo", {})
     cpu = entry["VCpuInfo"]
-    disks = entry.get("InstanceStorageInfo", {}).get("Disks", [])
+    store = entry.get("InstanceStorageInfo", {})
     return [
         cpu["DefaultVCpus"],
         cpu.get("DefaultCores", cpu["DefaultVCpus"]),
@@ -73,13 +72,16 @@ def _facts(entry: dict[str, Any]) -> list[Any]:
         ebs.get("BaselineIops"),
         ebs.get("MaximumBandwidthInMbps"),
         ebs.get("MaximumIops"),
-        sum(d["Count"] for d in disks),
-        entry.get("InstanceStorageInfo", {}).get("TotalSizeInGB", 0),
+        sum(d["Count"] for d in store.get("Disks", [])),
+        store.get("TotalSizeInGB", 0),
         entry["NetworkInfo"]["NetworkPerformance"],
+        entry["EbsInfo"].get("NvmeSupport") == "required",
+        store.get("NvmeSupport", "unsupported") != "unsupported",
+        entry["EbsInfo"].get("MaximumEbsAttachments"),
     ]
 
 
-def _cloudwright(wheel: zipfile.ZipFile) -> tuple[dict[str, dict[str, float]], dict[str, Any], str]:
+def _cloudwright(wheel: zipfile.ZipFile) -> tuple[dict[str, dict[str, float]], str]:
     with tempfile.NamedTemporaryFile(suffix=".db") as file:
         file.write(wheel.read("cloudwright/data/catalog.db"))
         file.flush()
@@ -89,29 +91,14 @@ def _cloudwright(wheel: zipfile.ZipFile) -> tuple[dict[str, dict[str, float]], d
             "JOIN regions r ON r.id = p.region_id "
             "WHERE i.provider_id = 'aws' AND p.os = 'linux' AND p.price_type = 'on_demand'"
         ).fetchall()
-        notes, day = (
-            catalog.execute(query).fetchone()[0]
-            for query in (
-                "SELECT notes FROM managed_services WHERE provider_id = 'aws' AND service = 'ebs' "
-                "AND tier_name = 'default'",
-                "SELECT updated_at FROM catalog_metadata WHERE key = 'refresh:aws:instances'",
-            )
-        )
+        day = catalog.execute("SELECT updated_at FROM catalog_metadata WHERE key = 'refresh:aws:instances'").fetchone()[
+            0
+        ]
         catalog.close()
     prices: dict[str, dict[str, float]] = {}
     for name, region, price in rows:
         prices.setdefault(name, {})[region] = price
-    ebs = {
-        kind: {
-            "gb": rates["storage_per_gb"],
-            "iops": rates.get("iops_per_iops_beyond_3000", rates.get("iops_per_iops", 0)),
-            "free_iops": 3000 if "iops_per_iops_beyond_3000" in rates else 0,
-            "throughput": rates.get("throughput_per_mbps_beyond_125", 0),
-            "free_throughput": 125 if "throughput_per_mbps_beyond_125" in rates else 0,
-        }
-        for kind, rates in json.loads(notes).items()
-    }
-    return prices, ebs, day[:10]
+    return prices, day[:10]
 
 
 def _libcloud(wheel: zipfile.ZipFile) -> tuple[dict[str, dict[str, float]], str]:
