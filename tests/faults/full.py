@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -117,7 +118,7 @@ def whole_run(folder: Path, fault: str, stage: str, tell: Callable[[str], None] 
         tell(f"{fault} at {stage}: exit code {code}: {' '.join(said.split())[-300:]}")
         row.lost += _said(code, said, fault, stage)
         if run is None or not struck:
-            row.lost.append(f"did not come to {stage}: {said[-500:]}")
+            row.lost.append(f"the fault did not happen, the run was not seen at {stage}: {said[-500:]}")
             return row
         kept = whole_results(run) if stage != "prepare" else {}
         # Nobody can remove a folder of a read-only disk; that is reported, by the exit code too.
@@ -135,10 +136,28 @@ def _strike(disk: Disk, watched: Watched, fault: str, stage: str) -> bool:
     while not watched.is_over and time.monotonic() < deadline:
         done = watched.events().count("step done")
         if watched.found_run() and watched.stage() == stage and (done == 1 or stage in {"prepare", "report"}):
-            disk.strike(fault)
-            return True
+            with _stopped_engine(watched) if stage in {"load", "measure"} else contextlib.nullcontext():
+                if stage == watched.stage():
+                    disk.strike(fault)
+                    return True
         time.sleep(0.005)
     return False
+
+
+@contextlib.contextmanager
+def _stopped_engine(watched: Watched) -> Iterator[None]:
+    """The engine stands still while the disk gives way: on a quick machine its phase would be over before that."""
+    pid = watched.engine()
+    if pid is None:
+        yield
+        return
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
 
 def _said(code: int, said: str, fault: str, stage: str) -> Iterator[str]:
