@@ -12,7 +12,7 @@ from bench.alone import BIN, alone, rounds, say, scratch, timed
 from bench.findings import Findings, Target, absolute, growth
 
 LIMIT = 120  # s, for one command
-# Shard counts that repeat nothing, seeds of the data and cache sizes: points as sweeps have them.
+# Shard counts and cache sizes, and an axis of the balancer or of the workload: points as sweeps have them.
 EXPERIMENT = """
 microshard: 1
 name: bench-planning
@@ -25,40 +25,42 @@ workload:
 matrix:
   topology.shards.count: [1, 2]
   topology.storage.cache.value: {caches}
-  topology.balancer.chunk_size_mb: {chunks}
+  {axis}: {values}
 repetitions: 1
 order: {{redeploy: per_repetition}}
 """
 
 
-def experiment(path: Path, points: int) -> Path:
+BALANCER, WORKLOAD = "topology.balancer.chunk_size_mb", "workload.0.load.seed"
+
+
+def experiment(path: Path, points: int, axis: str = BALANCER) -> Path:
     """An experiment of so many points, a multiple of 200."""
-    path.write_text(
-        EXPERIMENT.format(caches=list(range(256, 356)), chunks=list(range(1, points // 200 + 1))), encoding="utf-8"
-    )
+    values = {"caches": list(range(256, 356)), "values": list(range(1, points // 200 + 1))}
+    path.write_text(EXPERIMENT.format(axis=axis, **values), encoding="utf-8")
     return path
 
 
 def measure(quick: bool) -> Findings:
     """Row 8; growth with points."""
     sizes = (1000, 10000) if quick else (1000, 3000, 10000)
-    taken: dict[str, dict[int, list[float]]] = {"validate": {}, "plan": {}}
+    taken: dict[tuple[str, str], dict[int, list[float]]] = {}
     with scratch() as folder:
         for _ in rounds(1 if quick else 3, 1 if quick else 5, 40):
             for points in sizes:
-                file = experiment(folder / "experiment.yml", points)
-                for command, options in (("validate", []), ("plan", ["--runs-dir", str(folder / "runs")])):
+                for command, axis in (("validate", BALANCER), ("plan", BALANCER), ("plan", WORKLOAD)):
+                    file = experiment(folder / "experiment.yml", points, axis)
+                    options = ["--runs-dir", str(folder / "runs")] if command == "plan" else []
                     words = [str(BIN / "microshard"), command, str(file), *options]
                     called = partial(subprocess.run, words, check=True, stdout=subprocess.DEVNULL, timeout=LIMIT)
                     seconds = timed(called)
-                    taken[command].setdefault(points, []).append(seconds)
-                    say(f"{command} {points} points: {seconds:.2f} s")
+                    taken.setdefault((command, axis), {}).setdefault(points, []).append(seconds)
+                    say(f"{command} {points} points, axis {axis}: {seconds:.2f} s")
     found = Findings()
-    for command, series in taken.items():
-        name = f"microshard {command}, 10,000 points"
+    for (command, axis), series in taken.items():
+        name = f"microshard {command}, 10,000 points" + (", an axis of the workload" if axis == WORKLOAD else "")
         found.rows.append(absolute(8, name, series[10000], "s", Target(3.0), _made_of(command, series)))
-        grown = growth(f"microshard {command}", "points", "s", series)
-        found.growths.append(grown)
+        found.growths.append(growth(name.replace(", 10,000 points", ""), "points", "s", series))
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -14,10 +15,11 @@ from microshard.experiment.check import Checker
 from microshard.experiment.document import Document, KeyPath, NoSuchKeyError, dotted, put_value, split_key
 from microshard.experiment.errors import DefinitionError, Problem, as_yaml, nearest_name
 from microshard.experiment.load import LoadedExperiment, examine
-from microshard.experiment.rules import deployment_violations
+from microshard.experiment.rules import RuleViolation, topology_violations, workload_violations
 from microshard.experiment.shape import EXPERIMENT, Shape, dotted_keys
 from microshard.experiment.yaml_reader import yaml_1_1
 from microshard.model.experiment import Experiment, Matrix
+from microshard.model.topology import Topology
 
 MAX_POINTS = 10_000
 MAX_COMBINATIONS = 100_000  # before exclude; they are enumerated, but not validated
@@ -26,7 +28,7 @@ SECTIONS = ("topology", "infrastructure", "workload")
 _MAX_PROBLEMS = 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PointDefinition:
     """One point: the values that make it, and the experiment they make."""
 
@@ -34,10 +36,20 @@ class PointDefinition:
     experiment: Experiment  # the whole experiment at this point, with an empty matrix and no scales
     warnings: tuple[str, ...] = ()  # "key: sentence", of this point and not of the experiment as a whole
 
+    @cached_property
+    def phases_key(self) -> tuple[tuple[str, str], ...]:
+        """Equal for points that differ at most in the balancer, which decides neither servers nor phases."""
+        return tuple((k, repr(v)) for k, v in self.axes.items() if not k.startswith("topology.balancer"))
 
-@dataclass(frozen=True, slots=True)
+    @cached_property
+    def servers_key(self) -> tuple[tuple[str, str], ...]:
+        """Equal for points with the same servers: they differ at most in workload, balancer, gates and order."""
+        return tuple(pair for pair in self.phases_key if pair[0].startswith(("topology.", "infrastructure.")))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class AxisValue:
-    """A value of an axis, and where it is written."""
+    """A value of an axis, and where it is written. Each is equal to itself alone."""
 
     key: str
     path: KeyPath  # of the key
@@ -224,6 +236,15 @@ class _Grid:
                 self._problem(("matrix", "exclude", index), f"no point has {shown}, so nothing is excluded")
 
 
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """A section of the experiment as some values of axes make it."""
+
+    model: Any
+    content: str
+    violations: list[RuleViolation]  # of a topology
+
+
 class _PointBuilder:
     """Makes one point after the other and remembers which it has made."""
 
@@ -233,15 +254,16 @@ class _PointBuilder:
         self._wrong_values: set[int] = set()
         self._points: dict[tuple[str, ...], Assignment] = {}
         # Pydantic does not validate a frozen model again: what was validated for one point is used for the next (row 8
-        # of docs/benchmarks.md), and so are keys that no axis varies.
-        self._validated: dict[tuple[int, ...], Any] = {}
-        self._known = set(deployment_violations(loaded.experiment))
-        varied = {value.path[:2] for assignment in assignments for value in assignment}
-        self._varied = tuple(dict.fromkeys(str(path[0]) for path in varied))
+        # of docs/benchmarks.md), and so are keys that no axis varies. Keys are paths with the values put below them.
+        self._sections: dict[tuple[str, Assignment], _Section] = {}
+        self._validated: dict[tuple[KeyPath, Assignment], Any] = {}
         experiment, data = loaded.experiment, loaded.document.data
+        self._known = {*topology_violations(experiment.topology), *workload_violations(experiment)}
+        varied = {value.path[:2] for assignment in assignments for value in assignment}
+        self._varied = tuple(dict.fromkeys(("topology", *(str(path[0]) for path in varied))))
         self._base: dict[str, Any] = {k: getattr(experiment, k) for k in experiment.model_fields_set}
         self._base |= {"matrix": Matrix(), "scales": {}}
-        for section in self._base.keys() & set(self._varied):
+        for section in self._base.keys() & {path[0] for path in varied}:
             self._base[section] = data[section]
             if isinstance(data[section], dict):
                 models = {k: getattr(getattr(experiment, section), k) for k in data[section]}
@@ -252,39 +274,50 @@ class _PointBuilder:
         """The experiment at a point and its warnings; None if there is a problem (kept in `problems`)."""
         if not self._wrong_values.isdisjoint(map(id, assignment)):
             return None
-        parts: dict[KeyPath, list[AxisValue]] = {}
-        for value in assignment:
-            parts.setdefault(value.path[:2], []).append(value)
+        values = {section: tuple(v for v in assignment if v.path[0] == section) for section in self._varied}
         try:
-            experiment = Experiment.model_validate(self._data(parts))
+            experiment = Experiment.model_validate(self._data(values))
         except (ValidationError, NoSuchKeyError):
             self._explain(assignment)
             return None
-        new = [v for v in deployment_violations(experiment) if v not in self._known]
+        sections = [self._section(experiment, name, given) for name, given in values.items()]
+        found = (*sections[0].violations, *workload_violations(experiment))
+        new = [v for v in found if v not in self._known]
         if any(v.severity == "error" for v in new) or self._is_misread(assignment):
             self._explain(assignment)
             return None
-        if self._is_repeated(assignment, experiment):
+        if self._is_repeated(assignment, tuple(section.content for section in sections)):
             return None
-        for (section, part), values in parts.items():
-            model = getattr(experiment, str(section))
-            inner = model[int(part)] if isinstance(model, list) else getattr(model, str(part))
-            if _is_model(inner):
-                self._validated[tuple(map(id, values))] = inner
         return experiment, tuple(f"{dotted(v.path)}: {v.message}" for v in new)
 
-    def _data(self, parts: Mapping[KeyPath, Sequence[AxisValue]]) -> dict[str, Any]:
-        """The data of a point; parts that were validated for an earlier point as models."""
+    def _section(self, experiment: Experiment, name: str, values: Assignment) -> _Section:
+        """A section of a point that was validated, remembered with its parts."""
+        known = self._sections.get((name, values))
+        if known is None:
+            model = getattr(experiment, name)
+            violations = topology_violations(model) if isinstance(model, Topology) else []
+            known = self._sections[name, values] = _Section(model, _json(model), violations)
+            for path, given in _by_part(values).items():
+                inner = model[int(path[1])] if isinstance(model, list) else getattr(model, str(path[1]))
+                if _is_model(inner):
+                    self._validated[path, given] = inner
+        return known
+
+    def _data(self, sections: Mapping[str, Assignment]) -> dict[str, Any]:
+        """The data of a point; what was validated for an earlier point as models."""
         data = self._base
-        for path, values in parts.items():
-            known = self._validated.get(tuple(map(id, values)))
-            for target, value in [(path, known)] if known is not None else [(v.path, v.value) for v in values]:
-                data = put_value(data, target, value)
+        for name, values in sections.items():
+            if known := self._sections.get((name, values)):
+                data = {**data, name: known.model}
+                continue
+            for path, given in _by_part(values).items():
+                inner = self._validated.get((path, given))
+                for target, value in [(path, inner)] if inner is not None else [(v.path, v.value) for v in given]:
+                    data = put_value(data, target, value)
         return data
 
-    def _is_repeated(self, assignment: Assignment, experiment: Experiment) -> bool:
+    def _is_repeated(self, assignment: Assignment, content: tuple[str, ...]) -> bool:
         """Whether an earlier point has the same deployment and workload, perhaps written differently."""
-        content = tuple(_json(getattr(experiment, section)) for section in self._varied)
         first = self._points.setdefault(content, assignment)
         if first is assignment:
             return False
@@ -336,6 +369,14 @@ class _PointBuilder:
     def _add(self, cause: AxisValue, problem: Problem) -> None:
         self._wrong_values.add(id(cause))
         self.problems.append(problem)
+
+
+def _by_part(values: Assignment) -> dict[KeyPath, Assignment]:
+    """Values by the part of the section they are in: `topology.shards`."""
+    parts: dict[KeyPath, Assignment] = {}
+    for value in values:
+        parts[value.path[:2]] = (*parts.get(value.path[:2], ()), value)
+    return parts
 
 
 def _axis_value(key: str, value: Any, origin: KeyPath) -> AxisValue:

@@ -43,22 +43,22 @@ class RuleViolation(NamedTuple):
 
 def all_violations(experiment: Experiment) -> list[RuleViolation]:
     """Violations of all rules, those about the matrix included."""
-    return [*deployment_violations(experiment), *_gates(experiment), *_reference(experiment)]
+    deployment = [*topology_violations(experiment.topology), *workload_violations(experiment)]
+    return [*deployment, *_gates(experiment), *_reference(experiment)]
 
 
-def deployment_violations(experiment: Experiment) -> list[RuleViolation]:
-    """Violations of the rules about one deployment: of the experiment as it is written, or of one point."""
-    topology = experiment.topology
+def topology_violations(topology: Topology) -> list[RuleViolation]:
+    """Violations of the rules about the topology: of the experiment as it is written, or of one point."""
     found = [
         *_engine(topology),
         *_block_compressors(topology),
         *_wire_compressors(topology),
         *_without_effect(topology),
-        *_presplit(experiment),
+        *_presplit(topology),
         *(_placement(topology) if topology.kind == "sharded" else ()),
         *_mongod_options(topology),
     ]
-    return [*(v._replace(path=("topology", *v.path)) for v in found), *_workload(experiment)]
+    return [v._replace(path=("topology", *v.path)) for v in found]
 
 
 def _gates(experiment: Experiment) -> Iterator[RuleViolation]:
@@ -215,8 +215,7 @@ def _without_effect(topology: Topology) -> Iterator[RuleViolation]:
             yield warning(("storage", "cache"), "mmapv1 maps its files and has no cache")
 
 
-def _presplit(experiment: Experiment) -> Iterator[RuleViolation]:
-    topology = experiment.topology
+def _presplit(topology: Topology) -> Iterator[RuleViolation]:
     for index, collection in enumerate(topology.collections):
         path: KeyPath = ("collections", index, "presplit")
         presplit = collection.presplit
@@ -299,7 +298,8 @@ def _mongod_options(topology: Topology) -> Iterator[RuleViolation]:
             yield RuleViolation((*path, *below), message, severity)
 
 
-def _workload(experiment: Experiment) -> Iterator[RuleViolation]:
+def workload_violations(experiment: Experiment) -> Iterator[RuleViolation]:
+    """Violations of the rules about phases: by themselves, and with the topology."""
     topology = experiment.topology
     sharded = {c.namespace for c in topology.collections}
     for index, step in enumerate(experiment.workload):

@@ -6,7 +6,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from microshard.experiment.matrix import PointDefinition
 from microshard.model.experiment import Experiment
@@ -23,8 +23,8 @@ from microshard.model.plan import (
     Redeploy,
 )
 from microshard.model.topology import data_members
-from microshard.plan import estimate
-from microshard.plan.checks import PlanError, exceeds_memory, phase_context, refuse_impossible, refuse_what_does_not_fit
+from microshard.plan import checks, estimate
+from microshard.plan.checks import PlanError, first_of_each
 from microshard.plan.hosts import (
     HostsByRole,
     cores_missing,
@@ -47,15 +47,13 @@ from microshard.plan.topology import (
     replica_sets_of,
 )
 
-T = TypeVar("T")
-
 
 def build_plan(experiment: Experiment, points: Sequence[PointDefinition], inputs: Inputs) -> Plan:
     """Plan an experiment whose matrix has been expanded into `points`.
 
     Raises PlanError with every reason why it cannot be run here.
     """
-    refuse_impossible([point for point, _ in _once(points, lambda point: point)], inputs)
+    checks.refuse_impossible(points, inputs)
     redeploy, reason = _redeploy(experiment, points, inputs)
     keeps = experiment.teardown != "always"
     planned = _points(points, inputs, same_ports=redeploy == "per_repetition" and not keeps)
@@ -65,7 +63,8 @@ def build_plan(experiment: Experiment, points: Sequence[PointDefinition], inputs
     needs = _needs(planned, combine)
     warnings = [reason] if reason else []
     warnings += dict.fromkeys(w for point in points for w in point.warnings)
-    if redeploy == "per_point" and not keeps and experiment.order.redeploy == "auto" and exceeds_memory(needs, inputs):
+    may_change = redeploy == "per_point" and not keeps and experiment.order.redeploy == "auto"
+    if may_change and checks.exceeds_memory(needs, inputs):
         redeploy, combine = "per_repetition", max
         planned = _points(points, inputs, same_ports=True)
         needs = _needs(planned, combine)
@@ -103,7 +102,7 @@ def build_plan(experiment: Experiment, points: Sequence[PointDefinition], inputs
         facts=_facts(planned),
         needs=needs,
     )
-    refuse_what_does_not_fit(plan, inputs)
+    checks.refuse_what_does_not_fit(plan, inputs)
     return dataclasses.replace(plan, warnings=(*warnings, *_warnings(plan, experiment, points, inputs)))
 
 
@@ -120,36 +119,13 @@ def point_names(count: int) -> tuple[str, ...]:
     return tuple(f"p{number:0{width}d}" for number in range(1, count + 1))
 
 
-def _once(points: Sequence[PointDefinition], function: Callable[[PointDefinition], T]) -> Iterator[tuple[T, int]]:
-    """A function's result for every group of points that differ at most in the balancer, and how many they are."""
-    groups: dict[Any, list[PointDefinition]] = {}
-    for point in points:
-        groups.setdefault(_group(point), []).append(point)
-    return ((function(group[0]), len(group)) for group in groups.values())
-
-
-def _group(point: PointDefinition, sections: tuple[str, ...] = ("",)) -> tuple[tuple[str, str], ...]:
-    """The values of a point's axes in these sections, without the balancer's: they decide what is planned for it."""
-    return tuple(
-        (key, repr(value))
-        for key, value in point.axes.items()
-        if key.startswith(sections) and not key.startswith("topology.balancer")
-    )
-
-
-def _deployment(point: PointDefinition) -> tuple[tuple[str, str], ...]:
-    """What decides the servers of a point: all axes but those of workload, balancer, gates and order."""
-    return _group(point, ("topology.", "infrastructure."))
-
-
 def _ports(points: Sequence[PointDefinition], inputs: Inputs) -> list[int]:
     known: dict[Any, int] = {}
     for point in points:
-        deployment, experiment = _deployment(point), point.experiment
-        if deployment not in known:
-            hosts = hosts_by_role(experiment.infrastructure, inputs.all_hosts)
-            known[deployment] = ports_needed(experiment.topology, hosts)
-    return [known[_deployment(point)] for point in points]
+        if point.servers_key not in known:
+            hosts = hosts_by_role(point.experiment.infrastructure, inputs.all_hosts)
+            known[point.servers_key] = ports_needed(point.experiment.topology, hosts)
+    return [known[point.servers_key] for point in points]
 
 
 def _redeploy(experiment: Experiment, points: Sequence[PointDefinition], inputs: Inputs) -> tuple[Redeploy, str | None]:
@@ -221,7 +197,7 @@ def _servers(experiment: Experiment, inputs: Inputs) -> _Servers:
 
 def _work(experiment: Experiment, servers: _Servers, inputs: Inputs) -> _Work:
     topology = experiment.topology
-    context = phase_context(experiment, servers.hosts, servers.key_ranges, inputs)
+    context = checks.phase_context(experiment, servers.hosts, servers.key_ranges, inputs)
     shards = topology.shards.count if topology.kind == "sharded" else 0
     return _Work(
         phases=tuple(
@@ -251,15 +227,15 @@ def _points(points: Sequence[PointDefinition], inputs: Inputs, *, same_ports: bo
     deployments: dict[Any, _Servers] = {}
     work: dict[Any, _Work] = {}
     for name, definition in zip(inputs.names or point_names(len(points)), points, strict=True):
-        deployment, group, experiment = _deployment(definition), _group(definition), definition.experiment
-        if deployment not in deployments:
-            deployments[deployment] = _servers(experiment, inputs)
-        servers = deployments[deployment]
-        if group not in work:
-            work[group] = _work(experiment, servers, inputs)
+        experiment = definition.experiment
+        if definition.servers_key not in deployments:
+            deployments[definition.servers_key] = _servers(experiment, inputs)
+        servers = deployments[definition.servers_key]
+        if definition.phases_key not in work:
+            work[definition.phases_key] = _work(experiment, servers, inputs)
         base_port = experiment.topology.network.base_port
         first_port = (inputs.base_port if base_port == "auto" else base_port) + offset
-        point = _point(name, definition, servers, work[group], first_port, inputs.backend)
+        point = _point(name, definition, servers, work[definition.phases_key], first_port, inputs.backend)
         if not same_ports:
             offset += point.most_ports
         result.append(point)
@@ -383,16 +359,16 @@ def _warnings(plan: Plan, experiment: Experiment, points: Sequence[PointDefiniti
     if plan.backend == "local":
         return
 
-    def of_placement(point: PointDefinition) -> list[str]:
+    found: dict[str, None] = {}
+    for point in first_of_each(points, lambda point: point.servers_key):
         hosts = hosts_by_role(point.experiment.infrastructure, inputs.all_hosts)
-        return [*placement_warnings(point.experiment.topology, hosts)]
-
-    yield from dict.fromkeys(warning for warnings, _ in _once(points, of_placement) for warning in warnings)
-    for point in plan.points:
-        counts = Counter(p.host for p in point.processes if p.role not in {"config", "mongos"})
+        found |= dict.fromkeys(placement_warnings(point.experiment.topology, hosts))
+    yield from found
+    for planned in plan.points:
+        counts = Counter(p.host for p in planned.processes if p.role not in {"config", "mongos"})
         if len(set(counts.values())) > 1:
             shown = ", ".join(f"{name} {count}" for name, count in counts.items())
-            yield f"{point.label}: data-bearing processes are not spread evenly ({shown}), nor are their caches"
+            yield f"{planned.label}: data-bearing processes are not spread evenly ({shown}), nor are their caches"
     idle = [host.name for host in inputs.all_hosts if host not in plan.hosts]
     if idle:
         yield f"not used by this experiment: {', '.join(idle)} of {inputs.where}"

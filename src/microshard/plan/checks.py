@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from microshard.experiment.matrix import PointDefinition
 from microshard.experiment.mongod_options import parse_release
@@ -39,30 +40,46 @@ class PlanError(Exception):
         self.problems = tuple(problems)
 
 
+def first_of_each(points: Iterable[PointDefinition], key: Callable[[PointDefinition], object]) -> list[PointDefinition]:
+    """The first point of every value of the key."""
+    found: dict[object, PointDefinition] = {}
+    for point in points:
+        found.setdefault(key(point), point)
+    return list(found.values())
+
+
 def refuse_impossible(points: Sequence[PointDefinition], inputs: Inputs) -> None:
     """Raise PlanError with everything that these points need and the backend cannot do, whatever its size."""
     problems: dict[Issue, None] = {}
+    contexts: dict[object, PhaseContext | None] = {}  # None: there are no hosts
     first = machines(points[0].experiment.infrastructure)
-    for point in points:
-        experiment, infrastructure = point.experiment, point.experiment.infrastructure
-        problems |= dict.fromkeys(unsupported(experiment, inputs.backend))
-        if inputs.backend == "hosts":
-            problems |= dict.fromkeys(_varied(machines(infrastructure), first))
-        lacking = dict.fromkeys(shortages(infrastructure, inputs.hosts, inputs.where)) if inputs.hosts else {}
-        problems |= lacking
-        if lacking:
-            continue
-        for name, volume in infrastructure.shard_hosts.volumes.named():
-            if volume.type == "emulated" and inputs.no_volumes is not None:
-                problems[f"infrastructure.shard_hosts.volumes.{name}", inputs.no_volumes] = None
-        hosts = hosts_by_role(infrastructure, inputs.all_hosts)
-        problems |= dict.fromkeys(numa_problems(infrastructure, hosts))
-        context = phase_context(experiment, hosts, {}, inputs)
-        for number, step in enumerate(experiment.workload):
-            for key, reason in step.phase.problems(context):
-                problems[f"workload.{number}.{step.kind}.{key}", reason] = None
+    for point in first_of_each(points, lambda point: point.phases_key):
+        experiment = point.experiment
+        servers = (point.servers_key, *(step.phase.engine for step in experiment.workload))
+        if servers not in contexts:
+            found = [*_impossible_servers(experiment, first, inputs)]
+            if lacking := [*shortages(experiment.infrastructure, inputs.hosts, inputs.where)] if inputs.hosts else []:
+                contexts[servers] = None
+            else:
+                hosts = hosts_by_role(experiment.infrastructure, inputs.all_hosts)
+                lacking = [*numa_problems(experiment.infrastructure, hosts)]
+                contexts[servers] = phase_context(experiment, hosts, {}, inputs)
+            problems |= dict.fromkeys([*found, *lacking])
+        if context := contexts[servers]:
+            for number, step in enumerate(experiment.workload):
+                for key, reason in step.phase.problems(context):
+                    problems[f"workload.{number}.{step.kind}.{key}", reason] = None
     if problems:
         raise PlanError(list(problems))
+
+
+def _impossible_servers(experiment: Experiment, first: Mapping[str, Any], inputs: Inputs) -> Iterator[Issue]:
+    yield from unsupported(experiment, inputs.backend)
+    if inputs.backend == "hosts":
+        yield from _varied(machines(experiment.infrastructure), first)
+    for name, volume in experiment.infrastructure.shard_hosts.volumes.named():
+        if volume.type == "emulated" and inputs.no_volumes is not None:
+            yield f"infrastructure.shard_hosts.volumes.{name}", inputs.no_volumes
 
 
 def phase_context(
@@ -205,7 +222,7 @@ def _ec2_keys(infrastructure: Infrastructure) -> Iterator[str]:
     """Keys that were given and are for EC2 only."""
     for name, group in groups(infrastructure).items():
         yield from (f"infrastructure.{name}.{key}" for key in _EC2_ONLY if key in group.model_fields_set)
-    yield from (f"infrastructure.ec2.{key}" for key in infrastructure.ec2.model_fields_set)
+    yield from (f"infrastructure.ec2.{key}" for key in sorted(infrastructure.ec2.model_fields_set))
 
 
 def exceeds_memory(needs: Mapping[str, HostNeeds], inputs: Inputs) -> bool:

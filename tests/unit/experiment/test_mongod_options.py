@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from microshard.experiment.rules import deployment_violations
+from microshard.experiment.rules import topology_violations
 from microshard.model.experiment import Experiment
 
 OLD: dict[str, Any] = {"kind": "standalone", "network": {"compressors": []}}
@@ -22,7 +22,7 @@ def errors(engine: str, version: str, source: str = "tarball", **topology: Any) 
             "workload": [{"measure": {"engine": "insert", "documents": 10}}],
         }
     )
-    found = [f for f in deployment_violations(experiment) if f.severity == "error"]
+    found = [f for f in topology_violations(experiment.topology) if f.severity == "error"]
     return [f"{'.'.join(map(str, f.path))}: {f.message}" for f in found]
 
 

@@ -77,14 +77,16 @@ class InsertPhase(PhaseKeys):
 
     def parameters(self, context: PhaseContext) -> dict[str, Any]:
         """All keys, with documents and processes as numbers and a file by its whole path."""
-        given = super().parameters(context)
+        given = super().parameters(context) | {"documents": self._known(), "file": self._path(context)}
         ranges = context.key_ranges.get(self.namespace, 0)
-        given["documents"] = self._known()
-        if self.file is not None and context.folder is not None:
-            given["file"] = str((context.folder / self.file).resolve())
         if self.processes == "auto":
             given["processes"] = min(context.cores, ranges or context.cores)
         return given
+
+    def _path(self, context: PhaseContext) -> str | None:
+        if self.file is None or context.folder is None:
+            return self.file
+        return str((context.folder / self.file).resolve())
 
     def _known(self) -> int | None:
         """How many documents, as far as that is known without reading the data."""
@@ -96,7 +98,7 @@ class InsertPhase(PhaseKeys):
         """Data that is not available, or has fewer indexes."""
         key = "dataset"
         try:
-            info = dataset_info(self.dataset, self.parameters(context))
+            info = dataset_info(self.dataset, dict(self) | {"documents": self._known(), "file": self._path(context)})
             info.check_available()
             key = "secondary_indexes"
             self.chosen_indexes(info)
