@@ -207,8 +207,8 @@ def _sides(run: RunFiles) -> Iterator[tuple[Key, tuple[str, list[Measurement]]]]
         axes = json.dumps(point.axes, sort_keys=True, default=str)
         for order, (step, result) in enumerate(by_point.get(point.id, [])):
             for measured in measurements(point, point.id, step, order, result):
-                if measured.kind == "measure" and measured.purpose == "measure":
-                    grouped.setdefault((axes, measured.phase), (point.label, []))[1].append(measured)
+                if measured.result.kind == "measure" and measured.purpose == "measure":
+                    grouped.setdefault((axes, measured.result.name), (point.label, []))[1].append(measured)
     yield from grouped.items()
 
 
@@ -231,7 +231,9 @@ def _side(found: list[Measurement]) -> ComparedSide:
     return ComparedSide(
         values=tuple(m.value for m in found if m.counts and m.value is not None),
         invalid=tuple(dict.fromkeys(p for m in found if not m.counts for p in m.problems or ("no value",))),
-        answers=tuple(dict.fromkeys((m.question, m.answer) for m in found if m.counts and m.answer)),
+        answers=tuple(
+            dict.fromkeys((m.question, digest) for m in found if m.counts and (digest := m.result.answer_sha256))
+        ),
     )
 
 

@@ -97,14 +97,16 @@ def _common_verdict(found: Sequence[Measurement]) -> PointVerdict | None:
 def phase_figures(found: Sequence[Measurement]) -> PhaseFigures:
     """One phase of one point over its measurements, of which there is at least one."""
     # Measurements that something else than the servers limited are left out where others of the point were not.
-    unlimited = any(m.counts and not m.limited for m in found)
-    ordered = tuple(replace(m, left_out=unlimited and bool(m.limited)) for m in sorted(found, key=lambda m: m.order))
+    unlimited = any(m.counts and not m.result.limited for m in found)
+    ordered = tuple(
+        replace(m, left_out=unlimited and bool(m.result.limited)) for m in sorted(found, key=lambda m: m.order)
+    )
     good = [m for m in ordered if m.counts]
     named = good[0] if good else ordered[0]
     values = [m.value for m in good if m.value is not None]
     return PhaseFigures(
-        phase=named.phase,
-        kind=named.kind,
+        phase=named.result.name,
+        kind=named.result.kind,
         metric=named.metric,
         unit=named.unit,
         better=named.better,

@@ -98,11 +98,11 @@ class PhaseDetails:
     table: Table | None = None
 
 
-def phase_details(steps: Sequence[tuple[str, PhaseResult]]) -> PhaseDetails | None:
-    """Details over the repetitions that count, each with the name of its step; None where there are none."""
+def phase_details(steps: Sequence[tuple[str, PhaseResult]]) -> PhaseDetails:
+    """Details over the repetitions that count, each with the name of its step."""
     detailed = [(step, phase) for step, phase in steps if _has_details(phase)]
     if not detailed:
-        return None
+        return PhaseDetails()
     ranked = sorted(detailed, key=lambda row: row[1].metric.value if row[1].metric else 0.0)
     step, chosen = ranked[(len(ranked) - 1) // 2]  # of two in the middle the lower
     table, windows = chosen.table, chosen.windows

@@ -104,19 +104,9 @@ class Measurement:
     left_out: bool = False  # something else than the servers was the limit, as it was not in others of the same point
 
     @property
-    def phase(self) -> str:
-        """Name of the phase."""
-        return self.result.name
-
-    @property
-    def kind(self) -> str:
-        """load, warm_up or measure."""
-        return self.result.kind
-
-    @property
     def metric(self) -> str:
         """Name of the metric."""
-        return self.result.metric.name if self.result.metric else self.phase
+        return self.result.metric.name if self.result.metric else self.result.name
 
     @property
     def unit(self) -> str:
@@ -132,16 +122,6 @@ class Measurement:
     def errors(self) -> float:
         """Operations that ended in an error."""
         return self.result.counters.get("errors", 0)
-
-    @property
-    def answer(self) -> str | None:
-        """Hash of the canonical answer."""
-        return self.result.answer_sha256
-
-    @property
-    def limited(self) -> str:
-        """What was the limit instead of the servers: client, router or host; empty when nothing was."""
-        return self.result.limited
 
     @property
     def seconds(self) -> float | None:
@@ -166,27 +146,30 @@ class Measurement:
 class PhaseFigures:
     """A phase of a point over all its repetitions."""
 
-    phase: str
-    kind: str
-    metric: str
-    unit: str
-    better: Better
-    measurements: tuple[Measurement, ...]  # in order of execution, drift and invalid ones included
-    estimate: Estimate | None  # median of the valid repetitions
-    seconds: float | None  # median wall time of the phase
-    cpu: CpuSplit | None  # medians over the valid repetitions
-    roles: Mapping[str, float]
-    client_cores: float | None
+    phase: str = ""
+    kind: str = ""
+    metric: str = "measurement"
+    unit: str = ""
+    better: Better = "lower"
+    measurements: tuple[Measurement, ...] = ()  # in order of execution, drift and invalid ones included
+    estimate: Estimate | None = None  # median of the valid repetitions
+    seconds: float | None = None  # median wall time of the phase
+    cpu: CpuSplit | None = None  # medians over the valid repetitions
+    roles: Mapping[str, float] = field(default_factory=dict)
+    client_cores: float | None = None
     verdict: PointVerdict | None = None
     speed_up: Estimate | None = None  # against the smallest point of the series
     efficiency: Estimate | None = None  # speed-up / ratio of shards
     efficiency_of_cores: Estimate | None = None  # speed-up / ratio of min(shards, cores)
-    details: PhaseDetails | None = None  # what the engine reports besides its metric
+    details: PhaseDetails = field(default_factory=PhaseDetails)  # what the engine reports besides its metric
 
     @property
     def values(self) -> tuple[float, ...]:
         """Values of the valid repetitions."""
         return tuple(m.value for m in self.measurements if m.counts and m.value is not None)
+
+
+NOT_MEASURED = PhaseFigures()
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +206,10 @@ class PointReport:
     invalid: tuple[Invalid, ...] = ()
     logs: Mapping[str, LogSummary] = field(default_factory=dict)  # by process
 
+    def figures(self, phase: str | None) -> PhaseFigures:
+        """The figures of a phase, empty ones where it was not measured."""
+        return self.phases.get(phase or "", NOT_MEASURED)
+
     @property
     def size(self) -> int:
         """Data-bearing servers a query is spread over: the shards, or one."""
@@ -245,6 +232,7 @@ class PublishedPoint:
     load_minutes: float | None = None
     label: str | None = None
     phase: str | None = None
+    speed_up: float | None = None  # of `value`, against the smallest published size that was measured too
 
     @property
     def cpu(self) -> CpuSplit | None:
@@ -255,13 +243,30 @@ class PublishedPoint:
 
 @dataclass(frozen=True, slots=True)
 class PublishedValues:
-    """The reference block of an experiment file."""
+    """The reference block of an experiment file, or the part of it that is about one phase."""
 
     metric: str = "query time"
     unit: str = "s"
     axis: str = ""
     source: str | None = None
     points: tuple[PublishedPoint, ...] = ()
+    title: str = ""  # of the publication
+    host: str = ""
+
+    @property
+    def better(self) -> Better:
+        """Whether the values are better lower or higher: a rate has a "per", a time has none."""
+        return "higher" if "/" in self.unit else "lower"
+
+    @property
+    def name(self) -> str:
+        """What captions call it."""
+        return self.host or self.title or self.source or ""
+
+    def curve(self, of: Literal["value", "speed_up"]) -> dict[float, float]:
+        """Positive figures by their numeric place on the axis, in its order; of two at one place the first."""
+        places = [(p.at, getattr(p, of)) for p in reversed(self.points)]
+        return dict(sorted({float(at): y for at, y in places if isinstance(at, int | float) and y and y > 0}.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,37 +313,6 @@ class ReportedDefinition:
 
 
 @dataclass(frozen=True, slots=True)
-class ReferencePoint:
-    """A published figure."""
-
-    at: float | str
-    value: float | None
-    speed_up: float | None
-    cpu: CpuSplit | None
-    disk_bytes: float | None
-    load_seconds: float | None
-    label: str
-
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """The published experiment this one repeats."""
-
-    metric: str
-    unit: str
-    axis: str
-    better: Better
-    source: str
-    title: str
-    host: str
-    points: tuple[ReferencePoint, ...]
-
-    def at(self, x: float | None) -> ReferencePoint | None:
-        """The first published figure at `x`."""
-        return next((point for point in self.points if x is not None and point.at == x), None)
-
-
-@dataclass(frozen=True, slots=True)
 class ReportModel:
     """A whole run, ready to be shown."""
 
@@ -361,7 +335,6 @@ class ReportModel:
     series: tuple[str, ...]
     main: str | None  # the phase the headline is about
     load: str | None
-    reference: Reference | None
     distance: CurveDistance | None
     usl: UslFit | Refused | None
     notices: tuple[Notice, ...]
@@ -370,7 +343,7 @@ class ReportModel:
     hashes: Mapping[str, str]
     definition: ReportedDefinition
     plan: Plan | None
-    references: Mapping[str, Reference] = field(default_factory=dict)  # by phase; the main one's is `reference`
+    references: Mapping[str | None, PublishedValues] = field(default_factory=dict)  # by phase
 
     @property
     def measure_phases(self) -> tuple[str, ...]:
@@ -388,26 +361,35 @@ class ReportModel:
         found = [point for point in self.points if point.series == series]
         return sorted(found, key=lambda point: (point.x is None, point.x or 0.0))
 
-    def figures(self, point: PointReport, phase: str | None = None) -> PhaseFigures | None:
-        """The figures of a phase of a point; of the main phase when none is named."""
-        name = phase or self.main
-        return point.phases.get(name) if name else None
-
     @property
-    def _main(self) -> PhaseFigures | None:
-        return next((p.phases[self.main] for p in self.points if self.main and self.main in p.phases), None)
+    def ordered(self) -> list[PointReport]:
+        """All points, series by series, the smallest first."""
+        return [point for name in self.series for point in self.of(name)]
+
+    def figures(self, point: PointReport, phase: str | None = None) -> PhaseFigures:
+        """The figures of a phase of a point; of the main phase when none is named."""
+        return point.figures(phase or self.main)
+
+    def measured(self, phase: str | None = None) -> list[tuple[PointReport, PhaseFigures, Estimate]]:
+        """The points with valid values of a phase (the main one), series by series, the smallest first."""
+        found = ((point, self.figures(point, phase)) for point in self.ordered)
+        return [(point, figures, figures.estimate) for point, figures in found if figures.estimate is not None]
+
+    def published(self, phase: str | None = None) -> PublishedValues | None:
+        """What was published of a phase (the main one) along the axis of this report."""
+        found = self.references.get(phase or self.main)
+        return found if found and (self.axis is None or found.axis in {self.axis, ""}) else None
 
     @property
     def metric(self) -> str:
         """Name of the main metric."""
-        return self._main.metric if self._main else "measurement"
+        return self._main.metric
 
     @property
     def unit(self) -> str:
         """Unit of the main metric."""
-        return self._main.unit if self._main else ""
+        return self._main.unit
 
     @property
-    def better(self) -> Better:
-        """Whether the main metric is better lower or higher."""
-        return self._main.better if self._main else "lower"
+    def _main(self) -> PhaseFigures:
+        return next((f for p in self.points if (f := self.figures(p)) is not NOT_MEASURED), NOT_MEASURED)

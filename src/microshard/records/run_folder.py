@@ -31,13 +31,14 @@ class DiskError(RunFolderError):
     """A file of the run cannot be written: no room, no right, or a disk that fails."""
 
     def __init__(self, path: Path, error: OSError) -> None:
+        self.error = error
         super().__init__(
             f"{path}: cannot be written: {error.strerror or error}. Make room or take another place (--runs-dir); "
             "what was measured before is whole, and microshard resume goes on from there."
         )
 
 
-def write_atomic(path: Path, text: str) -> None:
+def write_atomic(path: Path, content: str | bytes) -> None:
     """Write a whole file or none: a reader never sees half of it, and a crash leaves the old one.
 
     Raises DiskError.
@@ -45,8 +46,8 @@ def write_atomic(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with temporary.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

@@ -34,14 +34,16 @@ def write(run_folder: Path) -> Path:
 
     Raises RunFolderError when the folder is not a run of ours, NotWrittenError when there is no room or no right.
     """
+    from microshard.records.run_folder import DiskError  # noqa: PLC0415
     from microshard.report.output import write_all  # noqa: PLC0415 - the command line starts without matplotlib
 
     model = build(run_folder)
     try:
         return write_all(Path(run_folder), model)
-    except OSError as error:
+    except (OSError, DiskError) as error:
+        cause = error if isinstance(error, OSError) else error.error
         raise NotWrittenError(
-            f"{run_folder / 'report'}: the report cannot be written: {error.strerror or error}. Make room; microshard "
+            f"{run_folder / 'report'}: the report cannot be written: {cause.strerror or cause}. Make room; microshard "
             f"report {run_folder} writes it, of all that was measured."
         ) from error
 

@@ -27,6 +27,7 @@ from microshard.model.plan import Point
 from microshard.model.result import StepResult
 from microshard.plan.render import value_text
 from microshard.report.checks import notices
+from microshard.report.format import axis_label
 
 _KIND = ("topology.kind", "topology.collections", "topology.mongos.count", "topology.mongos.shards_each")
 
@@ -36,11 +37,7 @@ def build(run_folder: Path) -> ReportModel:
 
     Raises RunFolderError when the folder is not a run of ours; nothing else that is missing or broken raises.
     """
-    return assemble(read_run(run_folder))
-
-
-def assemble(run: RunFiles) -> ReportModel:
-    """The model of a run that has been read."""
+    run = read_run(run_folder)
     definition, plan, lock = reported(run.lock.definition), run.plan, run.lock
     records = _records(run)
     axis = _axis(records, definition.reference.axis if definition.reference else "")
@@ -53,28 +50,21 @@ def assemble(run: RunFiles) -> ReportModel:
         ]
         for record in records
     }
-    main, load = _phases([m for ms in found.values() for m in ms])
+    every = [m for ms in found.values() for m in ms]
+    first_of_kind = {m.result.kind: m.result.name for m in reversed(every)}
+    main = first_of_kind.get("measure")
     sizes = [x for record in records if (x := _x(record, axis)) is not None]
-    reference = read_reference(definition, main, sizes)
-    phases = dict.fromkeys(m.phase for ms in found.values() for m in ms if m.kind == "measure")
-    references = {name: r for name in phases if (r := read_reference(definition, name, sizes, main=name == main))}
-    if reference is not None and axis is not None and reference.axis not in {axis, ""}:
-        reference = None  # published along another axis than the one drawn
-    answers = _answers(found)
-    cores = plan.facts.get("cores") if plan else None
-    cores = int(cores or lock.host.get("cores") or 0) or None
+    names = dict.fromkeys([main, *(m.result.name for m in every if m.result.kind == "measure")])
+    references = {name: r for name in names if (r := read_reference(definition, name, sizes, main=name == main))}
+    answers = _answers(every)
+    cores = int((plan.facts.get("cores") if plan else None) or lock.host.get("cores") or 0) or None
     by_series: dict[str, list[PointReport]] = {}
     for record in records:
         point = _point(record, axis, found[record.id], answers, main)
         by_series.setdefault(point.series, []).append(point)
-    series = tuple(by_series)
     compared = {p.id: p for members in by_series.values() for p in _compared(members, axis, cores)}
     points = [replace(compared[record.id], logs=run.logs.get(record.id, {})) for record in records]
-    if reference is not None:
-        published = {row.at: row.speed_up for row in reversed(reference.points)}
-        points = [replace(p, published_speed_up=published.get(p.x) if p.x is not None else None) for p in points]
-    first = [point for point in points if point.series == series[0]] if series else []
-    intervals = [m.result.interval for ms in found.values() for m in ms if m.result.interval is not None]
+    intervals = [m.result.interval for m in every if m.result.interval is not None]
     model = ReportModel(
         run_id=run.marker.run_id,
         experiment=run.marker.experiment or (plan.name if plan else ""),
@@ -92,12 +82,11 @@ def assemble(run: RunFiles) -> ReportModel:
         cores=cores,
         embedded=_embedded(run),
         points=tuple(points),
-        series=series,
+        series=tuple(by_series),
         main=main,
-        load=load,
-        reference=reference,
-        distance=distance_to(reference, first, main),
-        usl=_usl(first, axis, main),
+        load=first_of_kind.get("load"),
+        distance=None,
+        usl=None,
         notices=(),
         host=lock.host,
         versions=_versions(run),
@@ -105,6 +94,14 @@ def assemble(run: RunFiles) -> ReportModel:
         definition=definition,
         plan=plan,
         references=references,
+    )
+    published = model.published()
+    if published is not None:
+        curve = published.curve("speed_up")
+        points = [replace(p, published_speed_up=curve.get(p.x) if p.x is not None else None) for p in points]
+    first = [point for point in points if point.series in model.series[:1]]
+    model = replace(
+        model, points=tuple(points), distance=distance_to(published, first, main), usl=_usl(first, axis, main)
     )
     return replace(model, notices=notices(model, run))
 
@@ -114,13 +111,8 @@ def first_attempt(step: str) -> str:
     return step.partition("-")[0]
 
 
-def axis_label(axis: str | None) -> str:
-    """The last part of an axis that says what it counts: "shards", "threads", "block compressor"."""
-    if axis is None:
-        return "point"
-    parts = axis.split(".")
-    name = parts[-2] if parts[-1] in {"count", "value"} and len(parts) > 1 else parts[-1]
-    return name.replace("_", " ")
+def _labelled(axes: Mapping[str, Any]) -> str:
+    return ", ".join(f"{axis_label(key)} {value_text(value)}" for key, value in axes.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +133,7 @@ def _records(run: RunFiles) -> list[_PointRecord]:
     records = {p.id: _PointRecord(p.id, p.label or p.id, p.axes, p) for p in (plan.points if plan else ())}
     for (point, step), result in run.results.items():
         if plan is None:
-            label = ", ".join(f"{axis_label(key)} {value_text(value)}" for key, value in result.axes.items()) or point
-            records.setdefault(point, _PointRecord(point, label, result.axes, None))
+            records.setdefault(point, _PointRecord(point, _labelled(result.axes) or point, result.axes, None))
         if point in records:
             records[point].results[step] = result
     for event in run.events:
@@ -183,20 +174,12 @@ def _orders(run: RunFiles) -> dict[tuple[str, str], int]:
     return {key: position for position, key in enumerate(keys)}
 
 
-def _phases(found: Sequence[Measurement]) -> tuple[str | None, str | None]:
-    """Names of the measured phase the headline is about and of the load phase: the first of their kinds."""
-    first: dict[str, str] = {}
-    for m in found:
-        first.setdefault(m.kind, m.phase)
-    return first.get("measure"), first.get("load")
-
-
-def _answers(found: Mapping[str, Sequence[Measurement]]) -> dict[str, str]:
+def _answers(found: Sequence[Measurement]) -> dict[str, str]:
     """The right answer to each question: the one most measurements gave; of two as frequent the earlier one."""
     votes: dict[str, Counter[str]] = {}
-    for m in sorted((m for ms in found.values() for m in ms), key=lambda m: m.order):
-        if m.answer:
-            votes.setdefault(m.question, Counter())[m.answer] += 1
+    for m in sorted(found, key=lambda m: m.order):
+        if m.result.answer_sha256:
+            votes.setdefault(m.question, Counter())[m.result.answer_sha256] += 1
     return {question: count.most_common(1)[0][0] for question, count in votes.items()}
 
 
@@ -207,22 +190,23 @@ def _point(
     # A standalone beside sharded clusters is the first point of their curve, not a curve of its own.
     follows = _KIND if "topology.kind" in axes else ()
     others = {key: value for key, value in axes.items() if key != axis and key not in follows} if axis else {}
-    marked = [
-        replace(m, valid=False, problems=(*m.problems, "another answer than the other measurements"))
-        if m.answer and m.answer != right.get(m.question)
-        else m
-        for m in found
-    ]
-    names = dict.fromkeys(m.phase for m in marked)
-    phases = {name: phase_figures([m for m in marked if m.phase == name]) for name in names}
+    answers: Answers = "equal" if any(m.result.answer_sha256 for m in found) else "none"
+    marked = []
+    for m in sorted(found, key=lambda m: m.order):
+        if m.result.answer_sha256 and m.result.answer_sha256 != right.get(m.question):
+            answers = "differs"
+            m = replace(m, valid=False, problems=(*m.problems, "another answer than the other measurements"))  # noqa: PLW2901
+        marked.append(m)
+    names = dict.fromkeys(m.result.name for m in found)
+    phases = {name: phase_figures([m for m in marked if m.result.name == name]) for name in names}
     done = len({first_attempt(step) for step in record.results} - {"drift"})
     planned = len(record.planned) or done
-    taken = phases[main].measurements if main in phases else ()
-    valid = sum(m.counts or (m.left_out and m.valid) for m in taken)
+    valid = sum(m.counts or (m.left_out and m.valid) for m in phases[main].measurements) if main in phases else 0
+    problems = [f"{m.step}: {problem}" for m in marked for problem in m.problems] + record.failures
     return PointReport(
         id=record.id,
         label=record.label,
-        series=", ".join(f"{axis_label(key)} {value_text(value)}" for key, value in others.items()),
+        series=_labelled(others),
         x=_x(record, axis),
         axes=axes,
         topology=plan.topology if plan else "sharded",
@@ -232,14 +216,9 @@ def _point(
         done=done,
         phases=phases,
         storage=median_storage(m.storage for m in marked if m.valid),
-        answers=_compare(marked, right),
+        answers=answers,
         published_speed_up=None,
-        problems=tuple(
-            dict.fromkeys(
-                [f"{m.step}: {problem}" for m in sorted(marked, key=lambda m: m.order) for problem in m.problems]
-                + record.failures
-            )
-        ),
+        problems=tuple(dict.fromkeys(problems)),
         plan=plan,
         invalid=tuple(_invalid(record, marked)),
     )
@@ -247,54 +226,39 @@ def _point(
 
 def _invalid(record: _PointRecord, found: Sequence[Measurement]) -> Iterator[Invalid]:
     """Every step that is not valid, in the order of execution."""
-    steps = {m.step: [other for other in found if other.step == m.step] for m in sorted(found, key=lambda m: m.order)}
+    steps = {m.step: [other for other in found if other.step == m.step] for m in found}
     for step, phases in steps.items():
-        reasons = tuple(dict.fromkeys(problem for m in phases for problem in m.problems))
         if all(m.valid for m in phases):
             continue
-        later = [
-            s for s in steps if first_attempt(s) == first_attempt(step) and s != step and _attempt(s) > _attempt(step)
-        ]
-        if later:
-            good = all(m.valid for m in steps[later[0]])
-            outcome = f"measured again as {later[0]}: {'valid' if good else 'not valid either'}"
+        reasons = tuple(dict.fromkeys(problem for m in phases for problem in m.problems))
+        again = [s for s in steps if first_attempt(s) == first_attempt(step) and _attempt(s) > _attempt(step)]
+        if again:
+            good = all(m.valid for m in steps[again[0]])
+            outcome = f"measured again as {again[0]}: {'valid' if good else 'not valid either'}"
         else:
             outcome = "not measured again" if _attempt(step) == 1 else "given up"
         yield Invalid(record.id, record.label, step, reasons or ("no reason given",), outcome)
 
 
 def _attempt(step: str) -> int:
-    number_of = step.partition("-")[2]
-    return int(number_of) if number_of.isdigit() else 1
+    number = step.partition("-")[2]
+    return int(number) if number.isdigit() else 1
 
 
 def _state(valid: int, done: int, planned: int, failed: bool) -> PointState:
-    if valid and valid >= planned:
-        return "done"
     if valid:
-        return "partial"
+        return "done" if valid >= planned else "partial"
     return "failed" if done or failed else "waiting"
-
-
-def _compare(found: Sequence[Measurement], right: Mapping[str, str]) -> Answers:
-    given = [(m.question, m.answer) for m in found if m.answer]
-    if not given:
-        return "none"
-    return "equal" if all(right.get(question) == answer for question, answer in given) else "differs"
 
 
 def _compared(points: Sequence[PointReport], axis: str | None, cores: int | None) -> list[PointReport]:
     """The points of a series with speed-up and efficiency against the smallest one that has values."""
-    ordered = sorted(points, key=lambda p: (p.x is None, p.x or 0.0))
-    phases = dict.fromkeys(name for p in ordered for name in p.phases)
-    result = {p.id: p for p in ordered}
-    for name in phases:
-        measured = [p for p in ordered if name in p.phases and p.phases[name].values]
-        base = next((p for p in measured if min(p.phases[name].values) > 0), None)
+    result = {p.id: p for p in sorted(points, key=lambda p: (p.x is None, p.x or 0.0))}
+    for name in dict.fromkeys(name for p in result.values() for name in p.phases):
+        measured = [p for p in result.values() if min(p.figures(name).values, default=0.0) > 0]
         for point in measured:
-            if base is not None and min(point.phases[name].values) > 0:
-                figures = _against(point, base, name, axis, cores)
-                result[point.id] = replace(result[point.id], phases={**result[point.id].phases, name: figures})
+            figures = _against(point, measured[0], name, axis, cores)
+            result[point.id] = replace(point, phases={**point.phases, name: figures})
     return list(result.values())
 
 
@@ -307,9 +271,7 @@ def _against(point: PointReport, base: PointReport, phase: str, axis: str | None
         speed = speed_up(base.phases[phase].values, own.values, own.better)
     if axis != SHARDS_AXIS:
         return replace(own, speed_up=speed)
-    of_cores = None
-    if cores:
-        of_cores = efficiency(speed, usable_cores(point.size, cores), usable_cores(base.size, cores))
+    of_cores = efficiency(speed, usable_cores(point.size, cores), usable_cores(base.size, cores)) if cores else None
     return replace(
         own, speed_up=speed, efficiency=efficiency(speed, point.size, base.size), efficiency_of_cores=of_cores
     )
@@ -317,14 +279,10 @@ def _against(point: PointReport, base: PointReport, phase: str, axis: str | None
 
 def _usl(points: Sequence[PointReport], axis: str | None, phase: str | None) -> UslFit | Refused | None:
     """The law over the number of shards; None when the experiment does not vary it."""
-    if axis != SHARDS_AXIS or phase is None:
+    found = [(p.size, f.values, f.better) for p in points if min((f := p.figures(phase)).values, default=0.0) > 0]
+    if axis != SHARDS_AXIS or not found:
         return None
-    measured = [p for p in points if phase in p.phases and p.phases[phase].values and min(p.phases[phase].values) > 0]
-    if not measured:
-        return None
-    return fit_usl(
-        [p.size for p in measured], [p.phases[phase].values for p in measured], measured[0].phases[phase].better
-    )
+    return fit_usl([size for size, _, _ in found], [values for _, values, _ in found], found[0][2])
 
 
 def _embedded(run: RunFiles) -> bool | None:

@@ -1,9 +1,12 @@
-"""Numbers as people read them: three digits that mean something, units named beside them."""
+"""Numbers as people read them: three digits that mean something, units named beside them; and tables of them."""
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from microshard.analysis.bootstrap import Estimate
 from microshard.plan import render as plan_render
@@ -12,6 +15,28 @@ MIB = 2**20
 DASH = "\N{EN DASH}"
 TIMES = "\N{MULTIPLICATION SIGN}"
 NONE = DASH
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of the page."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    id: str = ""
+    title: str = ""
+    note: str = ""
+
+    @property
+    def words(self) -> tuple[bool, ...]:
+        """Of each column whether it holds words, which stand on the left, or numbers."""
+        return tuple(any(row[n][:1].isalpha() for row in self.rows) for n in range(len(self.columns)))
+
+
+def table(rows: Iterable[Sequence[Any]], columns: Mapping[str, Callable[..., str]], **named: str) -> Table:
+    """A row for each tuple of `rows`; a column is its heading and a function that is called with the tuple's values."""
+    cells = tuple(tuple(cell(*row) for cell in columns.values()) for row in rows)
+    return Table(tuple(columns), cells, **named)
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -28,16 +53,21 @@ def decimals(value: float, digits: int = 3) -> int:
     return min(6, max(0, digits - 1 - math.floor(math.log10(abs(value)))))
 
 
+def span(value: float, low: float, high: float, digits: int = 3) -> str:
+    """`value [low-high]`, all three with the decimals of the value; no brackets where the range has no width."""
+    places = decimals(value, digits)
+    between = "" if low == high else f" [{low:,.{places}f}{DASH}{high:,.{places}f}]"
+    return f"{value:,.{places}f}{between}"
+
+
 def spread(estimate: Estimate | None, factor: float = 1.0, digits: int = 3) -> str:
-    """`median [low-high]`, all three with the decimals of the median; no brackets without an interval."""
+    """`median [low-high]`; no brackets without an interval."""
     if estimate is None:
         return NONE
-    value = estimate.value * factor
-    places = decimals(value, digits)
-    if estimate.interval is None or estimate.interval.low == estimate.interval.high:
-        return f"{value:,.{places}f}"
-    low, high = estimate.interval.low * factor, estimate.interval.high * factor
-    return f"{value:,.{places}f} [{low:,.{places}f}{DASH}{high:,.{places}f}]"
+    value, interval = estimate.value * factor, estimate.interval
+    if interval is None or interval.low == interval.high:
+        return span(value, value, value, digits)
+    return span(value, interval.low * factor, interval.high * factor, digits)
 
 
 def percent(share: float | None) -> str:
@@ -91,6 +121,15 @@ def moment(epoch: float | None) -> str:
 def count(value: int, singular: str, plural: str | None = None) -> str:
     """`1 shard`, `2 shards`."""
     return f"{value:,} {singular if value == 1 else plural or singular + 's'}"
+
+
+def axis_label(axis: str | None) -> str:
+    """The last part of an axis that says what it counts: "shards", "threads", "block compressor"."""
+    if axis is None:
+        return "point"
+    parts = axis.split(".")
+    name = parts[-2] if parts[-1] in {"count", "value"} and len(parts) > 1 else parts[-1]
+    return name.replace("_", " ")
 
 
 def of_unit(name: str, unit: str, between: str = ", ") -> str:

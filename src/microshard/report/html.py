@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from microshard.analysis.curve_distance import CurveDistance
 from microshard.analysis.report_model import PointReport, ReportModel
 from microshard.analysis.scaling import Refused, UslFit
-from microshard.model.plan import Point, Process
+from microshard.model.plan import Point
 from microshard.model.run_records import LogSummary
 from microshard.records.differences import flat
 from microshard.report import format as fmt
@@ -40,15 +39,6 @@ _ROLE_NAMES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """A figure in large type."""
-
-    value: str
-    name: str
-    note: str = ""
-
-
 def page(model: ReportModel, pictures: list[Picture]) -> str:
     """The whole page as text; it loads nothing from elsewhere."""
     from jinja2 import Environment, StrictUndefined  # noqa: PLC0415 - the command line starts without it
@@ -66,11 +56,8 @@ def page(model: ReportModel, pictures: list[Picture]) -> str:
         headline=takeaways.headline(model),
         tiles=list(tiles(model)),
         pictures=pictures,
-        rows=[
-            (point, model.figures(point), model.figures(point, model.load) if model.load else None)
-            for point in model.points
-        ],
-        columns=_columns(model),
+        rows=[(point, model.figures(point)) for point in model.points],
+        summary=tables.summary_columns(model),
         scaling=list(scaling(model)),
         configuration=configuration(model),
         caches=caches(model),
@@ -78,7 +65,6 @@ def page(model: ReportModel, pictures: list[Picture]) -> str:
         differences=tables.differences(model),
         method=list(method(model)),
         options=options,
-        processes=processes,
         logs=list(log_rows(model))[:_MOST_LOGS],
         invalid=[entry for point in model.points for entry in point.invalid][:_MOST_INVALID],
         levels={level: [n for n in model.notices if n.level == level] for level in ("error", "warning", "note")},
@@ -92,51 +78,27 @@ def _palette() -> str:
     return f":root{{{light}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
 
 
-def tiles(model: ReportModel) -> Iterator[Tile]:
-    """The few figures a reader looks for first."""
-    rows = [
-        (p, f, f.speed_up) for p, f in takeaways.measured(model) if f.speed_up is not None and f.estimate is not None
-    ]
+def tiles(model: ReportModel) -> Iterator[tuple[str, str, str]]:
+    """The few figures a reader looks for first: value, name, note."""
+    rows = [(p, f, e, f.speed_up) for p, f, e in model.measured() if f.speed_up is not None]
     if rows:
-        best, figures, speed = max(rows, key=lambda row: row[2].value)
-        span = ""
-        if speed.interval is not None and speed.interval.low != speed.interval.high:
-            span = f"{fmt.factor(speed.interval.low)} to {fmt.factor(speed.interval.high)}"
-        if len(rows) > 1:
-            yield Tile(f"{fmt.factor(speed.value)} {fmt.TIMES}", f"best speed-up, {best.label}", span)
-        yield Tile(
-            f"{fmt.number(figures.estimate.value if figures.estimate else None)} {figures.unit}",
-            f"{figures.metric}, {best.label}",
-        )
-        if figures.efficiency is not None and len(rows) > 1:
+        best, figures, estimate, speed = max(rows, key=lambda row: row[3].value)
+        several, times = len(rows) > 1, f" {fmt.TIMES}"
+        span = speed.interval
+        between = f"{fmt.factor(span.low)} to {fmt.factor(span.high)}" if span and span.low != span.high else ""
+        if several:
+            yield fmt.factor(speed.value) + times, f"best speed-up, {best.label}", between
+        yield f"{fmt.number(estimate.value)} {figures.unit}", f"{figures.metric}, {best.label}", ""
+        if figures.efficiency is not None and several:
             cores = figures.efficiency_of_cores
             note = f"{fmt.per_cent(cores.value)} of the cores" if cores is not None else ""
-            yield Tile(fmt.per_cent(figures.efficiency.value), f"efficiency at {best.label}", note)
-        if best.published_speed_up is not None and len(rows) > 1:
-            yield Tile(
-                f"{fmt.factor(best.published_speed_up)} {fmt.TIMES}", f"published, {best.label}", "another machine"
-            )
+            yield fmt.per_cent(figures.efficiency.value), f"efficiency at {best.label}", note
+        if best.published_speed_up is not None and several:
+            yield fmt.factor(best.published_speed_up) + times, f"published, {best.label}", "another machine"
     given = [point.answers for point in model.points if point.answers != "none"]
     if given:
         wrong = given.count("differs")
-        yield Tile(
-            "all equal" if not wrong else f"{wrong} differ", "answers", f"{fmt.count(len(given), 'point')} compared"
-        )
-
-
-def _columns(model: ReportModel) -> dict[str, bool]:
-    """Which groups of columns the summary table has data for."""
-    figures = [f for p in model.points if (f := model.figures(p)) is not None]
-    return {
-        "efficiency": any(f.efficiency for f in figures),
-        "cores": any(f.efficiency_of_cores for f in figures),
-        "published": any(p.published_speed_up for p in model.points),
-        "load": any(model.figures(p, model.load) for p in model.points) if model.load else False,
-        "cpu": any(f.cpu for f in figures),
-        "verdict": any(f.verdict for f in figures),
-        "disk": any(p.storage for p in model.points),
-        "folders": any(p.storage and p.storage.db_path for p in model.points),
-    }
+        yield f"{wrong} differ" if wrong else "all equal", "answers", f"{fmt.count(len(given), 'point')} compared"
 
 
 def scaling(model: ReportModel) -> Iterator[str]:
@@ -167,14 +129,13 @@ def scaling(model: ReportModel) -> Iterator[str]:
 
 def configuration(model: ReportModel) -> list[tuple[str, list[tuple[str, str]]]]:
     """What was measured on what: groups of names and values."""
-    storage = model.definition.topology.storage
     first = model.points[0].plan if model.points else None
+    host = {_HOST.get(k, k.replace("_", " ")): v for k, v in model.host.items() if v not in (None, "")}
+    if isinstance(ram := host.get("RAM"), int | float):
+        host["RAM"] = f"{ram:,.0f} MiB"
     groups = [
-        ("Topology", list(_topology(model, storage, first))),
-        (
-            "Host",
-            [(_HOST.get(k, k.replace("_", " ")), _value(k, v)) for k, v in model.host.items() if v not in (None, "")],
-        ),
+        ("Topology", list(_topology(model, first))),
+        ("Host", [(name, str(value)) for name, value in host.items()]),
         ("Versions", [(k, v) for k, v in model.versions.items() if v]),
         ("Hashes (SHA-256)", list(model.hashes.items())),
         ("Run", list(_run(model, first))),
@@ -182,21 +143,19 @@ def configuration(model: ReportModel) -> list[tuple[str, list[tuple[str, str]]]]
     return [(name, rows) for name, rows in groups if rows]
 
 
-def _topology(model: ReportModel, storage: Mapping[str, Any], first: Point | None) -> Iterator[tuple[str, str]]:
-    kinds = list(dict.fromkeys(point.topology.replace("_", " ") for point in model.points))
-    yield "kind", ", ".join(kinds)
+def _topology(model: ReportModel, first: Point | None) -> Iterator[tuple[str, str]]:
+    storage = model.definition.topology.storage
+    yield "kind", ", ".join(dict.fromkeys(point.topology.replace("_", " ") for point in model.points))
     shards = list(dict.fromkeys(point.shards for point in model.points if point.shards))
     if shards:
         yield "shards", ", ".join(map(str, shards[:24]))
     if model.embedded is not None and shards:
         version = model.versions.get("MongoDB", "")
-        yield (
-            "router",
+        embedded = (
             f"MongoDB {version} behind microshard's embedded router, which hands each operation to the routing code of "
             "a mongod; not a mongos of MongoDB"
-            if model.embedded
-            else f"mongos {version} of MongoDB",
         )
+        yield "router", embedded if model.embedded else f"mongos {version} of MongoDB"
     for name in ("engine", "block_compressor", "journal_compressor"):
         if storage.get(name):
             yield name.replace("_", " "), str(storage[name])
@@ -224,34 +183,29 @@ def _run(model: ReportModel, first: Point | None) -> Iterator[tuple[str, str]]:
         yield f"phase {phase.name}", f"{phase.engine}: {shown}"
 
 
-def _value(name: str, value: object) -> str:
-    return f"{value:,.0f} MiB" if name == "ram_mib" and isinstance(value, int | float) else str(value)
-
-
-def caches(model: ReportModel) -> list[tuple[str, str, str, str]]:
+def caches(model: ReportModel) -> fmt.Table:
     """The cache arithmetic by point: processes times MiB each = MiB in all, share of RAM. Equal points once."""
-    rows: dict[tuple[str, str, str], list[PointReport]] = {}
-    for point in model.points:
-        if point.plan is None:
-            continue
-        cache = point.plan.cache
+    rows: dict[tuple[str, str, str], list[str]] = {}
+    for label, cache in ((point.label, point.plan.cache) for point in model.points if point.plan is not None):
         way = " (through the engine's config string)" if cache.through_config_string else ""
         each, total = fmt.number(cache.per_process_mib), fmt.number(cache.total_mib)
         share = f"{fmt.number(cache.total_mib / cache.ram_mib * 100, 2)} % of RAM" if cache.ram_mib else ""
         sums = f"{cache.processes:,} {fmt.TIMES} {each} MiB = {total} MiB"
-        rows.setdefault((cache.policy + way, sums, share), []).append(point)
-    return [
-        (points[0].label if len(points) == 1 else f"{points[0].label} and {fmt.count(len(points) - 1, 'other')}", *key)
-        for key, points in rows.items()
-    ]
+        rows.setdefault((cache.policy + way, sums, share), []).append(label)
+    shown = (
+        (labels[0] if len(labels) == 1 else f"{labels[0]} and {fmt.count(len(labels) - 1, 'other')}", *key)
+        for key, labels in rows.items()
+    )
+    return fmt.Table(("point", "policy", "WiredTiger caches of one host", "share"), tuple(shown))
 
 
 def method(model: ReportModel) -> Iterator[str]:
     """How it was measured, in sentences."""
-    metric = model.metric
+    every = [m for p in model.points for f in p.phases.values() for m in f.measurements]
     yield (
-        f"A repetition is one execution of the workload's measured phase at one point; its value is the {metric} the "
-        f"engine reports. The figure of a point is the median of its valid repetitions ({model.repetitions} planned)."
+        f"A repetition is one execution of the workload's measured phase at one point; its value is the {model.metric} "
+        f"the engine reports. The figure of a point is the median of its valid repetitions ({model.repetitions} "
+        "planned)."
     )
     order = model.definition.order
     policy = {
@@ -261,7 +215,7 @@ def method(model: ReportModel) -> Iterator[str]:
     }.get(order.policy)
     if policy:
         seed = f" (seed {order.seed})" if order.seed is not None else ""
-        again = any(m.purpose == "drift" for p in model.points for f in p.phases.values() for m in f.measurements)
+        again = any(m.purpose == "drift" for m in every)
         yield policy + seed + ("; the first point comes once more at the end, to show drift." if again else ".")
     redeploy = model.plan.redeploy if model.plan else ""
     if redeploy == "per_point":
@@ -271,13 +225,7 @@ def method(model: ReportModel) -> Iterator[str]:
         )
     elif redeploy == "per_repetition":
         yield "Each point is deployed and loaded anew before every repetition, and removed after it."
-    ways = {
-        m.result.notes["cache"]
-        for p in model.points
-        for f in p.phases.values()
-        for m in f.measurements
-        if m.result.notes.get("cache")
-    }
+    ways = {m.result.notes.get("cache", "") for m in every} - {""}
     if ways:
         yield "Cache before the measurement: " + "; ".join(sorted(ways)) + "."
     yield (
@@ -303,18 +251,12 @@ def log_rows(model: ReportModel) -> Iterator[tuple[PointReport, str, LogSummary,
             yield point, name, counts, costliest
 
 
-def processes(point: PointReport) -> Sequence[Process]:
-    """Processes of a point as planned."""
-    return point.plan.processes if point.plan else ()
-
-
 def options(point: PointReport) -> list[tuple[str, list[str]]]:
     """By role, the options its processes have in common, as `key: value`; ports, paths and names are in the table."""
     shared: dict[str, dict[str, str]] = {}
-    for process in processes(point):
-        every = {
-            key: _as_text(value) for key, value in flat(process.options).items() if key not in _PER_PROCESS_OPTIONS
-        }
+    for process in point.plan.processes if point.plan else ():
+        given = flat(process.options).items()
+        every = {key: _as_text(value) for key, value in given if key not in _PER_PROCESS_OPTIONS}
         known = shared.setdefault(process.role, every)
         shared[process.role] = {key: value for key, value in known.items() if every.get(key) == value}
     return [

@@ -5,21 +5,23 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
-import secrets
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from microshard.analysis.bootstrap import Estimate
-from microshard.analysis.phase_details import PhaseDetails, figures_of
-from microshard.analysis.report_model import CpuSplit, Measurement, PhaseFigures, PointReport, ReportModel
+from microshard.analysis.phase_details import figures_of
+from microshard.analysis.report_model import Measurement, PhaseFigures, PointReport, ReportModel
 from microshard.analysis.scaling import Refused
+from microshard.records.codec import encode
+from microshard.records.run_folder import write_atomic
 from microshard.report import takeaways
 from microshard.report.figures import pictures
 from microshard.report.html import page
 
+_OF_PHASE = (
+    "metric", "unit", "better", "values", "speed_up", "efficiency", "efficiency_of_cores", "seconds", "cpu",
+    "client_cores", "verdict",
+)  # fmt: skip
 COLUMNS = ("point", "label", "step", "purpose", "order", "phase", "metric", "unit", "value", "valid", "verdict")
 
 
@@ -29,27 +31,14 @@ def write_all(run_folder: Path, model: ReportModel) -> Path:
     folder.mkdir(exist_ok=True)
     drawn = pictures(model, folder)
     for picture in drawn:
-        _write(folder / f"{picture.name}.png", picture.png)
+        write_atomic(folder / f"{picture.name}.png", picture.png)
     for old in folder.glob("*.png"):
         if old.stem not in {picture.name for picture in drawn}:
             old.unlink()  # of an earlier report of this run, which had data this one does not
-    _write(folder / "figures.csv", tidy_csv(model).encode("utf-8"))
-    _write(folder / "summary.json", (json.dumps(summary(model), default=str) + "\n").encode("utf-8"))
-    _write(folder / "report.html", page(model, drawn).encode("utf-8"))  # last: it names the others
+    write_atomic(folder / "figures.csv", tidy_csv(model).encode("utf-8"))
+    write_atomic(folder / "summary.json", (json.dumps(summary(model), default=str) + "\n").encode("utf-8"))
+    write_atomic(folder / "report.html", page(model, drawn).encode("utf-8"))  # last: it names the others
     return folder / "report.html"
-
-
-def _write(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def tidy_csv(model: ReportModel) -> str:
@@ -62,7 +51,7 @@ def tidy_csv(model: ReportModel) -> str:
         for figures in point.phases.values():
             for m in figures.measurements:
                 head = (point.id, point.label, *(point.axes.get(axis, "") for axis in axes))
-                head += (m.step, m.purpose, m.order, m.phase)
+                head += (m.step, m.purpose, m.order, m.result.name)
                 tail = ("true" if m.valid else "false", m.result.verdict.name if m.result.verdict else "")
                 writer.writerows((*head, *value, *tail) for value in _values(m))
     return buffer.getvalue()
@@ -110,7 +99,7 @@ def _parts(m: Measurement) -> Iterator[tuple[str, str, float]]:
 def summary(model: ReportModel) -> dict[str, Any]:
     """The figures of the report for other programs: medians, intervals, notices, fit and distance."""
     usl = model.usl
-    return {
+    found: dict[str, Any] = encode({
         "microshard": 1,
         "run": model.run_id,
         "experiment": model.experiment,
@@ -122,68 +111,35 @@ def summary(model: ReportModel) -> dict[str, Any]:
         "measurements": {"planned": model.steps_planned, "done": model.steps_done},
         "axis": model.axis,
         "main_phase": model.main,
-        "notices": [asdict(notice) for notice in model.notices],
+        "notices": model.notices,
         "points": [_point(point) for point in model.points],
-        "scaling": {"refused": usl.reason} if isinstance(usl, Refused) else asdict(usl) if usl is not None else None,
-        "distance_to_published": asdict(model.distance) if model.distance is not None else None,
-        "host": dict(model.host),
-        "versions": dict(model.versions),
-        "hashes": dict(model.hashes),
-    }
+        "scaling": {"refused": usl.reason} if isinstance(usl, Refused) else usl,
+        "distance_to_published": model.distance,
+        "host": model.host,
+        "versions": model.versions,
+        "hashes": model.hashes,
+    })  # fmt: skip
+    return found
 
 
 def _point(point: PointReport) -> dict[str, Any]:
     return {
-        "id": point.id,
-        "label": point.label,
-        "axes": dict(point.axes),
-        "state": point.state,
+        **{name: getattr(point, name) for name in ("id", "label", "axes", "state")},
         "repetitions": {"planned": point.planned, "done": point.done},
-        "answers": point.answers,
-        "published_speed_up": point.published_speed_up,
-        "storage": None if point.storage is None else asdict(point.storage),
-        "problems": list(point.problems),
-        "invalid": [asdict(entry) for entry in point.invalid],
+        **{name: getattr(point, name) for name in ("answers", "published_speed_up", "storage", "problems", "invalid")},
         "phases": {name: _phase(figures) for name, figures in point.phases.items()},
     }
 
 
 def _phase(figures: PhaseFigures) -> dict[str, Any]:
-    return {
-        "metric": figures.metric,
-        "unit": figures.unit,
-        "better": figures.better,
-        "values": list(figures.values),
-        "median": _estimate(figures.estimate),
-        "speed_up": _estimate(figures.speed_up),
-        "efficiency": _estimate(figures.efficiency),
-        "efficiency_of_cores": _estimate(figures.efficiency_of_cores),
-        "seconds": figures.seconds,
-        "cpu": _cpu(figures.cpu),
-        "cores_by_role": dict(figures.roles),
-        "client_cores": figures.client_cores,
-        "verdict": None if figures.verdict is None else asdict(figures.verdict),
-        **_further(figures.details),
-    }
-
-
-def _further(more: PhaseDetails | None) -> dict[str, Any]:
-    """The optional parts that are figures; nothing where there are none."""
-    if more is None:
-        return {}
-    parts: dict[str, Any] = {
-        "figures": [asdict(one) for one in more.figures],
-        "latency": {name: asdict(one) for name, one in more.latency.items()},
-        "rungs": [asdict(one) for one in more.rungs],
-        "stages": [asdict(one) for one in more.stages],
+    more = figures.details
+    named = {"median": figures.estimate, "cores_by_role": figures.roles}
+    details = {
+        **{name: getattr(more, name) for name in ("figures", "latency", "rungs", "stages")},
         "knee_threads": more.knee,
     }
-    return {name: value for name, value in parts.items() if value}
-
-
-def _estimate(estimate: Estimate | None) -> Mapping[str, Any] | None:
-    return None if estimate is None else asdict(estimate)
-
-
-def _cpu(split: CpuSplit | None) -> Mapping[str, float] | None:
-    return None if split is None else asdict(split)
+    return {
+        **{name: getattr(figures, name) for name in _OF_PHASE},
+        **named,
+        **{name: value for name, value in details.items() if value},
+    }

@@ -6,7 +6,7 @@ Columns are left out by priority until the table fits; a line is never broken. N
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -16,18 +16,26 @@ from rich.measure import Measurement as Width
 from rich.table import Table
 from rich.text import Text
 
-from microshard.analysis.report_model import PhaseFigures, PointReport, ReportModel
+from microshard.analysis.report_model import ReportModel
 from microshard.report import format as fmt
 from microshard.report import takeaways
+from microshard.report.tables import summary_columns
 
 GAP = 2  # between columns
 MOST_ROWS = 60  # of the final table; the report has them all
+MOST_NOTICES = 8
 LIVE_ROWS = 20
 
 LiveState = Literal["waiting", "deploying", "loading", "measuring", "done", "partial", "failed"]
 
 _STYLES = {"failed": "bold red", "partial": "yellow", "waiting": "dim", "done": "green"}
-_MARKS = {"equal": ("✓", "yes", "green"), "differs": ("✗ differs", "NO", "bold red"), "none": (fmt.NONE, "-", "dim")}
+_MARKS = {"equal": ("✓", "green"), "differs": ("✗ differs", "bold red"), "none": (fmt.NONE, "dim")}
+_ASCII = {"✓": "yes", "✗ differs": "NO", fmt.DASH: "-", fmt.TIMES: "x", "…": "...", "·": "-"}
+_CPU = ("user", "sys", "iowait", "idle")
+_NARROW = {  # headings on two lines
+    "bound by": "bound\nby", "efficiency": "effic.\n%", "of the cores": "of the\ncores %",
+    "published speed-up": "pub-\nlished", "load": "load\ndocs/s",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,26 +62,22 @@ class _Column:
 
     @property
     def width(self) -> int:
-        lines = [Text(line) for line in self.header.split("\n")]
-        return max(text.cell_len for text in (*lines, *self.cells))
+        return max(text.cell_len for text in (*map(Text, self.header.split("\n")), *self.cells))
 
 
+def _texts(header: str, cells: Sequence[str], rank: int, *, right: bool = False, style: str = "") -> _Column:
+    return _Column(header, tuple(Text(cell, style=style) for cell in cells), rank, right)
+
+
+@dataclass(frozen=True, slots=True)
 class _Fitting:
     """A table that leaves out columns until it fits the width it is given."""
 
-    def __init__(
-        self,
-        columns: Sequence[_Column],
-        width: int | None,
-        title: str = "",
-        below: str = "",
-        compact: Sequence[_Column] = (),
-    ) -> None:
-        self.columns = columns
-        self.compact = compact or columns  # instead, where not all of `columns` fit
-        self.width = width
-        self.title = title
-        self.below = below
+    columns: Sequence[_Column]
+    width: int | None
+    title: str = ""
+    below: str = ""
+    compact: Sequence[_Column] = ()  # instead, where not all of `columns` fit
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Width:
         return Width(1, min(options.max_width, self.width or options.max_width))
@@ -83,7 +87,7 @@ class _Fitting:
         first = _shortened(self.columns[0], max(12, width * 2 // 5))
         kept = _fit([first, *self.columns[1:]], width)
         if len(kept) < len(self.columns):
-            kept = _fit([first, *self.compact[1:]], width)
+            kept = _fit([first, *(self.compact or self.columns)[1:]], width)
         # one column of padding and one of the box's own divider: GAP
         table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
         for column in kept:
@@ -130,7 +134,7 @@ def _shortened(column: _Column, most: int) -> _Column:
 def _ascii(text: str, options: ConsoleOptions) -> str:
     if not options.ascii_only:
         return text
-    for fancy, plain in (("✓", "yes"), ("✗ differs", "NO"), (fmt.DASH, "-"), ("×", "x"), ("…", "..."), ("·", "-")):
+    for fancy, plain in _ASCII.items():
         text = text.replace(fancy, plain)
     return text.encode("ascii", "replace").decode("ascii")
 
@@ -141,94 +145,56 @@ def _plain(text: Text, options: ConsoleOptions) -> Text:
 
 def final(model: ReportModel, width: int | None = None) -> RenderableType:
     """The table at the end of a run, at most `width` columns wide; as wide as the terminal when None."""
-    rows = list(model.points)
-    hidden = max(0, len(rows) - MOST_ROWS)
-    shown = rows[:MOST_ROWS]
-    if not shown:
+    if not model.points:
         return Text("no points")
-    below = f"… and {hidden:,} more points, all of them in the report" if hidden else ""
-    wide, compact = _columns(model, shown, wide=True), _columns(model, shown, wide=False)
+    hidden = len(model.points) - MOST_ROWS
+    below = f"… and {hidden:,} more points, all of them in the report" if hidden > 0 else ""
+    wide = _columns(model)
+    cpu = [column for column in wide if column.header.partition("\n")[0] in _CPU]
+    compact = [column for column in wide if column not in cpu]
+    if cpu:
+        joined = ["/".join(texts) for texts in zip(*([cell.plain for cell in c.cells] for c in cpu), strict=True)]
+        unknown = "/".join(fmt.NONE for _ in cpu)
+        shares = [fmt.NONE if cell == unknown else cell for cell in joined]
+        compact.insert(wide.index(cpu[0]), _texts("us/sy/wa/id\n%", shares, 8, right=True))
     parts: list[RenderableType] = [_Fitting(wide, width, takeaways.headline(model), below, compact)]
     serious = [notice for notice in model.notices if notice.level != "note"]
-    parts += [_notice(notice.level, notice.text) for notice in serious[:8]]
-    if len(serious) > 8:
-        parts.append(Text(f"  … and {len(serious) - 8} more in the report", style="dim"))
+    parts += [_Notice(notice.level, notice.text) for notice in serious[:MOST_NOTICES]]
+    if len(serious) > MOST_NOTICES:
+        parts.append(_Notice("", f"… and {len(serious) - MOST_NOTICES} more in the report"))
     return Group(*parts)
 
 
-class _notice:  # noqa: N801 - reads as a function where it is used
+@dataclass(frozen=True, slots=True)
+class _Notice:
     """A warning below the table; long ones go on in the next line, indented."""
 
-    def __init__(self, level: str, text: str) -> None:
-        self.level, self.text = level, text
+    level: str
+    text: str
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        mark = "ERROR   " if self.level == "error" else "warning "
-        style = "bold red" if self.level == "error" else "yellow"
+        mark, style = {"error": ("ERROR   ", "bold red"), "warning": ("warning ", "yellow")}.get(self.level, ("  ", ""))
         grid = Table.grid(padding=0)
         grid.add_column(no_wrap=True)
         grid.add_column(overflow="fold")
-        grid.add_row(Text(mark, style=style), Text(_ascii(self.text, options)))
+        grid.add_row(Text(mark, style=style), Text(_ascii(self.text, options), style="" if style else "dim"))
         yield grid
 
 
-def _columns(model: ReportModel, points: Sequence[PointReport], *, wide: bool) -> list[_Column]:
-    """All columns of the final table; the CPU split is four of them, or one when not `wide`."""
-
-    def column(
-        header: str, rank: int, cell: Callable[[PointReport, PhaseFigures | None], str], style: str = ""
-    ) -> _Column | None:
-        texts = tuple(Text(cell(p, model.figures(p)), style=style) for p in points)
-        return None if all(t.plain in {fmt.NONE, ""} for t in texts) else _Column(header, texts, rank)
-
-    unit = f"{model.metric}\n{model.unit}"
-    loads = {p.id: model.figures(p, model.load) for p in points} if model.load else {}
-    cpu: list[tuple[str, Callable[[PhaseFigures], float | None]]] = [
-        ("user\n%", lambda f: f.cpu.user if f.cpu else None),
-        ("sys\n%", lambda f: f.cpu.sys if f.cpu else None),
-        ("iowait\n%", lambda f: f.cpu.iowait if f.cpu else None),
-        ("idle\n%", lambda f: f.cpu.idle + f.cpu.steal if f.cpu else None),
-    ]
-    split = [column("us/sy/wa/id\n%", 8, lambda _, f: _vmstat(f))]
-    if wide:
-        split = [column(name, 8, lambda _, f, pick=pick: fmt.percent(pick(f)) if f else fmt.NONE) for name, pick in cpu]  # type: ignore[misc]
-    state = tuple(Text(p.state, style=_STYLES.get(p.state, "")) for p in points)
-    unusual = any(p.state != "done" for p in points)
-    columns = [
-        _Column(model.axis_label if len(model.series) == 1 and model.axis else "point",
-                tuple(Text(p.label, style="bold") for p in points), 0, right=False),
-        _Column("state", state, 1 if unusual else 90, right=False) if unusual else None,
-        column(unit, 2, lambda _, f: fmt.spread(f.estimate) if f else fmt.NONE),
-        _verdicts(points, model),
-        column("speed-up\ntimes", 3, lambda _, f: fmt.spread(f.speed_up) if f else fmt.NONE),
-        column("effic.\n%", 5, lambda _, f: fmt.percent(f.efficiency.value) if f and f.efficiency else fmt.NONE),
-        column("of the\ncores %", 12,
-               lambda _, f: fmt.percent(f.efficiency_of_cores.value) if f and f.efficiency_of_cores else fmt.NONE),
-        column("pub-\nlished", 6, lambda p, _: fmt.factor(p.published_speed_up), "dim"),
-        column("load\ndocs/s", 7,
-               lambda p, _: fmt.number(f.estimate.value) if (f := loads.get(p.id)) and f.estimate else fmt.NONE),
-        *split,
-        column("data\nMiB", 10, lambda p, _: fmt.mib(p.storage.total) if p.storage else fmt.NONE),
-        column("disk\nMiB", 11, lambda p, _: fmt.mib(p.storage.db_path) if p.storage else fmt.NONE),
-        _Column("answer", tuple(Text(_MARKS[p.answers][0], _MARKS[p.answers][2]) for p in points), 4, right=False),
-    ]  # fmt: skip
-    return [c for c in columns if c is not None]
-
-
-def _verdicts(points: Sequence[PointReport], model: ReportModel) -> _Column | None:
-    """The bottleneck of every point; the report has the figures it rests on."""
-    found = [figures.verdict if (figures := model.figures(point)) else None for point in points]
-    if not any(found):
-        return None
-    return _Column("bound\nby", tuple(Text(verdict.name if verdict else fmt.NONE) for verdict in found), 3, right=False)
-
-
-def _vmstat(figures: PhaseFigures | None) -> str:
-    """The CPU split in one cell, in the order in which vmstat has it."""
-    if figures is None or figures.cpu is None:
-        return fmt.NONE
-    cpu = figures.cpu
-    return "/".join(fmt.percent(share) for share in (cpu.user, cpu.sys, cpu.iowait, cpu.idle + cpu.steal))
+def _columns(model: ReportModel) -> list[_Column]:
+    """All columns of the final table."""
+    points = model.points[:MOST_ROWS]
+    first = model.axis_label if len(model.series) == 1 and model.axis else "point"
+    columns = [_texts(first, [p.label for p in points], 0, style="bold")]
+    if any(p.state != "done" for p in points):
+        state = tuple(Text(p.state, style=_STYLES.get(p.state, "")) for p in points)
+        columns.append(_Column("state", state, 1, right=False))
+    for column in summary_columns(model):
+        header = _NARROW.get(column.name, f"{column.name}\n{column.unit}")
+        style = "dim" if column.name.startswith("published") else ""
+        shown = column.cells[:MOST_ROWS]
+        columns.append(_texts(header, shown, column.rank, right=column.name != "bound by", style=style))
+    return [*columns, _Column("answer", tuple(Text(*_MARKS[p.answers]) for p in points), 4, right=False)]
 
 
 def live(points: Sequence[LivePoint], width: int | None = None, most_rows: int = LIVE_ROWS) -> RenderableType:
@@ -240,22 +206,19 @@ def live(points: Sequence[LivePoint], width: int | None = None, most_rows: int =
         return Text("no points")
     shown = _interesting(points, most_rows)
     named = next((p for p in points if p.metric), points[0])
-    header = f"{named.metric or 'value'} so far\n{named.unit}"
     columns = [
-        _Column("point", tuple(Text(p.label, style="bold") for p in shown), 0, right=False),
+        _texts("point", [p.label for p in shown], 0, style="bold"),
         _Column("state", tuple(Text(p.state, style=_STYLES.get(p.state, "cyan")) for p in shown), 1, right=False),
-        _Column("reps", tuple(Text(f"{p.done} of {p.planned}") for p in shown), 2),
-        _Column(header, tuple(Text(_so_far(p)) for p in shown), 3),
-        _Column("bound\nby", tuple(Text(p.bottleneck) for p in shown), 5, right=False)
-        if any(p.bottleneck for p in shown)
-        else None,
-        _Column("range", tuple(Text(_range(p), style="dim") for p in shown), 6),
-        _Column("now", tuple(Text(p.note, style="dim") for p in shown), 4, right=False),
+        _texts("reps", [f"{p.done} of {p.planned}" for p in shown], 2, right=True),
+        _texts(f"{named.metric or 'value'} so far\n{named.unit}", [_so_far(p) for p in shown], 3, right=True),
+        _texts("bound\nby", [p.bottleneck for p in shown], 5),
+        _texts("range", [_range(p) for p in shown], 6, right=True, style="dim"),
+        _texts("now", [p.note for p in shown], 4, style="dim"),
     ]
     hidden = len(points) - len(shown)
     waiting = sum(1 for p in points if p.state == "waiting")
     below = f"… {hidden:,} more points; {waiting:,} of {len(points):,} wait" if hidden else ""
-    kept = [c for c in columns if c is not None and (c.rank != 4 or any(p.note for p in shown))]
+    kept = [c for c in columns if c.header not in {"bound\nby", "now"} or any(cell.plain for cell in c.cells)]
     return _Fitting(kept, width, "", below)
 
 

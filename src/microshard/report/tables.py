@@ -1,20 +1,20 @@
-"""Tables of the page: further figures, engines' own tables, the published figures next to the measured ones, and
-how the points differ."""
+"""Tables: the summary in terminal and page; on the page also further figures, engines' own tables, the published
+figures next to the measured ones, and how the points differ."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from microshard.analysis.phase_details import KNEE
-from microshard.analysis.report_model import PointReport, PublishedPoint, PublishedValues, ReportModel
+from microshard.analysis.report_model import PhaseFigures, PointReport, PublishedPoint, PublishedValues, ReportModel
 from microshard.model.plan import Point
 from microshard.records.codec import encode
 from microshard.report import format as fmt
-from microshard.report.figures.kinds import spread
+from microshard.report.format import Table
 
 MOST_ROWS = 1000  # of a table of an engine
 MOST_DIFFERENT = 60  # keys
@@ -23,73 +23,80 @@ _NOT_A_DIFFERENCE = {"id", "label", "axes", "processes", "hosts", "replica_sets"
 _ESTIMATES = ("_seconds", "_bytes", "memory_mib")
 
 
+# the summary
+
+
 @dataclass(frozen=True, slots=True)
-class Table:
-    """A table of the page."""
+class SummaryColumn:
+    """A column of the summary."""
 
-    id: str
-    title: str
-    note: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    name: str
+    unit: str
+    cells: tuple[str, ...]  # of every point, in the order of the plan
+    rank: int  # the lower, the longer a narrow terminal shows it
 
-    @property
-    def words(self) -> tuple[bool, ...]:
-        """Of each column whether it holds words, which stand on the left, or numbers."""
-        return tuple(any(row[n][:1].isalpha() for row in self.rows) for n in range(len(self.columns)))
+
+def summary_columns(model: ReportModel) -> list[SummaryColumn]:
+    """The columns for which there is data."""
+    share, none = fmt.percent, fmt.NONE
+    columns: list[tuple[str, str, int, Callable[[PointReport, PhaseFigures], str]]] = [
+        (model.metric, model.unit, 2, lambda _, f: fmt.spread(f.estimate)),
+        ("bound by", "", 3, lambda _, f: f.verdict.name if f.verdict else none),
+        ("speed-up", "times", 3, lambda _, f: fmt.spread(f.speed_up)),
+        ("efficiency", "%", 5, lambda _, f: share(f.efficiency.value if f.efficiency else None)),
+        ("of the cores", "%", 12, lambda _, f: share(f.efficiency_of_cores.value if f.efficiency_of_cores else None)),
+        ("published speed-up", "", 6, lambda p, _: fmt.factor(p.published_speed_up)),
+        ("load", "documents/s", 7,
+         lambda p, _: fmt.number(e.value if model.load and (e := p.figures(model.load).estimate) else None)),
+        ("user", "%", 8, lambda _, f: share(f.cpu.user if f.cpu else None)),
+        ("sys", "%", 8, lambda _, f: share(f.cpu.sys if f.cpu else None)),
+        ("iowait", "%", 8, lambda _, f: share(f.cpu.iowait if f.cpu else None)),
+        ("idle", "%", 8, lambda _, f: share(f.cpu.idle + f.cpu.steal if f.cpu else None)),
+        ("data", "MiB", 10, lambda p, _: fmt.mib(p.storage.total if p.storage else None)),
+        ("disk", "MiB", 11, lambda p, _: fmt.mib(p.storage.db_path if p.storage else None)),
+    ]  # fmt: skip
+    found = [
+        SummaryColumn(name, unit, tuple(cell(p, model.figures(p)) for p in model.points), rank)
+        for name, unit, rank, cell in columns
+    ]
+    return [column for column in found if set(column.cells) - {none}]
+
+
+# further tables of the page
 
 
 def of(model: ReportModel) -> list[Table]:
     """All tables there are data for."""
     found = [*_phases(model), *_published(model)]
     for phase in dict.fromkeys(name for point in model.points for name in point.phases):
-        found += [*_figures(model, phase), *_engine_tables(model, phase)]
+        rows = [(p, f) for p in model.ordered if (f := p.figures(phase)).details.representative]
+        found += [*_figures(rows, phase), *_engine_tables(model, rows, phase)]
     return found
-
-
-def _ordered(model: ReportModel) -> list[PointReport]:
-    return [point for name in model.series for point in model.of(name)]
 
 
 def _phases(model: ReportModel) -> Iterator[Table]:
     """The metric of every measured phase by point, where there are several."""
-    names = model.measure_phases
-    if len(names) < 2:
-        return
-    heads = []
-    for name in names:
+    columns: dict[str, Callable[[PointReport], str]] = {"point": lambda p: p.label}
+    for name in model.measure_phases:
         some = next(f for p in model.points if (f := p.phases.get(name)) is not None)
-        heads.append(f"{name}: {some.metric}, {some.unit}" if some.unit else f"{name}: {some.metric}")
-    rows = [
-        (point.label, *(fmt.spread(f.estimate) if (f := point.phases.get(name)) else fmt.NONE for name in names))
-        for point in _ordered(model)
-    ]
-    yield Table("phases", "Every phase", "Medians, intervals in brackets.", ("point", *heads), tuple(rows))
+        head = f"{name}: {fmt.of_unit(some.metric, some.unit)}"
+        columns[head] = lambda p, name=name: fmt.spread(p.figures(name).estimate)  # type: ignore[misc]
+    if len(columns) > 2:
+        rows = ((point,) for point in model.ordered)
+        yield fmt.table(rows, columns, id="phases", title="Every phase", note="Medians, intervals in brackets.")
 
 
-def _figures(model: ReportModel, phase: str) -> Iterator[Table]:
+def _figures(rows: list[tuple[PointReport, PhaseFigures]], phase: str) -> Iterator[Table]:
     """What an engine reports besides its metric."""
-    rows = [(p, f.details) for p in _ordered(model) if (f := p.phases.get(phase)) and f.details and f.details.figures]
-    heads = list(dict.fromkeys((one.name, one.unit) for _, more in rows for one in more.figures if one.name != KNEE))
-    if not heads:
-        return
-    cells = []
-    for point, more in rows:
-        known = {(one.name, one.unit): one.range for one in more.figures}
-        cells.append(
-            (
-                point.label,
-                *(_scaled(unit, known[name, unit]) if (name, unit) in known else fmt.NONE for name, unit in heads),
-            )
-        )
-    many = any(one.range.n > 1 for _, more in rows for one in more.figures)
-    yield Table(
-        f"figures-{phase}",
-        f"Further figures of {phase}",
-        "Medians of the repetitions, their range in brackets." if many else "",
-        ("point", *(_head(name, unit) for name, unit in heads)),
-        tuple(cells),
-    )
+    known = [(p, {(one.name, one.unit): one.range for one in f.details.figures}) for p, f in rows]
+    known = [(p, figures) for p, figures in known if figures]
+    columns: dict[str, Callable[..., str]] = {"point": lambda p, _: p.label}
+    for head in dict.fromkeys(head for _, figures in known for head in figures if head[0] != KNEE):
+        columns[_head(*head)] = lambda _, figures, head=head: _scaled(head[1], figures.get(head))
+    if len(columns) > 1:
+        many = any(found.n > 1 for _, figures in known for found in figures.values())
+        note = "Medians of the repetitions, their range in brackets." if many else ""
+        yield fmt.table(known, columns, id=f"figures-{phase}", title=f"Further figures of {phase}", note=note)
 
 
 def _head(name: str, unit: str) -> str:
@@ -99,37 +106,25 @@ def _head(name: str, unit: str) -> str:
 
 def _scaled(unit: str, found: Any) -> str:
     scale = fmt.MIB if unit == "bytes" else 1.0
-    return spread(found.value / scale, found.low / scale, found.high / scale)
+    return fmt.NONE if found is None else fmt.span(found.value / scale, found.low / scale, found.high / scale)
 
 
-def _engine_tables(model: ReportModel, phase: str) -> Iterator[Table]:
+def _engine_tables(model: ReportModel, rows: list[tuple[PointReport, PhaseFigures]], phase: str) -> Iterator[Table]:
     """The engine's own table, of all points below each other."""
-    rows = [(p, f.details) for p in _ordered(model) if (f := p.phases.get(phase)) and f.details and f.details.table]
-    heads = list(dict.fromkeys(column for _, more in rows if more.table for column in more.table.columns))
-    cells: list[tuple[str, ...]] = []
-    for point, more in rows:
-        if more.table is None:
-            continue
-        for row in more.table.rows:
-            known = dict(zip(more.table.columns, row, strict=True))
-            cells.append((point.label, *(_cell(known.get(head), head.unit) for head in heads)))
+    shown = [(p, f.details.table) for p, f in rows if f.details.table]
+    heads = list(dict.fromkeys(column for _, table in shown for column in table.columns))
+    cells = [(point, dict(zip(table.columns, row, strict=True))) for point, table in shown for row in table.rows]
     if not cells:
         return
-    single = all(len(p.phases[phase].values) < 2 for p, _ in rows)
-    cut = f" The first {MOST_ROWS:,} of {len(cells):,} rows." if len(cells) > MOST_ROWS else ""
+    columns: dict[str, Callable[..., str]] = {"point": lambda p, _: p.label}
+    for head in heads:
+        columns[_head(head.name, head.unit)] = lambda _, row, head=head: _cell(row.get(head), head.unit)
+    engines = [p.engine for point in model.points[:1] if point.plan for p in point.plan.phases if p.name == phase]
+    single = all(len(p.figures(phase).values) < 2 for p, _ in shown)
     note = "" if single else "Of each point the repetition with the median result."
-    yield Table(
-        f"table-{phase}",
-        f"{_engine(model, phase)}: details of {phase}",
-        note + cut,
-        ("point", *(_head(head.name, head.unit) for head in heads)),
-        tuple(cells[:MOST_ROWS]),
-    )
-
-
-def _engine(model: ReportModel, phase: str) -> str:
-    plan = model.points[0].plan if model.points else None
-    return next((p.engine for p in plan.phases if p.name == phase), "the engine") if plan else "the engine"
+    cut = f" The first {MOST_ROWS:,} of {len(cells):,} rows." if len(cells) > MOST_ROWS else ""
+    title = f"{engines[0] if engines else 'the engine'}: details of {phase}"
+    yield fmt.table(cells[:MOST_ROWS], columns, id=f"table-{phase}", title=title, note=note + cut)
 
 
 def _cell(value: object, unit: str) -> str:
@@ -146,69 +141,47 @@ def _cell(value: object, unit: str) -> str:
 def _published(model: ReportModel) -> Iterator[Table]:
     """Every published figure with the measured one of the same point, unit and name."""
     block = model.definition.reference or PublishedValues()
-    rows = [row for entry in block.points for row in _published_rows(model, block, entry)]
+    rows = tuple(row for entry in block.points for row in _published_rows(model, block, entry))
     if rows:
         same = " The machines differ: compare the shapes." if any(row[4] != fmt.NONE for row in rows) else ""
-        yield Table(
-            "published",
-            "Published and measured",
-            f"{block.source or ''}.{same}".lstrip("."),
-            ("at", "figure", "published", "measured", "measured / published", "remark"),
-            tuple(rows),
-        )
+        columns = ("at", "figure", "published", "measured", "measured / published", "remark")
+        note = f"{block.source or ''}.{same}".lstrip(".")
+        yield Table(columns, rows, "published", "Published and measured", note)
 
 
 def _published_rows(model: ReportModel, block: PublishedValues, entry: PublishedPoint) -> Iterator[tuple[str, ...]]:
     phase, axis = entry.phase or model.main or "", block.axis
     point = _point_at(model, axis, entry)
-    last = (
-        axis.rpartition(".")[0].rpartition(".")[2] if axis.endswith((".count", ".value")) else axis.rpartition(".")[2]
-    )
-    where = [f"{last.replace('_', ' ')} {_plain(entry.at)}"]
+    figures = point.figures(phase) if point else PhaseFigures()
+    where = [f"{fmt.axis_label(axis)} {_plain(entry.at)}"]
     where += [f"{key.rpartition('.')[2].replace('_', ' ')} {_plain(v)}" for key, v in entry.where.items()]
-    if entry.phase:
-        where.append(phase)
-    place, label = ", ".join(where), entry.label or ""
+    place, label = ", ".join([*where, *([phase] if entry.phase else [])]), entry.label or ""
+    besides = {one.name: (one.range.value, one.unit) for one in reversed(figures.details.figures)}
     if entry.value is not None or label:
-        measured = _measured(point, phase, block, entry)
+        measured = _measured(figures, block, entry, besides.get(block.metric, (None, ""))[0])
         yield _compared(place, block.metric, block.unit, entry.value, measured, label)
     for name, published in entry.figures.items():
-        figure = _figure(point, phase, name)
-        yield _compared(place, name, figure[1] if figure else "", published, figure[0] if figure else None, "")
-    yield from _machine(model, point, phase, place, entry)
-
-
-def _machine(
-    model: ReportModel, point: PointReport | None, phase: str, place: str, entry: PublishedPoint
-) -> Iterator[tuple[str, ...]]:
-    """CPU, disk and load time where they were published."""
-    figures = point.phases.get(phase) if point else None
-    cpu = figures.cpu if figures else None
+        measured, unit = besides.get(name, (None, ""))
+        yield _compared(place, name, unit, published, measured)
     for name in ("user", "sys", "iowait", "idle"):
         if (published := getattr(entry, name)) is not None:
-            yield _compared(place, name, "%", published, getattr(cpu, name) * 100 if cpu else None, "")
+            yield _compared(place, name, "%", published, getattr(figures.cpu, name) * 100 if figures.cpu else None)
     if entry.disk_gb is not None:
-        known = point.storage.total if point and point.storage else None
-        yield _compared(place, "disk", "GB", entry.disk_gb, None if known is None else known / 1e9, "")
+        yield _compared(
+            place, "disk", "GB", entry.disk_gb, point.storage.total / 1e9 if point and point.storage else None
+        )
     if entry.load_minutes is not None:
-        load = point.phases.get(model.load) if point and model.load else None
-        measured = load.seconds / 60 if load and load.seconds else None
-        yield _compared(place, "load", "min", entry.load_minutes, measured, "")
+        seconds = point.figures(model.load).seconds if point and model.load else None
+        yield _compared(place, "load", "min", entry.load_minutes, seconds / 60 if seconds else None)
 
 
 def _compared(
-    place: str, name: str, unit: str, published: float | None, measured: float | None, label: str
+    place: str, name: str, unit: str, published: float | None, measured: float | None, label: str = ""
 ) -> tuple[str, ...]:
     ratio = measured / published if published and measured is not None else None
     scale = fmt.MIB if unit == "bytes" else 1.0
-    return (
-        place,
-        _head(name, unit),
-        fmt.number(None if published is None else published / scale),
-        fmt.number(None if measured is None else measured / scale),
-        fmt.number(ratio),
-        label,
-    )
+    shown = (fmt.number(None if value is None else value / scale) for value in (published, measured))
+    return (place, _head(name, unit), *shown, fmt.number(ratio), label)
 
 
 def _plain(value: object) -> str:
@@ -229,23 +202,13 @@ def _point_at(model: ReportModel, axis: str, entry: PublishedPoint) -> PointRepo
     return next(iter(exact or (fitting if len(model.points) == 1 else [])), None)
 
 
-def _measured(point: PointReport | None, phase: str, block: PublishedValues, entry: PublishedPoint) -> float | None:
+def _measured(
+    figures: PhaseFigures, block: PublishedValues, entry: PublishedPoint, besides: float | None
+) -> float | None:
     """The measured figure of that name: of a ladder the rung, else the metric, else another figure."""
-    figures = point.phases.get(phase) if point else None
-    if figures is None:
-        return None
-    if figures.details and figures.details.rungs and block.axis.endswith(".threads"):
+    if figures.details.rungs and block.axis.endswith(".threads"):
         return next((rung.range.value for rung in figures.details.rungs if rung.threads == entry.at), None)
-    if figures.unit == block.unit and figures.estimate is not None:
-        return figures.estimate.value
-    known = _figure(point, phase, block.metric)
-    return known[0] if known else None
-
-
-def _figure(point: PointReport | None, phase: str, name: str) -> tuple[float, str] | None:
-    figures = point.phases.get(phase) if point else None
-    more = figures.details.figures if figures and figures.details else ()
-    return next(((one.range.value, one.unit) for one in more if one.name == name), None)
+    return figures.estimate.value if figures.unit == block.unit and figures.estimate is not None else besides
 
 
 # what differs between the points

@@ -33,9 +33,7 @@ def measurement(value: float, **parts: Any) -> Measurement:
 
 
 def further(phases: list[PhaseResult]) -> PhaseDetails:
-    found = phase_details([(f"r{p.metric.value:g}" if p.metric else "", p) for p in phases])
-    assert found is not None
-    return found
+    return phase_details([(f"r{p.metric.value:g}" if p.metric else "", p) for p in phases])
 
 
 def test_percentiles_of_repetitions_are_those_of_the_merged_histograms_not_their_median() -> None:
@@ -149,7 +147,7 @@ def test_each_phase_has_its_pictures_and_its_column(ladder: ReportModel) -> None
 
 
 def test_published_figures_stand_beside_the_phase_they_belong_to(ladder: ReportModel) -> None:
-    assert ladder.reference is None
+    assert ladder.published() is None
     assert list(ladder.references) == ["inserts"]
     rows = next(table for table in tables.of(ladder) if table.id == "published").rows
     assert [(row[0], row[-1]) for row in rows] == [("shards 2, inserts", "as the text says")]
@@ -212,8 +210,8 @@ def test_what_the_servers_did_not_limit_is_reported_with_what_became_of_it() -> 
     def notices(*limits: str | None) -> list[str]:
         found = phase_figures([measurement(n, details={"limited": who}) for n, who in enumerate(limits, 1)])
         point: Any = SimpleNamespace(id="p01", label="2 shards", phases={"measure": found})
-        model: Any = SimpleNamespace(points=[point], figures=lambda _point: found)
-        return [notice.text for notice in checks.limited_phases(model)]
+        model: Any = SimpleNamespace(points=[point])
+        return [text for _, text in checks.limited_phases(model, point, found)]
 
     (one,) = notices(None, "router", None)
     assert "router" in one

@@ -6,7 +6,7 @@ import io
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,33 +14,19 @@ from typing import TYPE_CHECKING
 
 from microshard.analysis.report_model import ReportModel
 from microshard.report.figures import content, kinds, over_time, parts
-from microshard.report.figures.content import Content, DataTable
+from microshard.report.figures.content import Content
+from microshard.report.format import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PNG_DPI = 240  # 340 points become 1,133 pixels: sharp on a page, small in a repository
 
-ALL: dict[str, Callable[[ReportModel], Content | None]] = {
-    "speed-up": content.speed_up,
-    "time": content.query_time,
-    "cpu": parts.cpu,
-    "roles": parts.roles,
-    "load": content.load_rate,
-    "disk": parts.disk,
-    "order": parts.order,
-}
-
-# One picture for each measured phase, or point, that has such data; None or several of each.
-BY_PHASE: tuple[Callable[[ReportModel], Iterator[tuple[str, Content]]], ...] = (
-    kinds.ladders,
-    over_time.series,
-    kinds.stages,
-    kinds.latencies,
-    content.other_phases,
-    over_time.windows,
-)
-LAST = ("cpu", "roles", "load", "disk", "order")  # after those of the experiment's kind
+# One picture of a run each, in the order of the page; None where there is no data.
+FIRST: dict[str, Callable[[ReportModel], Content | None]] = {"speed-up": content.speed_up, "time": content.query_time}
+LAST: dict[str, Callable[[ReportModel], Content | None]] = {
+    "cpu": parts.cpu, "roles": parts.roles, "load": content.load_rate, "disk": parts.disk, "order": parts.order,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +34,10 @@ class Picture:
     """A picture with everything that belongs to it."""
 
     name: str  # of the PNG, and prefix of the ids in the SVG
-    title: str  # one sentence: what the picture says
-    caption: str  # what is drawn and how
-    alt: str  # the picture in words
-    table: DataTable  # the same figures as numbers
+    title: str
+    caption: str
+    alt: str
+    table: Table
     svg: str
     png: bytes
 
@@ -64,25 +50,25 @@ def pictures(model: ReportModel, scratch: Path) -> list[Picture]:
         from microshard.report.figures.style import RC  # noqa: PLC0415
 
         with mpl.rc_context(RC):
-            drawn = []
-            for name, shown in contents(model):
-                drawn.append(_picture(name, shown))
-            return drawn
+            return [_picture(name, shown) for name, shown in contents(model)]
 
 
 def contents(model: ReportModel) -> Iterator[tuple[str, Content]]:
     """All pictures there are data for, in the order of the page: results, what belongs to their kind, the machine."""
-    found = {name: shown for name, make in ALL.items() if (shown := make(model)) is not None}
-    yield from ((name, shown) for name, shown in found.items() if name not in LAST)
-    for make in BY_PHASE:
-        yield from make(model)
-    yield from ((name, found[name]) for name in LAST if name in found)
+
+    def of_the_run(makers: Mapping[str, Callable[[ReportModel], Content | None]]) -> Iterator[tuple[str, Content]]:
+        yield from ((name, shown) for name, make in makers.items() if (shown := make(model)) is not None)
+
+    yield from of_the_run(FIRST)
+    for of_phases in (over_time.series, kinds.of_phases, content.other_phases, over_time.windows):
+        yield from of_phases(model)
+    yield from of_the_run(LAST)
 
 
 def _picture(name: str, shown: Content) -> Picture:
     from microshard.report.figures.svg import for_page  # noqa: PLC0415
 
-    figure, heading = shown.draw()
+    figure, heading = shown.draw(shown.title)
     page = for_page(_save(figure, "svg").decode("utf-8"), name, shown.alt, heading)
     return Picture(name, shown.title, shown.caption, shown.alt, shown.table, page, _save(figure, "png"))
 
@@ -111,4 +97,4 @@ def _config_below(scratch: Path) -> Iterator[None]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-__all__ = ["DataTable", "Picture", "pictures"]
+__all__ = ["Picture", "contents", "pictures"]

@@ -6,7 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from microshard.report.figures.style import PLOT, TEXT, WIDTH, add_axes, colour, new_figure, shortened, unit_label
+from microshard.report.figures.style import (
+    PLOT,
+    WIDTH,
+    add_axes,
+    colour,
+    linear,
+    new_figure,
+    note,
+    shortened,
+    unit_label,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,14 +26,7 @@ MOST_BARS = 24  # beyond, bars become an area over the points in their order
 FEW_DOTS = 80  # that have a stem
 LEGEND_LINE = 14.0  # points
 MOST_LETTERS = 44  # that stand side by side below the axis
-_ON = {
-    "others": "on-pale",
-    "idle": "on-pale",
-    "folders": "on-pale",
-    "sys": "on-light",
-    "router": "on-light",
-    "indexes": "on-light",
-}
+_ON = {"idle": "on-pale", "sys": "on-light"}  # colours of text on parts that are not dark
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,77 +47,67 @@ class Bars:
     unit: str
     parts: tuple[tuple[str, str], ...]  # role of the colour, name in the legend
     bars: tuple[Bar, ...]
-    limit: float  # length of the axis
-    ticks: tuple[tuple[float, str], ...]
     mark: float | None = None  # a line across; `unit` says what it is
-    inside: str = ""  # format of the numbers inside the parts: "%" for shares, "" for none
+    shares: bool = False  # parts in per cent of a whole, which get their numbers
+
+    @property
+    def limit(self) -> float:
+        """Length of the axis."""
+        ends = [max(sum(bar.parts), bar.span[1] if bar.span else 0.0) for bar in self.bars]
+        return 100.0 if self.shares else max([*ends, self.mark or 0.0]) * 1.02 or 1.0
 
 
 def draw(title: str, subtitle: str, data: Bars) -> tuple[Figure, float]:
     """The picture and the height of its heading in points."""
-    many = len(data.bars) > MOST_BARS
+    many, several = len(data.bars) > MOST_BARS, len(data.parts) > 1
     pitch = 40.0 if any(bar.published for bar in data.bars) else 29.0
-    extra = LEGEND_LINE * (len(_legend_lines(data)) - 1)
-    margins = (66.0 if len(data.parts) > 1 else 44.0) + extra
-    plot = PLOT + extra if many else margins + pitch * max(len(data.bars), 2)
+    legend = _legend_lines(data) if several else []
+    extra = LEGEND_LINE * max(len(legend) - 1, 0)
+    plot = PLOT + extra if many else (66.0 if several else 44.0) + extra + pitch * max(len(data.bars), 2)
     figure, heading = new_figure(title, subtitle, plot)
+    top = 30 + extra if several or many else 8
     if many:
-        axes = add_axes(figure, heading, left=44, right=14, top=30 + extra, bottom=38)
+        name = f"the {len(data.bars):,} points in the order of the matrix"
+        axes = add_axes(figure, heading, left=44, right=14, top=top, bottom=38, grid="", name=name)
         _area(axes, data)
     else:
-        widest = max(len(bar.label) for bar in data.bars)
-        left = min(130.0, 16 + widest * 6.4)
+        left = min(130.0, 16 + max(len(bar.label) for bar in data.bars) * 6.4)
         right = 16 + max(len(bar.end) for bar in data.bars) * 6.2
-        axes = add_axes(
-            figure, heading, left=left, right=right, top=30 + extra if len(data.parts) > 1 else 8, bottom=36
-        )
+        axes = add_axes(figure, heading, left=left, right=right, top=top, bottom=36, grid="x", name=data.unit)
         _rows(axes, data)
-    if len(data.parts) > 1:
-        _legend(axes, data)
+    _legend(figure, axes, legend)
     return figure, heading
 
 
 def _rows(axes: Axes, data: Bars) -> None:
-    axes.grid(axis="x", color=colour("grid"), linewidth=0.8)
     axes.set_xlim(0, data.limit)
     axes.set_ylim(len(data.bars) - 0.5, -0.5)
     axes.set_yticks(range(len(data.bars)), [shortened(bar.label, 19) for bar in data.bars], color=colour("ink"))
-    axes.set_xticks([at for at, _ in data.ticks], [name for _, name in data.ticks])
-    axes.set_xlabel(data.unit, color=colour("muted"), fontsize=TEXT, labelpad=3)
-    axes.spines["bottom"].set_visible(False)
-    points_wide = axes.get_position().width * WIDTH
+    linear(axes.xaxis, 5)
+    paired = any(bar.published for bar in data.bars)
     for row, bar in enumerate(data.bars):
-        paired = any(other.published for other in data.bars)
-        _stack(axes, data, bar.parts, row - (0.12 if paired else 0), 0.46 if paired else 0.62, points_wide)
+        _stack(axes, data, bar.parts, row - (0.12 if paired else 0), 0.46 if paired else 0.62, numbers=data.shares)
         if bar.published:
-            _stack(axes, data, bar.published, row + 0.26, 0.16, 0)
+            _stack(axes, data, bar.published, row + 0.26, 0.16, numbers=False)
         end = sum(bar.parts)
         if bar.span:
-            axes.errorbar(
-                end, row, xerr=[[max(0.0, end - bar.span[0])], [max(0.0, bar.span[1] - end)]], color=colour("ink"),
-                linewidth=1.4, capsize=4, capthick=1.4,
-            )  # fmt: skip
+            reach = [[max(0.0, end - bar.span[0])], [max(0.0, bar.span[1] - end)]]
+            axes.errorbar(end, row, xerr=reach, color=colour("ink"), linewidth=1.4, capsize=4, capthick=1.4)
             end = max(end, bar.span[1])
-        if bar.end:
-            axes.annotate(
-                bar.end, (data.limit if data.mark else end, row), xytext=(5, 0),
-                textcoords="offset points", va="center_baseline", ha="left",
-                color=colour("ink"), fontsize=9.5, annotation_clip=False,
-            )  # fmt: skip
+        at = (data.limit if data.mark else end, row)
+        note(axes, bar.end, at, (5, 0), "ink", va="center_baseline", annotation_clip=False)
     if data.mark:
         axes.axvline(data.mark, color=colour("cores"), linewidth=1.2, linestyle=(0, (1.5, 2)))
 
 
-def _stack(axes: Axes, data: Bars, parts: Sequence[float], y: float, height: float, points_wide: float) -> None:
-    """One stacked bar; numbers stand in the parts that have room for them (`points_wide` 0: none)."""
-    start = 0.0
+def _stack(axes: Axes, data: Bars, parts: Sequence[float], y: float, height: float, *, numbers: bool) -> None:
+    """One stacked bar; with `numbers` they stand in the parts that have room for them."""
+    start, points_wide = 0.0, axes.get_position().width * WIDTH
     for (role, _), part in zip(data.parts, parts, strict=True):
         axes.barh(y, part, left=start, height=height, color=colour(role), linewidth=0)
-        if data.inside and points_wide and part / data.limit * points_wide > 24:
-            axes.text(
-                start + part / 2, y, f"{part * 100:.0f}" if data.inside == "%" else f"{part:{data.inside}}",
-                ha="center", va="center_baseline", fontsize=9.5, color=colour(_ON.get(role, "on-dark")),
-            )  # fmt: skip
+        if numbers and part / data.limit * points_wide > 24:
+            tint = colour(_ON.get(role, "on-dark"))
+            axes.text(start + part / 2, y, f"{part:.0f}", ha="center", va="center_baseline", fontsize=9.5, color=tint)
         start += part
 
 
@@ -128,48 +121,38 @@ def _area(axes: Axes, data: Bars) -> None:
     axes.stackplot(edges, *columns, colors=[colour(role) for role, _ in data.parts], linewidth=0)
     axes.set_xlim(0, count)
     axes.set_ylim(0, data.limit)
-    axes.set_yticks([at for at, _ in data.ticks], [name for _, name in data.ticks])
-    axes.set_xlabel(
-        f"the {count:,} points in the order of the matrix", color=colour("muted"), fontsize=TEXT, labelpad=4
-    )
+    linear(axes.yaxis, 5)
+    if len(data.parts) == 1:
+        unit_label(axes, data.unit)
     if data.mark:
         axes.axhline(data.mark, color=colour("cores"), linewidth=1.2, linestyle=(0, (1.5, 2)))
 
 
-def _legend(axes: Axes, data: Bars) -> None:
+def _legend(figure: Figure, axes: Axes, lines: Sequence[Sequence[tuple[str, str]]]) -> None:
     """Names of the parts above the bars, in their order."""
     from matplotlib.patches import Rectangle  # noqa: PLC0415
 
-    box = axes.get_position()
-    figure = axes.get_figure(root=True)
-    if figure is None:
-        return
     height = figure.get_size_inches()[1] * 72
-    lines = _legend_lines(data)
-    for number, line in enumerate(lines):
-        x, y = 10.0, box.y1 * height + 12 + LEGEND_LINE * (len(lines) - 1 - number)
+    for number, line in enumerate(reversed(lines)):
+        x, y = 10.0, axes.get_position().y1 * height + 12 + LEGEND_LINE * number
         for role, name in line:
-            figure.add_artist(
-                Rectangle((x / WIDTH, (y - 1) / height), 9 / WIDTH, 9 / height, facecolor=colour(role), linewidth=0)
-            )
+            patch = Rectangle((x / WIDTH, (y - 1) / height), 9 / WIDTH, 9 / height, facecolor=colour(role), linewidth=0)
+            figure.add_artist(patch)
             figure.text((x + 13) / WIDTH, y / height, name, fontsize=9.5, color=colour("muted"), va="baseline")
             x += _key_width(name)
 
 
 def _key_width(name: str) -> float:
-    return 13 + len(name) * 6.1 + 13
+    return 26 + len(name) * 6.1
 
 
 def _legend_lines(data: Bars) -> list[list[tuple[str, str]]]:
     """The names of the parts in lines that fit the picture."""
     lines: list[list[tuple[str, str]]] = [[]]
-    x = 10.0
     for role, name in data.parts:
-        if lines[-1] and x + _key_width(name) - 13 > WIDTH:
+        if lines[-1] and 10 + sum(_key_width(n) for _, n in lines[-1]) + _key_width(name) - 13 > WIDTH:
             lines.append([])
-            x = 10.0
         lines[-1].append((role, name))
-        x += _key_width(name)
     return lines
 
 
@@ -184,19 +167,19 @@ class Dot:
 
 def timeline(title: str, subtitle: str, axis: str, dots: Sequence[Dot], band: float) -> tuple[Figure, float]:
     """Every repetition in the order it was taken, as deviation from the median of its point."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator  # noqa: PLC0415
+    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
 
+    named = len(dots) * max(len(dot.label) for dot in dots) <= MOST_LETTERS
+    few = len(dots) <= FEW_DOTS
     figure, heading = new_figure(title, subtitle)
-    axes = add_axes(figure, heading, left=48, right=16, top=25, bottom=38)
-    axes.grid(axis="y", color=colour("grid"), linewidth=0.8)
+    name = f"{axis}, in the order of execution" if named else "place in the order of execution"
+    axes = add_axes(figure, heading, left=48, right=16, top=25, bottom=38, grid="y", name=name)
     most = max([band * 1.15, *(abs(dot.deviation) * 1.2 for dot in dots)])
     axes.set_ylim(-most, most)
     axes.set_xlim(-0.7, len(dots) - 0.3)
     axes.axhspan(-band, band, color=colour("grid"), alpha=0.45, linewidth=0)
     axes.axhline(0, color=colour("ideal"), linewidth=1)
-    named = len(dots) * max(len(dot.label) for dot in dots) <= MOST_LETTERS
     plain = [(place, dot.deviation) for place, dot in enumerate(dots) if not dot.drift]
-    few = len(dots) <= FEW_DOTS
     if few:
         axes.vlines([x for x, _ in plain], 0, [y for _, y in plain], color=colour("measured"), linewidth=1.2)
     axes.plot(
@@ -208,18 +191,14 @@ def timeline(title: str, subtitle: str, axis: str, dots: Sequence[Dot], band: fl
         if dot.drift:
             axes.vlines(place, 0, dot.deviation, color=colour("published"), linewidth=1.2)
             axes.plot(place, dot.deviation, marker="D", markersize=6.5, color=colour("published"))
-            axes.annotate(
-                f"{dot.label}, again", (place, dot.deviation), xytext=(4, -8 if dot.deviation < 0 else 8),
-                textcoords="offset points", ha="right", va="top" if dot.deviation < 0 else "bottom", fontsize=9.5,
-                color=colour("published"),
-            )  # fmt: skip
+            below = dot.deviation < 0
+            at, offset = (place, dot.deviation), (4, -8 if below else 8)
+            note(axes, f"{dot.label}, again", at, offset, "published", ha="right", va="top" if below else "bottom")
+    linear(axes.yaxis, 5, lambda tick: f"{tick * 100:+.0f} %" if tick else "0")
     axes.yaxis.set_major_locator(MaxNLocator(5, symmetric=True))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda tick, _: f"{tick * 100:+.0f} %" if abs(tick) > 1e-9 else "0"))
     if named:
         axes.set_xticks(range(len(dots)), [dot.label for dot in dots])
-        axes.set_xlabel(f"{axis}, in the order of execution", color=colour("muted"), fontsize=TEXT, labelpad=4)
     else:
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda tick, _: f"{tick:,.0f}"))
-        axes.set_xlabel("place in the order of execution", color=colour("muted"), fontsize=TEXT, labelpad=4)
+        linear(axes.xaxis, 6, lambda tick: f"{tick:,.0f}")
     unit_label(axes, "difference from the point's median")
     return figure, heading

@@ -2,38 +2,42 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from microshard.analysis.bootstrap import Estimate
-from microshard.analysis.report_model import PhaseFigures, ReportModel
+from microshard.analysis.phase_details import PhaseDetails
+from microshard.analysis.report_model import PhaseFigures, PointReport, PublishedValues, ReportModel
 from microshard.report import format as fmt
 from microshard.report import takeaways
-from microshard.report.figures import bars, curves
+from microshard.report.figures import bars, lines
+from microshard.report.format import Table, table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-
-@dataclass(frozen=True, slots=True)
-class DataTable:
-    """The numbers of a picture."""
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+MOST_SPOKEN = 24  # points in the words for those who cannot see a picture
+PhaseRows = list[tuple[PointReport, PhaseDetails]]
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
     """A picture that is not drawn yet."""
 
-    title: str
-    caption: str
-    alt: str
-    table: DataTable
-    draw: Callable[[], tuple[Figure, float]]
+    title: str  # one sentence: what the picture says
+    caption: str  # what is drawn and how
+    alt: str  # the picture in words
+    table: Table  # the same figures as numbers
+    draw: Callable[[str], tuple[Figure, float]]  # of the title the picture and the height of its heading in points
+
+
+def in_words(kind: str, title: str, parts: Iterable[str] = ()) -> str:
+    """A picture in words: its kind, its title and the first of its parts."""
+    return f"{kind}. {title}. {'; '.join(islice(parts, MOST_SPOKEN))}".rstrip()
 
 
 def subtitle_of(model: ReportModel, what: str) -> str:
@@ -42,202 +46,219 @@ def subtitle_of(model: ReportModel, what: str) -> str:
     return f"{what}{cores}"
 
 
-def _intervals(model: ReportModel, phase: str | None, marks: str = "Dots") -> str:
-    counts = {f.estimate.n for _, f in takeaways.measured(model, phase) if f.estimate}
-    if not counts:
-        return ""
+def phase_rows(model: ReportModel, phase: str) -> PhaseRows:
+    """The points that have details of a phase, series by series, the smallest first."""
+    return [(p, more) for p in model.ordered if (more := p.figures(phase).details).representative]
+
+
+def phase_title(model: ReportModel, phase: str, sentence: str) -> str:
+    """A title, with the phase's name where there are several."""
+    if len(model.measure_phases) < 2:
+        return sentence
+    return f"{phase}: {sentence if sentence[1:2].isupper() else sentence[:1].lower() + sentence[1:]}"
+
+
+def slug(name: str) -> str:
+    """A name for files and ids."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "phase"
+
+
+def _repetitions(model: ReportModel, phase: str | None, marks: str = "Dots") -> tuple[str, str]:
+    """What subtitle and caption say of the repetitions."""
+    counts = {e.n for _, _, e in model.measured(phase)}
     if max(counts) == 1:
-        return "One value a point, no interval."
+        return "one value a point", "One value a point, no interval."
     span = f"{min(counts)}" if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
-    return f"{marks} are medians of {span} repetitions, whiskers their bootstrap intervals."
+    caption = f"{marks} are medians of {span} repetitions, whiskers their bootstrap intervals."
+    return f"median of {max(counts)} repetitions", caption
 
 
 def other_phases(model: ReportModel) -> Iterator[tuple[str, Content]]:
     """The metric of the measured phases after the main one along the axis."""
     for phase in model.measure_phases:
-        if phase in {model.main, model.load} or len(takeaways.measured(model, phase)) < 2:
-            continue
-        title = takeaways.value(model, phase)
-        content = _along(model, phase, f"{phase}: {title[:1].lower()}{title[1:]}", scaled_reference=True)
-        if content is not None:
-            yield f"time-{phase}", content
+        if phase not in {model.main, model.load} and len(model.measured(phase)) > 1:
+            title = takeaways.value(model, phase)
+            content = _along(model, phase, f"{phase}: {title[:1].lower()}{title[1:]}")
+            if content is not None:
+                yield f"time-{phase}", content
 
 
 def query_time(model: ReportModel) -> Content | None:
     """The main metric along the axis, the published curve scaled to the same start."""
-    return _along(model, model.main, takeaways.value(model), scaled_reference=True)
+    return _along(model, model.main, takeaways.value(model))
 
 
 def load_rate(model: ReportModel) -> Content | None:
     """How fast the documents went in."""
     if model.load is None or model.load == model.main:
         return None
-    return _along(model, model.load, takeaways.value(model, model.load), scaled_reference=False)
+    return _along(model, model.load, takeaways.value(model, model.load), published=False)
 
 
-def _along(model: ReportModel, phase: str | None, title: str, *, scaled_reference: bool) -> Content | None:
+def _along(model: ReportModel, phase: str | None, title: str, *, published: bool = True) -> Content | None:
     if model.axis is None:
         return _side_by_side(model, phase, title)
-    rows = [(p, f) for p, f in takeaways.measured(model, phase) if p.x is not None]
+    rows = [(p, f, e) for p, f, e in model.measured(phase) if p.x is not None]
     if not rows:
         return None
     figures = rows[0][1]
-    published: tuple[tuple[float, float], ...] = ()
-    reference = model.reference if phase in {None, model.main} else model.references.get(phase or "")
-    if reference is not None and reference.axis not in {model.axis, ""}:
-        reference = None
-    base = next((f.estimate.value for p, f in rows if f.estimate and f.speed_up and f.speed_up.value == 1), None)
-    if scaled_reference and reference is not None and base is not None and len(model.series) == 1:
-        published = tuple(
-            (float(r.at), base / r.speed_up if figures.better == "lower" else base * r.speed_up)
-            for r in sorted((r for r in reference.points if not isinstance(r.at, str)), key=lambda r: float(r.at))
-            if r.speed_up
+    reference = model.published(phase) if published and len(model.series) == 1 else None
+    curve = _scaled(reference, rows) if reference else {}
+    unit = f"{figures.metric}, {figures.unit}"
+    columns: dict[str, Callable[..., str]] = {
+        model.axis_label: lambda p, *_: p.label,
+        unit: lambda _p, _f, e: fmt.spread(e),
+        "repetitions": lambda _p, f, _e: fmt.count(len(f.values), "value"),
+    }
+    compared = ""
+    if curve and reference:
+        columns["published, scaled"] = lambda p, *_: fmt.number(curve.get(p.x))
+        compared = (
+            f" Dashed: the published curve ({reference.name}), scaled to the first point, because the machines differ."
         )
-    published = _curve(published)
-    lines = _lines(model, phase, lambda f: f.estimate)
-    unit = f"{figures.metric}, {figures.unit} ({figures.better} is better)"
-    scaled = dict(published)
-    columns = [model.axis_label, f"{figures.metric}, {figures.unit}", "repetitions"]
-    cells = [[p.label, fmt.spread(f.estimate), fmt.count(len(f.values), "value")] for p, f in rows]
-    if published:
-        columns.append("published, scaled")
-        cells = [[*row, fmt.number(scaled.get(p.x or 0.0))] for row, (p, _) in zip(cells, rows, strict=True)]
-    compared = (
-        f" Dashed: the published curve ({reference.host or reference.title}), scaled to the first point, because the "
-        "machines differ."
-        if published and reference is not None
-        else ""
-    )
     core = " The vertical line is where every core has a shard of its own." if _core_line(model) else ""
-    data = curves.Curves(
-        unit, model.axis_label, lines, published, "published, scaled", model.cores if _core_line(model) else None
+    subtitle, caption = _repetitions(model, phase)
+    shown = _panel(
+        model, phase, f"{unit} ({figures.better} is better)", lambda f: f.estimate, curve, "published, scaled"
     )
-    most = max(len(f.values) for _, f in rows)
-    subtitle = subtitle_of(model, f"median of {most} repetitions" if most > 1 else "one value a point")
     return Content(
         title,
-        f"{fmt.of_unit(figures.metric.capitalize(), figures.unit, ' in ')}. {_intervals(model, phase)}{compared}{core}",
-        f"Line chart. {title}. " + "; ".join(f"{p.label}: {fmt.spread(f.estimate)} {f.unit}" for p, f in rows[:24]),
-        DataTable(tuple(columns), tuple(map(tuple, cells))),
-        lambda: curves.draw(title, subtitle, data),
+        f"{fmt.of_unit(figures.metric.capitalize(), figures.unit, ' in ')}. {caption}{compared}{core}",
+        in_words("Line chart", title, (f"{p.label}: {fmt.spread(e)} {f.unit}" for p, f, e in rows)),
+        table(rows, columns),
+        _drawing(model, subtitle, shown),
+    )
+
+
+def _scaled(
+    reference: PublishedValues, rows: Sequence[tuple[PointReport, PhaseFigures, Estimate]]
+) -> dict[float, float]:
+    """The published curve from where the measured one starts; one point is none, it is there anyway."""
+    curve = reference.curve("speed_up")
+    base = next((e.value for _, f, e in rows if f.speed_up and f.speed_up.value == 1), None)
+    if base is None or len(curve) < 2:
+        return {}
+    return {x: base / y if rows[0][1].better == "lower" else base * y for x, y in curve.items()}
+
+
+def _panel(
+    model: ReportModel,
+    phase: str | None,
+    unit: str,
+    pick: Callable[[PhaseFigures], Estimate | None],
+    published: dict[float, float],
+    name: str,
+    *,
+    log: bool = False,
+    ideal: bool = False,
+) -> lines.Panel:
+    """A line for each series with its intervals, the published curve and the ideal."""
+    known = {
+        series: [
+            (p.x, e) for p, f, _ in model.measured(phase) if p.series == series and p.x is not None and (e := pick(f))
+        ]
+        for series in model.series
+    }
+    known = {series: found for series, found in known.items() if found}
+    names = _series_names(model)
+    roles = lines.line_roles([found[-1][1].value for found in known.values()])
+    drawn = [
+        lines.Line(
+            names[series] if named else "",
+            role,
+            tuple(x for x, _ in found),
+            tuple(e.value for _, e in found),
+            tuple((e.interval.low, e.interval.high) if e.interval else (e.value, e.value) for _, e in found),
+            mark="o" if len(known) <= lines.MOST_LINES else "",
+        )
+        for (series, found), (role, named) in zip(known.items(), roles, strict=True)
+    ]
+    if published:
+        drawn.append(lines.Line(name, "published", tuple(published), tuple(published.values()), style="--", mark="D"))
+    xs = sorted({x for line in drawn for x in line.x})
+    last = min(xs[-1], float(model.cores or xs[-1]))
+    if ideal and last > xs[0]:
+        steps = [xs[0] * (last / xs[0]) ** (n / 24) for n in range(25)]
+        drawn.append(lines.Line("ideal", "ideal", tuple(steps), tuple(x / xs[0] for x in steps), style=":"))
+    return lines.Panel(unit, tuple(drawn), log="powers of two" if log else "", height=138)
+
+
+def _drawing(model: ReportModel, subtitle: str, panel: lines.Panel) -> Callable[[str], tuple[Figure, float]]:
+    xs = [x for line in panel.lines for x in line.x]
+    full = _core_line(model) and model.cores and min(xs) <= model.cores < max(xs)
+    mark, name = (float(model.cores or 0), f"{fmt.count(model.cores or 0, 'core')} full") if full else (None, "")
+    return partial(
+        lines.draw,
+        subtitle=subtitle_of(model, subtitle),
+        axis=model.axis_label,
+        panels=[panel],
+        mark=mark,
+        mark_name=name,
     )
 
 
 def _side_by_side(model: ReportModel, phase: str | None, title: str) -> Content | None:
     """Points without an order, such as compressors: a bar each."""
-    rows = [(p, f, f.estimate) for p, f in takeaways.measured(model, phase) if f.estimate is not None]
+    rows = model.measured(phase)
     if len(rows) < 2 or min(e.value for _, _, e in rows) < 0:
         return None  # a single figure needs no picture
     figures = rows[0][1]
-    limit = max(e.interval.high if e.interval else e.value for _, _, e in rows) * 1.02 or 1.0
-    step = nice(limit / 4)
     labels = row_labels(model)
+    unit = fmt.of_unit(figures.metric, figures.unit)
+    spans = [(e.interval.low, e.interval.high) if e.interval else None for _, _, e in rows]
     data = bars.Bars(
-        unit=f"{fmt.of_unit(figures.metric, figures.unit)} ({figures.better} is better)",
+        unit=f"{unit} ({figures.better} is better)",
         parts=(("measured", figures.metric),),
         bars=tuple(
-            bars.Bar(
-                labels[p.id],
-                (e.value,),
-                fmt.number(e.value),
-                (),
-                (e.interval.low, e.interval.high) if e.interval else None,
-            )
-            for p, _, e in rows
+            bars.Bar(labels[p.id], (e.value,), fmt.number(e.value), (), span)
+            for (p, _, e), span in zip(rows, spans, strict=True)
         ),
-        limit=limit,
-        ticks=tuple((n * step, f"{n * step:,g}") for n in range(int(limit / step) + 1)),
     )
-    most = max(len(f.values) for _, f, _ in rows)
-    subtitle = subtitle_of(model, f"median of {most} repetitions" if most > 1 else "one value a point")
-    name = fmt.of_unit(figures.metric.capitalize(), figures.unit, " in ")
+    subtitle, caption = _repetitions(model, phase, "Bars")
+    columns: dict[str, Callable[..., str]] = {
+        "point": lambda p, *_: p.label,
+        unit: lambda _p, _f, e: fmt.spread(e),
+        "repetitions": lambda _p, f, _e: fmt.count(len(f.values), "value"),
+    }
     return Content(
         title,
-        f"{name}, by point. {_intervals(model, phase, 'Bars')}",
-        f"Bar chart. {title}. " + "; ".join(f"{p.label}: {fmt.spread(e)} {figures.unit}" for p, _, e in rows[:24]),
-        DataTable(
-            ("point", fmt.of_unit(figures.metric, figures.unit), "repetitions"),
-            tuple((p.label, fmt.spread(e), fmt.count(len(f.values), "value")) for p, f, e in rows),
-        ),
-        lambda: bars.draw(title, subtitle, data),
+        f"{fmt.of_unit(figures.metric.capitalize(), figures.unit, ' in ')}, by point. {caption}",
+        in_words("Bar chart", title, (f"{p.label}: {fmt.spread(e)} {figures.unit}" for p, _, e in rows)),
+        table(rows, columns),
+        partial(bars.draw, subtitle=subtitle_of(model, subtitle), data=data),
     )
-
-
-def nice(step: float) -> float:
-    """The next of 1, 2, 5, 10 … times a power of ten."""
-    power = 10.0 ** math.floor(math.log10(step)) if step > 0 else 1.0
-    return next(power * n for n in (1, 2, 5, 10) if step <= power * n * (1 + 1e-9))
-
-
-def _curve(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
-    """The points of a published curve; one point is none, it is where the measured one begins anyway."""
-    return tuple(points) if len(points) > 1 else ()
 
 
 def speed_up(model: ReportModel) -> Content | None:
     """Speed-up along the axis compared the published one and the ideal."""
-    rows = [(p, f) for p, f in takeaways.measured(model) if p.x is not None and f.speed_up is not None]
+    rows = [(p, f, f.speed_up) for p, f, _ in model.measured() if p.x is not None and f.speed_up is not None]
     if len(rows) < 2 or model.axis is None:
         return None
     title = takeaways.speed(model)
-    reference = model.reference
-    published: tuple[tuple[float, float], ...] = ()
-    if reference is not None:
-        known = sorted((float(r.at), r.speed_up) for r in reference.points if r.speed_up and not isinstance(r.at, str))
-        published = _curve(known)
+    reference = model.published()
+    curve = reference.curve("speed_up") if reference else {}
+    curve = curve if len(curve) > 1 else {}
     sharded = model.axis_label == "shards"
-    lines = _lines(model, model.main, lambda f: f.speed_up)
-    data = curves.Curves(
-        unit="speed-up, times the smallest point",
-        axis=model.axis_label,
-        lines=lines,
-        published=published,
-        cores=model.cores if _core_line(model) else None,
-        ideal=sharded,
-        log_y=True,
-    )
-    compared = (
-        f" Dashed: published ({reference.host or reference.title})." if reference is not None and published else ""
-    )
-    columns = (model.axis_label, "speed-up", "efficiency, %", "of the cores, %", "published speed-up")
-    cells = tuple(
-        (
-            p.label,
-            fmt.spread(f.speed_up),
-            fmt.spread(f.efficiency, 100, 2),
-            fmt.spread(f.efficiency_of_cores, 100, 2),
-            fmt.factor(p.published_speed_up),
-        )
-        for p, f in rows
-    )
+    unit = "speed-up, times the smallest point"
+    shown = _panel(model, None, unit, lambda f: f.speed_up, curve, "published", log=True, ideal=sharded)
+    columns: dict[str, Callable[..., str]] = {
+        model.axis_label: lambda p, *_: p.label,
+        "speed-up": lambda _p, f, _e: fmt.spread(f.speed_up),
+        "efficiency, %": lambda _p, f, _e: fmt.spread(f.efficiency, 100, 2),
+        "of the cores, %": lambda _p, f, _e: fmt.spread(f.efficiency_of_cores, 100, 2),
+        "published speed-up": lambda p, *_: fmt.factor(p.published_speed_up),
+    }
     base = rows[0][0].label if len(model.series) == 1 else f"the smallest number of {model.axis_label} of each line"
-    subtitle = subtitle_of(model, f"{model.metric}, against {base}; logarithmic")
     return Content(
         title,
         f"How many times as fast as {base}, on logarithmic scales: equal distances are equal factors. "
-        f"{_intervals(model, model.main)}{compared}"
+        f"{_repetitions(model, model.main)[1]}"
+        + (f" Dashed: published ({reference.name})." if curve and reference else "")
         + (" Dotted: one times faster per shard, up to the cores." if sharded else ""),
-        f"Line chart. {title}. "
-        + "; ".join(f"{p.label}: {fmt.factor(f.speed_up.value)} times" for p, f in rows[:24] if f.speed_up),
-        DataTable(columns, cells),
-        lambda: curves.draw(title, subtitle, data),
+        in_words("Line chart", title, (f"{p.label}: {fmt.factor(e.value)} times" for p, _, e in rows)),
+        table(rows, columns),
+        _drawing(model, f"{model.metric}, against {base}; logarithmic", shown),
     )
-
-
-def _lines(
-    model: ReportModel, phase: str | None, pick: Callable[[PhaseFigures], Estimate | None]
-) -> tuple[curves.Line, ...]:
-    lines = []
-    names = _series_names(model)
-    for series in model.series:
-        found = [
-            (p.x, estimate)
-            for p, f in takeaways.measured(model, phase, series)
-            if p.x is not None and (estimate := pick(f)) is not None
-        ]
-        if found:
-            lines.append(curves.Line(names[series], tuple(x for x, _ in found), tuple(e for _, e in found)))
-    return tuple(lines)
 
 
 def _series_names(model: ReportModel) -> dict[str, str]:

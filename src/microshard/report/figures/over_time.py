@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from statistics import fmean
 
 from microshard.analysis.phase_details import PhaseDetails
 from microshard.analysis.report_model import PointReport, ReportModel
 from microshard.model.result import Series
 from microshard.report import format as fmt
-from microshard.report.figures import bars, panels
-from microshard.report.figures.content import Content, DataTable, nice, row_labels
-from microshard.report.figures.kinds import PhaseRows, line_roles, phase_rows, phase_title, slug
-from microshard.report.figures.style import SERIES, STACK
+from microshard.report.figures import bars, lines
+from microshard.report.figures.content import (
+    Content,
+    PhaseRows,
+    in_words,
+    phase_rows,
+    phase_title,
+    row_labels,
+    slug,
+)
+from microshard.report.figures.style import STACK
+from microshard.report.format import Table, table
 
 MOST_POINTS = 6  # pictures of single points of a phase
 MOST_LINES_SHOWN = 24  # lines of windows in one picture
@@ -35,20 +45,14 @@ def _point(model: ReportModel, phase: str, point: PointReport, more: PhaseDetail
     single = len(point.phases[phase].values) < 2
     which = "" if single else f" Of {more.representative}, the repetition with the median result."
     left_out = f" Of {points:,} points the first {MOST_POINTS} are shown." if points > MOST_POINTS else ""
-    stacked = any(one.stacked for one in chosen)
-    areas = " Areas from below: " + ", ".join(_lines(chosen)) + "." if stacked else ""
-    columns, cells = _table(more.series)
-    return Content(
-        title,
-        f"{'; '.join(one.name for one in chosen).capitalize()}, from the start of the phase.{areas}{which}{left_out}",
-        f"Chart over time. {title}.",
-        DataTable(columns, cells),
-        lambda: panels.draw(title, f"{point.label}, over time", "seconds", shown, as_written=False),
+    stacked = next((one for one in chosen if one.stacked), None)
+    areas = f" Areas from below: {', '.join(stacked.lines)}." if stacked else ""
+    caption = (
+        f"{'; '.join(one.name for one in chosen).capitalize()}, from the start of the phase.{areas}{which}{left_out}"
     )
-
-
-def _lines(chosen: Sequence[Series]) -> list[str]:
-    return list(next(one for one in chosen if one.stacked).lines)
+    subtitle = f"{point.label}, over time"
+    draw = partial(lines.draw, subtitle=subtitle, axis="seconds", panels=shown, as_written=False)
+    return Content(title, caption, in_words("Chart over time", title), _table(more.series), draw)
 
 
 def _chosen(given: Sequence[Series]) -> list[Series]:
@@ -60,26 +64,23 @@ def _chosen(given: Sequence[Series]) -> list[Series]:
     ]
 
 
-def _panel(one: Series) -> panels.Panel:
+def _panel(one: Series) -> lines.Panel:
     every = max(1, -(-len(one.t) // MOST_DRAWN))
-    t = one.t[::every]
-    names = list(one.lines)
+    t, names = tuple(one.t[::every]), list(one.lines)
     columns = [tuple(one.lines[name][::every]) for name in names]
     if one.stacked:
-        tints = [STACK[n % len(STACK)] for n in range(len(names))]
         unit, top = (one.name if one.unit in one.name else f"{one.name}, {one.unit}"), None
         if one.name.startswith("documents"):
             columns, unit, top = _shares(columns), f"share of the {one.name}, %", 100.0
-        lines = (panels.Line(n, r, tuple(t), tuple(c)) for n, r, c in zip(names, tints, columns, strict=True))
-        return panels.Panel(unit, tuple(lines), stacked=True, top=top, height=112)
-    roles = line_roles([max((v or 0.0) for v in c) for c in columns])
-    if len(names) > 1 and len(names) <= len(SERIES):
-        roles = [(SERIES[n], True) for n in range(len(names))]
-    lines = (
-        panels.Line(name if named else "", role, tuple(t), column)
+        tints = [STACK[n % len(STACK)] for n in range(len(names))]
+        drawn = tuple(lines.Line(n, tint, t, c) for n, tint, c in zip(names, tints, columns, strict=True))
+        return lines.Panel(unit, drawn, stacked=True, top=top, height=112)
+    roles = lines.line_roles([max((v or 0.0) for v in c) for c in columns])
+    drawn = tuple(
+        lines.Line(name if named else "", role, t, column)
         for name, column, (role, named) in zip(names, columns, roles, strict=True)
     )
-    return panels.Panel(f"{one.name}, {one.unit}", tuple(lines), height=78)
+    return lines.Panel(f"{one.name}, {one.unit}", drawn, height=78)
 
 
 def _shares(columns: Sequence[Sequence[float | None]]) -> list[tuple[float | None, ...]]:
@@ -112,19 +113,14 @@ def _fullest(one: Series, at: int) -> float | None:
     return max(per_shard) * len(per_shard) / sum(per_shard) if sum(per_shard) > 0 else None
 
 
-def _table(given: Sequence[Series]) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+def _table(given: Sequence[Series]) -> Table:
     """Every line at a few times; lines that were looked at at other times have a value at the time before."""
     times = given[0].t
     every = max(1, -(-(len(times) - 1) // (MOST_TABLED - 1)))
     picked = sorted({*times[::every], times[-1]})
-    columns = ["seconds"]
-    lines: list[tuple[Series, Sequence[float | None]]] = []
-    for one in given:
-        for name, values in one.lines.items():
-            columns.append(f"{one.name}: {name}, {one.unit}")
-            lines.append((one, values))
-    cells = [(f"{t:.1f}", *(fmt.number(_at(one, values, t), 4) for one, values in lines)) for t in picked]
-    return tuple(columns), tuple(cells)
+    known = {f"{one.name}: {name}, {one.unit}": (one, v) for one in given for name, v in one.lines.items()}
+    cells = ((f"{t:.1f}", *(fmt.number(_at(one, values, t), 4) for one, values in known.values())) for t in picked)
+    return Table(("seconds", *known), tuple(cells))
 
 
 def _at(one: Series, values: Sequence[float | None], t: float) -> float | None:
@@ -160,52 +156,39 @@ def _windows(model: ReportModel, phase: str, rows: PhaseRows) -> Content:
     labels = row_labels(model)
     single = max(len(point.phases[phase].values) for point, _, _ in known) < 2
     which = "" if single else " Each line is the repetition with the median result."
-    table = DataTable(
-        ("point", "windows", "mean, 1/s", "least, 1/s", "most, 1/s", "coefficient of variation, %"),
-        tuple(
-            (p.label, f"{len(w.rates):,}", fmt.number(sum(w.rates) / len(w.rates)), fmt.number(min(w.rates)),
-             fmt.number(max(w.rates)), fmt.number(cv * 100))
-            for p, w, cv in known
-        ),
-    )  # fmt: skip
-    alt = f"Chart over time. {title}. " + "; ".join(f"{p.label}: {fmt.percent(cv)} %" for p, _, cv in known[:24])
-    if len(known) > MOST_LINES_SHOWN:
-        return _variations(title, alt, table, [(labels[p.id], cv) for p, _, cv in known])
-    roles = line_roles([sum(w.rates) / len(w.rates) for _, w, _ in known])
-    lines = tuple(
+    columns: dict[str, Callable[..., str]] = {
+        "point": lambda p, *_: p.label,
+        "windows": lambda _, w, _cv: f"{len(w.rates):,}",
+        "mean, 1/s": lambda _, w, _cv: fmt.number(fmean(w.rates)),
+        "least, 1/s": lambda _, w, _cv: fmt.number(min(w.rates)),
+        "most, 1/s": lambda _, w, _cv: fmt.number(max(w.rates)),
+        "coefficient of variation, %": lambda _p, _w, cv: fmt.number(cv * 100),
+    }
+    cells = table(known, columns)
+    alt = in_words("Chart over time", title, (f"{p.label}: {fmt.percent(cv)} %" for p, _, cv in known))
+    if len(known) > MOST_LINES_SHOWN:  # of many points only how much the throughput of each varied
+        data = bars.Bars(
+            unit="coefficient of variation, %",
+            parts=(("measured", "variation"),),
+            bars=tuple(bars.Bar(labels[p.id], (cv * 100,)) for p, _, cv in known),
+        )
+        caption = (
+            "Standard deviation over mean of the operations in the windows, of the repetition with the median result."
+        )
+        draw = partial(bars.draw, subtitle="coefficient of variation of throughput", data=data)
+        return Content(title, caption, alt, cells, draw)
+    roles = lines.line_roles([fmean(w.rates) for _, w, _ in known])
+    drawn = tuple(
         _window_line(labels[p.id] if named else "", role, w.seconds, w.rates)
         for (p, w, _), (role, named) in zip(known, roles, strict=True)
     )
-    panel = panels.Panel("operations/s", lines, height=140)
     caption = f"Operations a second in windows of {length} s, over the interval of the metric.{which}"
-    return Content(
-        title, caption, alt, table,
-        lambda: panels.draw(title, "throughput over time", "seconds", [panel], as_written=False),
-    )  # fmt: skip
+    panels = [lines.Panel("operations/s", drawn, height=140)]
+    draw = partial(lines.draw, subtitle="throughput over time", axis="seconds", panels=panels, as_written=False)
+    return Content(title, caption, alt, cells, draw)
 
 
-def _window_line(label: str, role: str, seconds: float, rates: Sequence[float]) -> panels.Line:
+def _window_line(label: str, role: str, seconds: float, rates: Sequence[float]) -> lines.Line:
     every = max(1, -(-len(rates) // MOST_DRAWN))
-    return panels.Line(
-        label, role, tuple((n + 0.5) * seconds for n in range(0, len(rates), every)), tuple(rates[::every])
-    )
-
-
-def _variations(title: str, alt: str, table: DataTable, known: Sequence[tuple[str, float]]) -> Content:
-    """Of many points only how much the throughput of each varied."""
-    limit = max(cv for _, cv in known) * 102 or 1.0
-    step = nice(limit / 4)
-    data = bars.Bars(
-        unit="coefficient of variation, %",
-        parts=(("measured", "variation"),),
-        bars=tuple(bars.Bar(label, (cv * 100,)) for label, cv in known),
-        limit=limit,
-        ticks=tuple((n * step, f"{n * step:g} %") for n in range(int(limit / step) + 1)),
-    )
-    return Content(
-        title,
-        "Standard deviation over mean of the operations in the windows, of the repetition with the median result.",
-        alt,
-        table,
-        lambda: bars.draw(title, "coefficient of variation of throughput", data),
-    )
+    places = tuple((n + 0.5) * seconds for n in range(0, len(rates), every))
+    return lines.Line(label, role, places, tuple(rates[::every]))

@@ -7,11 +7,12 @@ so that the page decides between light and dark.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 # Role → light colour, dark colour. All light colours differ: the SVG tells roles apart by them. Blue against orange
@@ -90,30 +91,57 @@ def new_figure(title: str, subtitle: str, plot_height: float = PLOT) -> tuple[Fi
     heading = TITLE * len(lines) + SUBTITLE + 9
     height = heading + plot_height
     figure = Figure(figsize=(WIDTH / 72, height / 72), facecolor=colour("surface"))
-    y: float
+    bold: dict[str, Any] = {"fontsize": 11.5, "fontweight": "bold", "color": colour("ink")}
     for number, line in enumerate(lines):
         y = 1 - (6 + TITLE * (number + 0.75)) / height
-        figure.text(
-            10 / WIDTH, y, line, fontsize=11.5, fontweight="bold", color=colour("ink"), gid=f"{HEADING}{number}"
-        )
+        figure.text(10 / WIDTH, y, line, gid=f"{HEADING}{number}", **bold)
     y = 1 - (6 + TITLE * len(lines) + SUBTITLE * 0.7) / height
     figure.text(10 / WIDTH, y, shortened(subtitle, 60), fontsize=9, color=colour("muted"), gid=f"{HEADING}-sub")
     return figure, heading
 
 
-def add_axes(figure: Figure, heading: float, *, left: float, right: float, top: float, bottom: float) -> Axes:
-    """Axes with margins in points, `top` measured from the heading."""
+def add_axes(
+    figure: Figure,
+    heading: float,
+    *,
+    left: float,
+    right: float,
+    top: float,
+    bottom: float,
+    grid: Literal["x", "y", ""],
+    name: str,
+) -> Axes:
+    """Axes with margins in points, `top` measured from the heading; `grid` is x or y, `name` is below them."""
     width, height = (72 * side for side in figure.get_size_inches())
     axes = figure.add_axes(
         (left / width, bottom / height, (width - left - right) / width, (height - heading - top - bottom) / height)
     )
     axes.set_facecolor("none")
-    for side in ("top", "right", "left"):
+    for side in ("top", "right", "left", *(["bottom"] if grid == "x" else [])):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color(colour("ideal"))
     axes.tick_params(colors=colour("muted"), length=0, pad=5, labelsize=TEXT)
     axes.set_axisbelow(True)
+    if grid:
+        axes.grid(axis=grid, color=colour("grid"), linewidth=0.8)
+    axes.set_xlabel(name, color=colour("muted"), fontsize=TEXT, labelpad=4)
     return axes
+
+
+def linear(axis: Axis, parts: int, text: Callable[[float], str] | None = None) -> None:
+    """Round ticks that part an axis into at most so many parts."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator  # noqa: PLC0415
+
+    axis.set_major_locator(MaxNLocator(parts, steps=[1, 2, 2.5, 5, 10]))
+    axis.set_major_formatter(FuncFormatter(lambda tick, _: (text or tick_text)(round(float(tick), 9))))
+
+
+def tick_text(value: float) -> str:
+    """A tick short enough for its margin: 40,000 as 40 k."""
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= limit:
+            return f"{value / (1e3 if unit == 'k' else limit):g} {unit}"
+    return f"{value:g}"
 
 
 def shortened(text: str, most: int) -> str:
@@ -121,27 +149,33 @@ def shortened(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1].rstrip(" ,;") + "…"
 
 
+def note(axes: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], role: str, **more: Any) -> None:
+    """A text beside a place, `offset` points from it."""
+    given: dict[str, Any] = {
+        "textcoords": "offset points",
+        "color": colour(role),
+        "fontsize": 9.5,
+        "va": "center",
+        "ha": "left",
+    } | more
+    axes.annotate(text, at, xytext=offset, **given)
+
+
 def unit_label(axes: Axes, text: str) -> None:
     """The vertical axis' name, written level above it where it is read first."""
-    left = axes.get_position().x0 * WIDTH
-    axes.annotate(
-        text, (0, 1), xytext=(10 - left, 8), xycoords="axes fraction", textcoords="offset points", fontsize=9.5,
-        color=colour("muted"), va="bottom", ha="left",
-    )  # fmt: skip
+    note(axes, text, (0, 1), (10 - axes.get_position().x0 * WIDTH, 8), "muted", xycoords="axes fraction", va="bottom")
 
 
 def apart(positions: list[float], gap: float, low: float, high: float) -> list[float]:
     """Positions moved as little as is needed to be `gap` apart and within `low` to `high`, in the same order."""
     order = sorted(range(len(positions)), key=lambda i: positions[i])
-    placed: list[float] = []
-    for index in order:
-        target = min(max(positions[index], low), high)
-        placed.append(target if not placed else max(target, placed[-1] + gap))
-    ceiling = high
-    for rank in reversed(range(len(placed))):
-        placed[rank] = min(placed[rank], ceiling)
-        ceiling = placed[rank] - gap
     result = [0.0] * len(positions)
-    for index, place in zip(order, placed, strict=True):
-        result[index] = place
+    floor = low
+    for index in order:
+        result[index] = max(min(max(positions[index], low), high), floor)
+        floor = result[index] + gap
+    ceiling = high
+    for index in reversed(order):
+        result[index] = min(result[index], ceiling)
+        ceiling = result[index] - gap
     return result
