@@ -7,6 +7,7 @@ from typing import Any
 
 from bson import Int64
 
+from microshard.embedded import api_version
 from microshard.embedded.cluster import MAJORITY
 from microshard.embedded.errors import CommandError, ErrorCode, require_ok
 from microshard.embedded.mongod_connections import Document
@@ -71,7 +72,8 @@ async def _rename_collection(request: Request) -> Reply:
 
 
 async def _coll_mod(request: Request) -> Reply:
-    options = {key: value for key, value in request.command.items() if key not in ("collMod", "writeConcern")}
+    without = {"collMod", "writeConcern", *api_version.FIELDS}
+    options = {key: value for key, value in request.command.items() if key not in without}
     command = {"_shardsvrCollMod": request.collection, **options, **MAJORITY}
     return await request.cluster.on_primary(request.database, command)
 
@@ -97,7 +99,9 @@ async def _list_collections(request: Request) -> Reply:
 async def _on_owners(request: Request, *, create: bool = False) -> Reply:
     """Run a command on every shard that owns part of its collection, and answer as mongos does for several shards."""
     command = request.durable_command if create else request.command
-    replies = await request.cluster.on_owners(request.database, request.collection, command, create=create)
+    replies = await request.cluster.on_owners(
+        request.database, request.collection, command, create=create, time_series=create
+    )
     return {"raw": await _raw_by_host(request, replies)}
 
 
@@ -113,7 +117,9 @@ async def _drop_indexes(request: Request) -> Reply:
 
 async def _list_indexes(request: Request) -> Reply:
     """The indexes of a collection, from one of its shards."""
-    found = await request.cluster.on_owners(request.database, request.collection, request.command, one=True)
+    found = await request.cluster.on_owners(
+        request.database, request.collection, request.command, one=True, time_series=True
+    )
     require_ok(found)
     ((shard, reply),) = found.items()
     return request.remember_cursor(reply, await request.cluster.shard(shard))
@@ -173,7 +179,7 @@ async def _db_stats(request: Request) -> Reply:
 async def _coll_stats(request: Request) -> Reply:
     """The sizes of a collection, summed over its shards."""
     cluster = request.cluster
-    collection = await cluster.collection(request.namespace)
+    collection = await cluster.collection(request.namespace, time_series=True)
     if collection is None:
         database = await cluster.database(request.database)
         if database is None:
@@ -181,7 +187,8 @@ async def _coll_stats(request: Request) -> Reply:
         shards = [database.primary]
     else:
         shards = sorted(collection.versions)
-    replies = {name: await cluster.on_shard(name, request.database, request.command) for name in shards}
+    command = request.command if collection is None else {**request.command, request.name: collection.name}
+    replies = {name: await cluster.on_shard(name, request.database, command) for name in shards}
     sums = {
         name: _total(replies, name)
         for name in ("size", "count", "numOrphanDocs", "storageSize", "totalIndexSize", "totalSize", "freeStorageSize")

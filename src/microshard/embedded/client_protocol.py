@@ -12,7 +12,7 @@ from typing import cast
 
 import bson
 
-from microshard.embedded import wire
+from microshard.embedded import api_version, wire
 from microshard.embedded.errors import (
     CHANGE_STREAM_UNSUPPORTED,
     DATABASE_FIELD_MISSING,
@@ -288,7 +288,7 @@ class ClientProtocol(ClientConnection):
                 raise CommandError(ErrorCode.Unauthorized, text)
             if refused := [error for name, error in _REFUSED_FIELDS.items() if name in names]:
                 raise CommandError(*refused[0])
-            if not self._forward_normalised(request):
+            if not self._forward_normalised(request, names):
                 await self._answer(request)
         except CommandError as error:
             self._fail(error)
@@ -301,7 +301,7 @@ class ClientProtocol(ClientConnection):
             text = f"the embedded mongos cannot make sense of this command: {error!r}"
             self._fail(CommandError(ErrorCode.UnknownError, text))
 
-    def _forward_normalised(self, request: wire.Message) -> bool:
+    def _forward_normalised(self, request: wire.Message, names: list[str]) -> bool:
         """Forward a command that came in an unusual form; False when it has to be answered here."""
         name_end = request.body.find(0, 5)
         command = self._forwarded.get(request.body[4:name_end])
@@ -312,7 +312,14 @@ class ClientProtocol(ClientConnection):
             concern = self._write_concern_of_stages(body)
         if command.name == "getMore" and _INT64.unpack_from(body, name_end + 1)[0] in self.server.cursors:
             return False
-        if concern and "writeConcern" not in wire.top_level_names(body):
+        if command.name == "find" and "tailable" in names and wire.decode_raw(body)["tailable"]:
+            return False
+        if "apiStrict" in names:
+            document = wire.decode_raw(body)
+            api_version.check(command.name, document)
+            del document["apiStrict"]
+            body = bson.encode(document)
+        if concern and "writeConcern" not in names:
             body = wire.append_field(body, concern)
         # The flags are dropped: the reply is always awaited, so that the client's next request comes after it.
         message = wire.build(body, sequences=request.sequences, request_id=request.request_id)
@@ -350,13 +357,14 @@ class ClientProtocol(ClientConnection):
         exhaust = bool(message.flags & wire.EXHAUST_ALLOWED)
         request = Request(self, self.server, next(iter(document)), document["$db"], document, exhaust)
         self.server.log.debug("Command", component="COMMAND", command=request.name, db=request.database)
-        if request.name in HELLO_NAMES:
+        command = self.server.commands.get(request.name)
+        if command is None and request.name not in HELLO_NAMES:
+            raise CommandError(ErrorCode.CommandNotFound, f"no such command: '{request.name}'")
+        api_version.check(request.name, document)
+        if command is None:
             async for reply, more in hello_replies(request):
                 yield _encode(reply), more
             return
-        command = self.server.commands.get(request.name)
-        if command is None:
-            raise CommandError(ErrorCode.CommandNotFound, f"no such command: '{request.name}'")
         yield _encode(await command.run(request)), False
 
     async def _legacy_handshake(self, message: bytes) -> bytes:

@@ -30,6 +30,7 @@ MAJORITY: Mapping[str, Any] = {"writeConcern": {"w": "majority"}}
 # The version a shard expects for a collection that is not sharded.
 UNSHARDED: Mapping[str, Any] = {"t": Timestamp(0, 0), "e": ObjectId(bytes(12)), "v": Timestamp(0, 0)}
 ROUTER_WAIT = 3.0  # s a request waits for a router mongod that is being restarted (0.4 s) before it gets an error
+BUCKETS = "system.buckets."  # before a time series' name: the collection of its documents
 _ABSENT = object()
 
 
@@ -51,6 +52,11 @@ class ShardedCollection:
     epoch: ObjectId
     timestamp: Timestamp
     versions: Mapping[str, Timestamp]
+
+    @property
+    def name(self) -> str:
+        """The name without its database."""
+        return self.namespace.partition(".")[2]
 
     def version_fields(self, version: Timestamp) -> Document:
         """What a command routed by this version carries."""
@@ -122,15 +128,25 @@ class Cluster:
             raise CommandError(ErrorCode.NamespaceNotFound, f"database {name} was dropped while it was created")
         return database
 
-    async def collection(self, namespace: str) -> ShardedCollection | None:
-        """A sharded collection; None when it is not sharded or does not exist. CommandError."""
-        for document in await self.config_documents("collections", {"_id": namespace}):
+    async def collection(self, namespace: str, *, time_series: bool = False) -> ShardedCollection | None:
+        """A sharded collection; None when it is not sharded or does not exist. CommandError.
+
+        A time series is a view; with `time_series` its name stands for the collection of its buckets.
+        """
+        database, _, name = namespace.partition(".")
+        names = [namespace, f"{database}.{BUCKETS}{name}"] if time_series else [namespace]
+        for document in await self.config_documents("collections", {"_id": {"$in": names}}):
             owners = {"$group": {"_id": "$shard", "version": {"$max": "$lastmod"}}}
             pipeline = [{"$match": {"uuid": document["uuid"]}}, owners]
             reply = await self.config.call("config", {"aggregate": "chunks", "pipeline": pipeline, "cursor": {}})
             versions = {entry["_id"]: entry["version"] for entry in reply["cursor"]["firstBatch"]}
             return ShardedCollection(
-                namespace, document["key"], document["uuid"], document["lastmodEpoch"], document["timestamp"], versions
+                document["_id"],
+                document["key"],
+                document["uuid"],
+                document["lastmodEpoch"],
+                document["timestamp"],
+                versions,
             )
         return None
 
@@ -186,30 +202,37 @@ class Cluster:
         """Run a command on one shard. CommandError."""
         return await (await self.shard(shard)).call(database, command)
 
-    async def on_primary(self, name: str, command: Mapping[str, Any], *, create: bool = False) -> Document:
-        """Run a command on a database's primary shard. CommandError, NamespaceNotFound when there is no database."""
+    async def on_primary(self, name: str, command: Mapping[str, Any], *, create: bool = False,
+                         run_on: str = "") -> Document:  # fmt: skip
+        """Run a command on a database's primary shard, there on the same database unless `run_on` names another.
+
+        CommandError, NamespaceNotFound when there is no database.
+        """
 
         async def attempt() -> Document:
             database = await self.create_database(name) if create else await self.database(name)
             if database is None:
                 raise CommandError(ErrorCode.NamespaceNotFound, f"database {name} not found")
-            return await self.on_shard(database.primary, name, {**command, "databaseVersion": database.version})
+            return await self.on_shard(
+                database.primary, run_on or name, {**command, "databaseVersion": database.version}
+            )
 
         return await self.retrying(attempt)
 
     async def on_owners(self, database: str, name: str, command: Mapping[str, Any], *, create: bool = False,
-                        one: bool = False) -> dict[str, Document]:  # fmt: skip
+                        one: bool = False, time_series: bool = False) -> dict[str, Document]:  # fmt: skip
         """Run a command on every shard that owns part of a collection, return the replies by shard id.
 
-        For an unsharded collection that is the database's primary shard. `one` uses a single owner. All run it again
-        when the routing changed, so the command must be one that may run twice. Replies may be errors. CommandError.
+        For an unsharded collection that is the database's primary shard. `one` uses a single owner; `time_series` is
+        for commands that know isTimeseriesNamespace. All run it again when the routing changed, so the command must be
+        one that may run twice. Replies may be errors. CommandError.
         """
 
         async def attempt() -> dict[str, Document]:
-            targets = await self._owners(database, name, create=create)
+            targets = await self._owners(database, name, next(iter(command)), create=create, time_series=time_series)
             chosen = dict([min(targets.items())]) if one else targets
             shards = [await self.shard(shard) for shard in chosen]
-            commands = ({**command, **versions} for versions in chosen.values())
+            commands = ({**command, **fields} for fields in chosen.values())
             calls = (shard.call_raw(database, sent) for shard, sent in zip(shards, commands, strict=True))
             replies = [without_clocks(wire.decode(body)) for body in await asyncio.gather(*calls)]
             for reply in replies:
@@ -219,10 +242,14 @@ class Cluster:
 
         return await self.retrying(attempt)
 
-    async def _owners(self, database: str, name: str, *, create: bool) -> dict[str, Document]:
-        collection = await self.collection(f"{database}.{name}")
+    async def _owners(self, database: str, name: str, command: str, *, create: bool,
+                      time_series: bool) -> dict[str, Document]:  # fmt: skip
+        """The shards to ask, and the fields that are theirs in the command."""
+        collection = await self.collection(f"{database}.{name}", time_series=time_series)
         if collection is not None and collection.versions:
-            return {shard: collection.version_fields(version) for shard, version in collection.versions.items()}
+            buckets = {command: collection.name, "isTimeseriesNamespace": True} if collection.name != name else {}
+            return {shard: collection.version_fields(version) | buckets
+                    for shard, version in collection.versions.items()}  # fmt: skip
         home = await self.create_database(database) if create else await self.database(database)
         if home is None:
             raise CommandError(ErrorCode.NamespaceNotFound, f"ns not found: database {database} does not exist")
@@ -334,6 +361,8 @@ def _equality(query: Mapping[str, Any], name: str) -> Any:
             operators = [key for key in value if key.startswith("$")]
             if "$eq" in operators:
                 return value["$eq"]
+            if isinstance(any_of := value.get("$in"), list) and len(any_of) == 1:
+                return any_of[0]
             if not operators or operators[0] in ("$ref", "$id"):
                 return value
         elif name.startswith(f"{field}.") and isinstance(value, Mapping) and not next(iter(value), "$").startswith("$"):
@@ -347,7 +376,7 @@ def _equality(query: Mapping[str, Any], name: str) -> Any:
 
 def _clauses(query: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for field, value in query.items():
-        if field == "$and" and isinstance(value, list):
+        if isinstance(value, list) and (field == "$and" or (field == "$or" and len(value) == 1)):
             for part in value:
                 yield from _clauses(part)
         else:

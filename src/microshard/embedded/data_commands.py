@@ -5,20 +5,33 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+import bson
 from bson import Int64
 
-from microshard.embedded import wire
+from microshard.embedded import api_version, wire
 from microshard.embedded.cluster import UNSHARDED, shard_key_of
-from microshard.embedded.errors import STALE_ROUTING, CommandError, ErrorCode, failed, failed_with, require_ok
+from microshard.embedded.errors import (
+    DISTINCT_TOO_BIG,
+    STALE_ROUTING,
+    CommandError,
+    ErrorCode,
+    failed,
+    failed_with,
+    require_ok,
+)
 from microshard.embedded.mongod_connections import Document
 from microshard.embedded.server import Command, Reply, Request
 
 _READ_OPTIONS = ("hint", "collation", "readConcern", "maxTimeMS", "comment", "$readPreference", "let")
+# A find, count or distinct may contain them, the $match of an aggregation may not.
+_NOT_IN_MATCH = frozenset({"$where", "$near", "$nearSphere"})
+_MAX_REPLY = 16 * 1024 * 1024  # bytes of BSON
 _NEEDS_SHARD_KEY = "Query for sharded findAndModify must contain the shard key"
 
 
 async def _count(request: Request) -> Reply:
-    """Count by an aggregation, or without a query by metadata."""
+    """Count by an aggregation, without a query by metadata; with operators aggregations lack on each shard."""
+    request.allow_only("query", "limit", "skip", "hint", "collation", "fields")
     query = request.document.get("query") or {}
     limit, skip = int(request.document.get("limit") or 0), int(request.document.get("skip") or 0)
     if skip < 0:
@@ -27,6 +40,12 @@ async def _count(request: Request) -> Reply:
         counted = await _count_by_metadata(request)
         if counted is not None:
             return {"n": counted}
+    if _mentions(query, _NOT_IN_MATCH):
+        command = {**request.command, "limit": Int64(abs(limit) + skip if limit else 0), "skip": Int64(0)}
+        replies = await _on_shards(request, command)
+        if replies is not None:
+            rest = max(sum(reply["n"] for reply in replies) - skip, 0)
+            return {"n": min(rest, abs(limit)) if limit else rest}
     pipeline: list[Any] = [{"$match": query}]
     if skip:
         pipeline.append({"$skip": Int64(skip)})
@@ -34,6 +53,26 @@ async def _count(request: Request) -> Reply:
         pipeline.append({"$limit": Int64(abs(limit))})
     results = await _aggregate(request, [*pipeline, {"$count": "n"}], *_READ_OPTIONS)
     return {"n": results[0]["n"] if results else 0}
+
+
+def _mentions(value: Any, names: frozenset[str]) -> bool:
+    if isinstance(value, Mapping):
+        return any(key in names or _mentions(inner, names) for key, inner in value.items())
+    return isinstance(value, list) and any(_mentions(inner, names) for inner in value)
+
+
+async def _on_shards(request: Request, command: Document) -> list[Document] | None:
+    """The replies of the shards that own a collection; None for a view that needs more than one. CommandError."""
+    try:
+        replies = await request.cluster.on_owners(request.database, request.collection, command)
+    except CommandError as error:
+        if error.code == ErrorCode.NamespaceNotFound:  # no such database
+            return []
+        raise
+    if any(reply.get("code") == ErrorCode.CommandOnShardedViewNotSupportedOnMongod for reply in replies.values()):
+        return None
+    require_ok(replies)
+    return list(replies.values())
 
 
 async def _aggregate(request: Request, pipeline: list[Any], *options: str) -> list[Any]:
@@ -55,18 +94,36 @@ async def _count_by_metadata(request: Request) -> int | None:
 
 
 async def _distinct(request: Request) -> Reply:
-    """The distinct values of a field, in order, by an aggregation."""
-    results = await _aggregate(request, _distinct_pipeline(request), *_READ_OPTIONS)
-    return {"values": [entry["_id"] for entry in results]}
+    """The distinct values of a field, in order, by an aggregation; by each shard what aggregations lack.
+
+    As with a mongos, a shard's own answer may contain values of orphans.
+    """
+    request.allow_only("key", "query", "collation")
+    key, replies = request.text("key"), None
+    if any(name.isdigit() for name in key.split(".")) or _mentions(request.document.get("query"), _NOT_IN_MATCH):
+        replies = await _on_shards(request, request.command)
+    if replies is None:
+        results = await _aggregate(request, _distinct_pipeline(request, key), *_READ_OPTIONS)
+    else:
+        results = await _merged_values(request, [value for reply in replies for value in reply["values"]])
+    body = bson.encode({"values": [entry["_id"] for entry in results], "ok": 1.0})
+    if len(body) > _MAX_REPLY:
+        raise CommandError(DISTINCT_TOO_BIG, "distinct too big, 16mb cap")
+    return body
 
 
-def _distinct_pipeline(request: Request) -> list[Any]:
+async def _merged_values(request: Request, values: list[Any]) -> list[Document]:
+    """Each of some values once and in the server's order, by an aggregation that reads no collection."""
+    stages = [{"$documents": [{"v": {"$literal": values}}]}, {"$unwind": "$v"}, {"$group": {"_id": "$v"}}]
+    command = {"aggregate": 1, "pipeline": [*stages, {"$sort": {"_id": 1}}], "cursor": {"batchSize": 2**31 - 1}}
+    reply = await request.cluster.config.call("admin", {**command, **request.fields("collation")})
+    merged: list[Document] = reply["cursor"]["firstBatch"]
+    return merged
+
+
+def _distinct_pipeline(request: Request, key: str) -> list[Any]:
     """The aggregation that finds the distinct values of a key: elements of arrays on its path count one by one."""
-    key = request.text("key")
     names = key.split(".")
-    if any(name.isdigit() for name in names):
-        message = "distinct on an array position is not supported by the embedded mongos."
-        raise CommandError(ErrorCode.CommandNotSupported, message)
     pipeline: list[Any] = [{"$match": request.document.get("query") or {}}]
     for depth in range(1, len(names) + 1):
         path = "$" + ".".join(names[:depth])
@@ -102,7 +159,67 @@ async def _find_and_modify(request: Request) -> Reply:
     return await cluster.retrying(attempt)
 
 
+# --- mapReduce
+
+
+async def _map_reduce(request: Request) -> Reply:
+    """mapReduce as the aggregation a mongos makes of it."""
+    if request.document.get("scope"):
+        message = "mapReduce with a scope is not supported by the embedded mongos: write its values into the functions."
+        raise CommandError(ErrorCode.CommandNotSupported, message, fields={"info": "mongos"})
+    call = {"lang": "js"}
+    pipeline: list[Any] = [{f"${'match' if name == 'query' else name}": request.document[name]}
+                           for name in ("query", "sort", "limit") if request.document.get(name)]  # fmt: skip
+    finalize = [{"$project": {"value": {"$function": {"body": body, "args": ["$_id", "$value"], **call}}}}
+                for body in [request.document.get("finalize")] if body is not None]  # fmt: skip
+    reduce = request.document.get("reduce")
+    pipeline += [
+        {
+            "$project": {
+                "_id": 0,
+                "emits": {"$_internalJsEmit": {"eval": request.document.get("map"), "this": "$$ROOT"}},
+            }
+        },
+        {"$unwind": "$emits"},
+        {"$group": {"_id": "$emits.k", "value": {"$_internalJsReduce": {"data": "$emits", "eval": reduce}}}},
+    ]
+    out = request.document.get("out")
+    if isinstance(out, str):
+        out = {"replace": out}
+    if not isinstance(out, Mapping) or len(ways := out.keys() & {"inline", "replace", "merge", "reduce"}) != 1:
+        raise CommandError(
+            ErrorCode.BadValue, "'out' must be a collection or have one of inline, replace, merge, reduce"
+        )
+    (way,) = ways
+    into = {"db": out.get("db", request.database), "coll": out[way]}
+    if way == "replace":
+        pipeline += [*finalize, {"$out": into}]
+    elif way == "merge":
+        pipeline += [*finalize, {"$merge": {"into": into, "on": "_id", "whenMatched": "replace"}}]
+    elif way == "reduce":
+        both = {"$function": {"body": reduce, "args": ["$_id", ["$value", "$$new.value"]], **call}}
+        pipeline.append({"$merge": {"into": into, "whenMatched": [{"$project": {"value": both}}, *finalize]}})
+    else:
+        return {"results": await _aggregate(request, [*pipeline, *finalize], *_READ_OPTIONS)}
+    # an aggregation's write concern is the cluster's default, as any write's
+    await _aggregate(request, pipeline, *_READ_OPTIONS, "writeConcern", "bypassDocumentValidation")
+    return {"result": dict(sorted(into.items(), reverse=True)) if "db" in out else out[way]}
+
+
 # --- cursors
+
+
+async def _find_tailable(request: Request) -> Reply:
+    """A tailable cursor, on the shard itself: a getMore of one would end the router mongod."""
+    try:
+        found = await request.cluster.on_owners(request.database, request.collection, request.command, one=True)
+    except CommandError as error:
+        if error.code == ErrorCode.NamespaceNotFound:  # no such database
+            return {"cursor": {"id": Int64(0), "ns": request.namespace, "firstBatch": []}}
+        raise
+    require_ok(found)
+    ((shard, reply),) = found.items()
+    return request.remember_cursor(reply, await request.cluster.shard(shard))
 
 
 async def _get_more(request: Request) -> Reply:
@@ -150,7 +267,7 @@ async def _kill_cursor(request: Request, cursor: int) -> bool:
 
 async def _current_op(request: Request) -> Reply:
     """Operations of all shards, by an aggregation without a collection."""
-    options = {"currentOp", "$all", "$ownOps", "comment", "maxTimeMS", "$truncateOps"}
+    options = {"currentOp", "$all", "$ownOps", "comment", "maxTimeMS", "$truncateOps", *api_version.FIELDS}
     match = {key: value for key, value in request.command.items() if key not in options}
     pipeline = [{"$currentOp": {"idleConnections": bool(request.document.get("$all"))}}, {"$match": match}]
     command = {"clusterAggregate": 1, "pipeline": pipeline, "cursor": {"batchSize": 100_000}}
@@ -186,7 +303,11 @@ async def _explain(request: Request) -> Reply:
         if name == "aggregate":
             renamed.setdefault("cursor", {})
         command = {"explain": renamed, **options, **request.fields("$readPreference")}
-        return await request.cluster.through_router(request.database, command)
+        reply = await request.cluster.through_router(request.database, command)
+        if isinstance(reply.get("command"), dict):  # which names the internal form
+            internal = {key: value for key, value in reply["command"].items() if not key.startswith("cluster")}
+            reply["command"] = {name: request.mapping("explain")[name], **internal}
+        return reply
     # The router mongod explains these by asking a shard for the same cluster form, and that shard itself, without end.
     if name not in ("count", "distinct", "findAndModify", "findandmodify", "update", "delete"):
         raise CommandError(ErrorCode.CommandNotSupported, f"explain of {name} is not supported.")
@@ -254,7 +375,9 @@ COMMANDS = {
     "count": Command(_count),
     "distinct": Command(_distinct),
     "explain": Command(_explain),
-    "findAndModify": Command(_find_and_modify),
+    "find": Command(_find_tailable, config_forward=True),
+    "findAndModify": Command(_find_and_modify, config_forward=True),
+    **dict.fromkeys(("mapReduce", "mapreduce"), Command(_map_reduce)),
     "getMore": Command(_get_more),
     "killCursors": Command(_kill_cursors),
     "currentOp": Command(_current_op, admin_only=True),

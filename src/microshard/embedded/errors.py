@@ -15,6 +15,7 @@ class ErrorCode(IntEnum):
     UnknownError = 8
     FailedToParse = 9
     Unauthorized = 13
+    TypeMismatch = 14
     ProtocolError = 17
     IllegalOperation = 20
     NamespaceNotFound = 26
@@ -30,10 +31,13 @@ class ErrorCode(IntEnum):
     FailedToSatisfyReadPreference = 133
     StaleEpoch = 150
     CommandNotSupportedOnView = 166
+    CommandOnShardedViewNotSupportedOnMongod = 169
     PrimarySteppedDown = 189
     StaleDbVersion = 249
     OperationNotSupportedInTransaction = 263
     ShardInvalidatedForTargeting = 304
+    APIVersionError = 322
+    APIStrictError = 323
     UnsupportedOpQueryCommand = 352
     NotWritablePrimary = 10107
     BSONObjectTooLarge = 10334
@@ -47,6 +51,8 @@ class ErrorCode(IntEnum):
 # The server has no named codes for these.
 CHANGE_STREAM_UNSUPPORTED = 40573
 DATABASE_FIELD_MISSING = 40571
+UNKNOWN_FIELD = 40415
+DISTINCT_TOO_BIG = 17217
 
 # A mongos answers these by reading the routing table again.
 STALE_ROUTING = frozenset({ErrorCode.StaleConfig, ErrorCode.StaleEpoch, ErrorCode.StaleDbVersion,

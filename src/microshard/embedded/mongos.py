@@ -189,8 +189,9 @@ async def _serve_clients(server: MongosServer, fork: _Fork | None) -> None:
     chosen, router = server.options, server.router
     # The router mongod starts while the config servers may still be electing.
     pool, cluster_id = await asyncio.gather(router.become_primary(), _cluster_id(server))
+    await server.follow_cluster()
     await router.start_routing(pool, cluster_id, chosen.config_servers)
-    await asyncio.gather(server.read_versions(pool), server.read_default_write_concern())
+    await server.read_versions(pool)
     await server.listen(ClientProtocol)
     if chosen.pid_file:
         chosen.pid_file.write_text(f"{os.getpid()}\n", encoding="ascii")

@@ -102,6 +102,7 @@ class RouterMongod:
         self.port = 0  # on loopback
         self.pool: MongodPool | None = None  # set while it serves
         self.restarts = 0
+        self._compatibility = ""  # the cluster's feature compatibility version
 
     @property
     def pid(self) -> int:
@@ -197,9 +198,21 @@ class RouterMongod:
     async def start_routing(self, pool: MongodPool, cluster_id: Any, config_servers: str) -> None:
         """Give it the address of the config servers, from which it routes, and publish the pool."""
         identity = {"shardName": self._set_name, "clusterId": cluster_id, "configsvrConnectionString": config_servers}
+        if self._compatibility:
+            await pool.call("admin", {"setFeatureCompatibilityVersion": self._compatibility})
         update = {"q": {"_id": "shardIdentity"}, "u": {"$set": identity}, "upsert": True}
         await pool.call("admin", {"update": "system.version", "updates": [update], "writeConcern": {"w": "majority"}})
         self.pool = pool
+
+    async def set_compatibility(self, version: str) -> None:
+        """Follow the cluster's feature compatibility version; a mongod starts with that of the release before.
+
+        With 5.0 its routing code refuses $lookup from sharded collections. CommandError.
+        """
+        if version != self._compatibility:
+            self._compatibility = version
+            if self.pool is not None:
+                await self.pool.call("admin", {"setFeatureCompatibilityVersion": version})
 
     def withdraw_if_ended(self) -> None:
         """Stop offering the pool of a process that has ended, before `keep_running` notices."""

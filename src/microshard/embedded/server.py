@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, cast
 import bson
 from bson import ObjectId
 
-from microshard.embedded import wire
+from microshard.embedded import api_version, wire
 from microshard.embedded.cluster import Cluster
-from microshard.embedded.errors import CommandError, ErrorCode
+from microshard.embedded.errors import UNKNOWN_FIELD, CommandError, ErrorCode
 from microshard.embedded.mongod_connections import Document, MongodConnection, MongodPool, ReplicaSetClient
 from microshard.embedded.options import Options
 from microshard.embedded.router_mongod import RouterMongod
@@ -30,8 +30,9 @@ MAX_REMEMBERED_CURSORS = 10_000  # cursors on a shard or config server; beyond t
 PING_INTERVAL = 30.0  # s between two updates of config.mongos, as a real mongos writes them
 CONFIG_DATABASES = frozenset({"admin", "config"})
 # Fields any command may carry that the router itself has dealt with.
-_ROUTER_FIELDS = frozenset({"$db", "$clusterTime", "$readPreference", "apiVersion", "apiStrict", "apiDeprecationErrors",
-                            "lsid", "maxTimeMSOpOnly"})  # fmt: skip
+_ROUTER_FIELDS = frozenset({"$db", "$clusterTime", "$readPreference", "lsid", "maxTimeMSOpOnly"})
+# Fields any command may carry.
+_GENERIC_FIELDS = _ROUTER_FIELDS | {*api_version.FIELDS, "comment", "maxTimeMS", "readConcern", "writeConcern"}
 
 
 class ClientConnection(wire.MessageProtocol):
@@ -100,6 +101,11 @@ class Request:
     def fields(self, *names: str) -> Document:
         """Those of the named fields that the command has."""
         return {name: self.document[name] for name in names if name in self.document}
+
+    def allow_only(self, *names: str) -> None:
+        """CommandError (40415, as the server) when the command has another field than these and the generic ones."""
+        for field in self.document.keys() - {self.name, *names} - _GENERIC_FIELDS:
+            raise CommandError(UNKNOWN_FIELD, f"BSON field '{self.name}.{field}' is an unknown field.")
 
     def text(self, name: str) -> str:
         """A field that is a string. CommandError FailedToParse."""
@@ -180,7 +186,8 @@ class ForwardedCommand:
 
 WRITING_STAGES = frozenset({"$out", "$merge"})
 SUSPECT_STAGES = (b"$changeStream\0", b"$out\0", b"$merge\0")
-_SUSPECT_FIELDS = (b"lsid\0", b"txnNumber\0")
+_SUSPECT_FIELDS = (b"lsid\0", b"txnNumber\0", b"apiStrict\0")
+_SUSPECTS = {"aggregate": SUSPECT_STAGES, "find": (b"tailable\0",)}
 
 
 def forwarded_commands() -> dict[bytes, ForwardedCommand]:
@@ -188,7 +195,7 @@ def forwarded_commands() -> dict[bytes, ForwardedCommand]:
     table = {}
     for name in ("find", "insert", "update", "delete", "aggregate", "getMore"):
         cluster = "cluster" + name[0].upper() + name[1:]
-        suspects = _SUSPECT_FIELDS + (SUSPECT_STAGES if name == "aggregate" else ())
+        suspects = _SUSPECT_FIELDS + _SUSPECTS.get(name, ())
         # string; double, int32 and int64 for aggregate without a collection; int64 is a cursor's number
         for kind in (b"\x12",) if name == "getMore" else (b"\x02", b"\x01", b"\x10", b"\x12"):
             table[kind + name.encode()] = ForwardedCommand(
@@ -270,8 +277,14 @@ class MongosServer:
         self.build_info = await router.call("admin", {"buildInfo": 1})
         self.max_wire_version = (await router.call("admin", {"hello": 1}))["maxWireVersion"]
 
-    async def read_default_write_concern(self) -> None:
-        """Read the cluster's default write concern: a mongos adds it to writes that name none. CommandError."""
+    async def follow_cluster(self) -> None:
+        """Read the cluster's feature compatibility version and default write concern. CommandError.
+
+        A mongos adds the write concern to writes that name none.
+        """
+        parameter = "featureCompatibilityVersion"
+        reply = await self.cluster.config.call("admin", {"getParameter": 1, parameter: 1})
+        await self.router.set_compatibility(reply[parameter]["version"])
         reply = await self.cluster.config.call("admin", {"getDefaultRWConcern": 1})
         default = {name: reply["defaultWriteConcern"][name] for name in ("w", "wtimeout", "j")
                    if name in reply["defaultWriteConcern"]}  # fmt: skip
@@ -294,7 +307,7 @@ class MongosServer:
             update = {"q": {"_id": name}, "u": {"$set": entry}, "upsert": True}
             try:
                 await self.cluster.config.call("config", {"update": "mongos", "updates": [update]})
-                await self.read_default_write_concern()
+                await self.follow_cluster()
             except CommandError as error:
                 self.log.warning("Cannot reach the config server", component="SHARDING", error=str(error))
             await asyncio.sleep(PING_INTERVAL)

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import resource
+import secrets
 import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -49,7 +50,7 @@ def hello(request: Request) -> Document:
 async def hello_with_mechanisms(request: Request) -> Document:
     """The same, with the mechanisms a user may log in with when the client asks for them."""
     reply, user = hello(request), request.document.get("saslSupportedMechs")
-    if user is not None and request.server.credentials.key:
+    if user is not None:
         answer = await request.cluster.config.call("admin", {"hello": 1, "saslSupportedMechs": user})
         if "saslSupportedMechs" in answer:
             reply["saslSupportedMechs"] = answer["saslSupportedMechs"]
@@ -78,13 +79,6 @@ async def hello_replies(request: Request) -> AsyncIterator[tuple[Document, bool]
 # --- login
 
 
-def _require_key(request: Request) -> None:
-    if not request.server.credentials.key:
-        message = (f"{request.name} is not supported by the embedded mongos: it was started without a key file, "
-                   "so it has no users.")  # fmt: skip
-        raise CommandError(ErrorCode.CommandNotSupported, message, fields={"info": "mongos"})
-
-
 def _config_server_lost(error: OSError) -> CommandError:
     return CommandError(ErrorCode.HostUnreachable, f"the config server cannot be reached: {error}")
 
@@ -92,7 +86,6 @@ def _config_server_lost(error: OSError) -> CommandError:
 async def _sasl_start(request: Request) -> Reply:
     """Begin a login: the conversation is relayed to the config servers, which know the users."""
     client = request.client
-    _require_key(request)
     if client.sasl_connection is not None:
         client.sasl_connection.transport.abort()
     try:
@@ -137,7 +130,6 @@ async def _connection_status(request: Request) -> Reply:
 
 async def _manage_users(request: Request) -> Reply:
     """Create, change and drop users and roles: the config servers have them."""
-    _require_key(request)
     return await request.cluster.config.call(request.database, request.durable_command)
 
 
@@ -146,6 +138,28 @@ async def _manage_users(request: Request) -> Reply:
 
 async def _ping(_request: Request) -> Reply:
     return {}
+
+
+async def _get_nonce(_request: Request) -> Reply:
+    return {"nonce": secrets.token_hex(8)}
+
+
+async def _profile(request: Request) -> Reply:
+    """A mongos profiles nothing: its level is 0 and may not be raised."""
+    level = request.document["profile"]
+    if not isinstance(level, (int, float)) or level > 0:
+        raise CommandError(
+            ErrorCode.BadValue, "Profiling is not permitted on mongoS: the profile level must be 0 or -1"
+        )
+    return {"was": 0, "slowms": 100, "sampleRate": 1.0}
+
+
+async def _set_parameter(request: Request) -> Reply:
+    """Set a parameter of the router mongod, but none that would make it refuse this process."""
+    if "requireApiVersion" in request.document:
+        message = "requireApiVersion is not supported by the embedded mongos: its router mongod would refuse it too."
+        raise CommandError(ErrorCode.CommandNotSupported, message, fields={"info": "mongos"})
+    return await request.cluster.through_router("admin", request.command)
 
 
 async def _isdbgrid(_request: Request) -> Reply:
@@ -266,16 +280,14 @@ def _in_and_out(counted: tuple[int, int]) -> Document:
     return {"bytesIn": Int64(counted[0]), "bytesOut": Int64(counted[1])}
 
 
+# serverStatus counts these commands by themselves, all others together.
+_OPERATIONS = {"insert": "insert", "query": "find", "update": "update", "delete": "delete", "getmore": "getMore"}
+
+
 def _opcounters(forwarded: dict[str, int], handled: dict[str, int]) -> dict[str, Any]:
-    get_more = handled.get("getMore", 0)
-    counts = {
-        "insert": forwarded["insert"],
-        "query": forwarded["find"],
-        "update": forwarded["update"],
-        "delete": forwarded["delete"],
-        "getmore": forwarded["getMore"] + get_more,
-        "command": forwarded["aggregate"] + sum(handled.values()) - get_more,
-    }
+    totals = {name: count + handled.get(name, 0) for name, count in forwarded.items()}
+    counts = {name: totals.get(command, 0) for name, command in _OPERATIONS.items()}
+    counts["command"] = sum(forwarded.values()) + sum(handled.values()) - sum(counts.values())
     return {name: Int64(count) for name, count in counts.items()}
 
 
@@ -296,21 +308,20 @@ REFUSED_COMMANDS = {
                ErrorCode.IllegalOperation),
     **_refused("commitTransaction abortTransaction coordinateCommitTransaction prepareTransaction",
                "it has no transactions.", ErrorCode.OperationNotSupportedInTransaction),
-    **_refused("authenticate getnonce", "clients log in with SCRAM only."),
+    **_refused("authenticate", "clients log in with SCRAM only."),
     **_refused("rotateCertificates", "certificates are read at the start only."),
-    **_refused("mapReduce mapreduce", "the router mongod has no cluster form of it; an aggregation with $group, $out "
-               "or $merge does the same."),
     **_refused("replSetGetStatus replSetGetConfig replSetInitiate replSetReconfig replSetStepDown replSetFreeze "
                "replSetMaintenance replSetSyncFrom", "a mongos is no replica set member; ask a shard."),
-    **_refused("top compact reIndex dbHash profile lockInfo cleanupOrphaned applyOps oplogSize repairDatabase "
+    **_refused("top compact reIndex dbHash lockInfo cleanupOrphaned applyOps oplogSize repairDatabase "
                "cloneCollectionAsCapped setFreeMonitoring getFreeMonitoringStatus getDiagnosticData",
                "a mongos holds no data; ask a shard."),
-    **_refused("reshardCollection commitReshardCollection abortReshardCollection cleanupReshardCollection "
-               "compactStructuredEncryptionData", "resharding and queryable encryption need its transactions."),
+    **_refused("compactStructuredEncryptionData", "queryable encryption needs transactions."),
 }  # fmt: skip
 
 _ANY_DATABASE: dict[str, Handler] = {
     "ping": _ping,
+    "getnonce": _get_nonce,
+    "profile": _profile,
     "buildInfo": _build_info,
     "isdbgrid": _isdbgrid,
     "whatsmyuri": _whatsmyuri,
@@ -332,7 +343,7 @@ _ADMIN_DATABASE: dict[str, Handler] = {
     "getParameter": through_router(),
     "hostInfo": through_router("hostInfo"),
     "logRotate": _log_rotate,
-    "setParameter": through_router(),
+    "setParameter": _set_parameter,
     "shutdown": _shutdown,
 }
 COMMANDS = {

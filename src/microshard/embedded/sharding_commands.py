@@ -44,10 +44,10 @@ async def _config_server_command(request: Request) -> Reply:
     return await request.cluster.config.call(request.database, command)
 
 
-async def _set_default_write_concern(request: Request) -> Reply:
-    """Set the cluster's default read and write concern, and use it at once."""
+async def _set_for_cluster(request: Request) -> Reply:
+    """Set what the config servers keep for the whole cluster, and follow it at once."""
     reply = await _config_server_command(request)
-    await request.server.read_default_write_concern()
+    await request.server.follow_cluster()
     return reply
 
 
@@ -120,6 +120,18 @@ async def _refine_shard_key(request: Request) -> Reply:
     reply = await request.cluster.on_primary(database, refine)
     await request.cluster.forget_routing(request.full_namespace)
     return reply
+
+
+async def _reshard_collection(request: Request) -> Reply:
+    """Redistribute a collection by another shard key; its documents stay readable and writable."""
+    namespace = request.full_namespace
+    await request.cluster.sharded(namespace)
+    options = request.fields("unique", "collation", "_presetReshardedChunks", "zones", "numInitialChunks",
+                             "collectionUUID")  # fmt: skip
+    command = {"_shardsvrReshardCollection": namespace, "key": request.mapping("key"), **options, **MAJORITY}
+    await request.cluster.on_primary(namespace.partition(".")[0], command, run_on="admin")
+    await request.cluster.forget_routing(namespace)
+    return {}
 
 
 async def _get_shard_version(request: Request) -> Reply:
@@ -287,6 +299,8 @@ async def _clear_jumbo_flag(request: Request) -> Reply:
 
 
 _ADMIN_DATABASE: dict[str, Handler] = {
+    **{f"{step}ReshardCollection": _config_command(f"_configsvr{step.title()}ReshardCollection", _namespace, **MAJORITY)
+       for step in ("abort", "cleanup", "commit")},
     "addShard": _add_shard,
     "addShardToZone": _config_command("_configsvrAddShardToZone", _name, "zone", **MAJORITY),
     "balancerCollectionStatus": _config_command("_configsvrBalancerCollectionStatus", _namespace),
@@ -308,6 +322,7 @@ _ADMIN_DATABASE: dict[str, Handler] = {
     "moveRange": _move_range,
     "refineCollectionShardKey": _refine_shard_key,
     "removeShard": _remove_shard,
+    "reshardCollection": _reshard_collection,
     "removeShardFromZone": _config_command("_configsvrRemoveShardFromZone", _name, "zone", **MAJORITY),
     "shardCollection": _shard_collection,
     "split": _split,
@@ -319,8 +334,8 @@ _ANY_DATABASE: dict[str, Handler] = {
     "getClusterParameter": _config_server_command,
     "getDefaultRWConcern": _config_server_command,
     "rolesInfo": _config_server_command,
-    "setDefaultRWConcern": _set_default_write_concern,
-    "setFeatureCompatibilityVersion": _config_server_command,
+    "setDefaultRWConcern": _set_for_cluster,
+    "setFeatureCompatibilityVersion": _set_for_cluster,
     "splitVector": _split_vector,
     "usersInfo": _config_server_command,
 }

@@ -1,5 +1,8 @@
 """Reads through the embedded mongos, as pymongo sends them."""
 
+import datetime
+import os
+import signal
 import threading
 from typing import Any
 
@@ -8,6 +11,7 @@ import pytest
 from bson import Int64
 from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
+from pymongo import CursorType
 from pymongo.errors import CursorNotFound, OperationFailure
 from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import SecondaryPreferred
@@ -74,11 +78,31 @@ def test_union_with_and_collection_statistics_reach_every_shard(sharded: Any) ->
     assert {entry["shard"] for entry in sharded.aggregate([{"$indexStats": {}}])} == {"shard0", "shard1"}
 
 
-def test_lookup_from_a_sharded_collection_is_refused_by_the_server_itself(sharded: Any) -> None:
+@pytest.mark.parametrize("restarted", [False, True], ids=["at first", "router mongod restarted"])
+def test_lookups_from_a_sharded_collection(cluster: SmallCluster, sharded: Any, restarted: bool) -> None:
+    if restarted:
+        os.kill(router := cluster.mongos.router_pid(), signal.SIGKILL)
+        wait_until(lambda: cluster.mongos.router_pid() not in {0, router}, what="another router mongod")
+        wait_until(sharded.find_one, what="the other router mongod")
+    joined = {"$lookup": {"from": "sharded", "localField": "k", "foreignField": "k", "as": "same"}}
+    walked = {"$graphLookup": {"from": "sharded", "startWith": "$k", "connectFromField": "k", "connectToField": "_id",
+                               "as": "same"}}  # fmt: skip
+    for stage in (joined, walked):
+        found = list(sharded.aggregate([{"$match": {"k": {"$gte": 490, "$lt": 510}}}, stage]))
+        assert [len(document["same"]) for document in found] == [1] * 20
+
+
+def test_the_router_mongod_follows_the_clusters_compatibility_version(cluster: SmallCluster, sharded: Any) -> None:
     lookup = {"$lookup": {"from": "sharded", "localField": "k", "foreignField": "k", "as": "same"}}
-    with pytest.raises(OperationFailure) as refused:
-        list(sharded.aggregate([lookup]))
-    assert refused.value.code == 28769
+    admin = cluster.client.admin
+    admin.command("setFeatureCompatibilityVersion", "5.0")
+    try:
+        with pytest.raises(OperationFailure) as refused:
+            list(sharded.aggregate([lookup]))
+        assert refused.value.code == 28769
+    finally:
+        admin.command("setFeatureCompatibilityVersion", "6.0")
+    assert len(list(sharded.aggregate([lookup]))) == 1000
 
 
 def test_count_counts_with_and_without_a_query(sharded: Any) -> None:
@@ -157,6 +181,105 @@ def test_cursors_that_live_on_a_shard_are_continued_there(sharded: Any) -> None:
     left = database.command("listCollections", cursor={"batchSize": 2})["cursor"]
     killed = database.command("killCursors", "$cmd.listCollections", cursors=[left["id"]])
     assert killed["cursorsKilled"] == [left["id"]]
+
+
+def test_a_tailable_cursor_waits_for_what_comes_and_hurts_no_other(cluster: SmallCluster, sharded: Any) -> None:
+    database, router = sharded.database, cluster.mongos.router_pid()
+    database.create_collection("log", capped=True, size=100_000)
+    database.log.insert_one({"_id": 0})
+    other = sharded.find({}, batch_size=10)
+    next(other)
+    for kind in (CursorType.TAILABLE, CursorType.TAILABLE_AWAIT):
+        cursor = database.log.find({}, cursor_type=kind)
+        if kind == CursorType.TAILABLE_AWAIT:
+            cursor = cursor.max_await_time_ms(500)
+        assert next(cursor)["_id"] == 0
+        with pytest.raises(StopIteration):
+            next(cursor)
+        database.log.insert_one({"_id": kind})
+        assert next(cursor)["_id"] == kind
+        killed = database.command("killCursors", "log", cursors=[cursor.cursor_id])
+        assert killed["cursorsKilled"] == [cursor.cursor_id]
+        database.log.drop()
+        database.create_collection("log", capped=True, size=100_000)
+        database.log.insert_one({"_id": 0})
+    with pytest.raises(OperationFailure) as refused:
+        next(sharded.find({}, cursor_type=CursorType.TAILABLE))
+    assert refused.value.code == 2
+    assert list(database.nothing.find({}, cursor_type=CursorType.TAILABLE)) == []
+    assert len(list(other)) == 999
+    assert cluster.mongos.router_pid() == router
+
+
+@pytest.mark.parametrize(
+    ("query", "ids"),
+    [({"$where": "this.k < 3"}, [0, 1, 2]), ({"$or": [{"k": 999}, {"$where": "this.k == 0"}]}, [0, 999]),
+     ({"at": {"$near": [0, 2.2], "$maxDistance": 1.5}}, [1, 2, 3]), ({"$where": "false"}, [])],
+    ids=["$where", "nested $where", "$near", "nothing"],
+)  # fmt: skip
+def test_count_and_distinct_know_operators_aggregations_lack(
+    sharded: Any, query: dict[str, Any], ids: list[int]
+) -> None:
+    database = sharded.database
+    sharded.update_many({}, [{"$set": {"at": [0, "$k"], "pair": ["$even", "$k"]}}])
+    sharded.create_index({"at": "2d"}, min=0, max=2000)
+    assert database.command("count", "sharded", query=query)["n"] == len(ids)
+    assert database.command("count", "sharded", query=query, skip=1, limit=1)["n"] == min(max(len(ids) - 1, 0), 1)
+    assert sharded.distinct("_id", query) == ids
+    assert sharded.distinct("pair.1", query) == ids
+    assert sharded.distinct("pair.0") == [False, True]
+    assert database.missing.distinct("pair.0") == []
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [({"count": "sharded", "nonsense": 1}, 40415), ({"distinct": "sharded", "key": "k", "nonsense": 1}, 40415),
+     ({"distinct": "sharded", "key": "long"}, 17217)],
+    ids=["count", "distinct", "values above 16 MB"],
+)  # fmt: skip
+def test_count_and_distinct_are_as_strict_as_the_servers(sharded: Any, command: dict[str, Any], code: int) -> None:
+    sharded.update_many({"k": {"$lt": 20}}, [{"$set": {"long": {"$concat": ["x" * 1_000_000, {"$toString": "$k"}]}}}])
+    with pytest.raises(OperationFailure) as refused:
+        sharded.database.command(command)
+    assert refused.value.code == code
+
+
+def test_map_reduce_over_shards(sharded: Any) -> None:
+    database = sharded.database
+    functions = {
+        "map": "function() { emit(this.k % 3, 1) }",
+        "reduce": "function(k, values) { return Array.sum(values) }",
+    }
+    command = {"mapReduce": "sharded", **functions, "query": {"k": {"$lt": 9}}, "out": {"inline": 1}}
+    assert sorted(database.command(command)["results"], key=str) == [{"_id": float(n), "value": 3.0} for n in range(3)]
+    finalized = command | {"finalize": "function(k, value) { return -value }"}
+    assert database.command(finalized)["results"][0]["value"] == -3.0
+    for out, value in (("made", 3.0), ({"merge": "made"}, 3.0), ({"reduce": "made"}, 6.0), ({"replace": "made"}, 3.0)):
+        assert database.command(command | {"out": out})["result"] == "made"
+        assert {document["value"] for document in database.made.find()} == {value}
+    with pytest.raises(OperationFailure, match="scope"):
+        database.command(command | {"scope": {"x": 1}})
+
+
+def test_a_sharded_time_series(cluster: SmallCluster, db: Any) -> None:
+    series, buckets = db.series, f"{db.name}.system.buckets.series"
+    cluster.client.admin.command(
+        "shardCollection", series.full_name, key={"m": 1}, timeseries={"timeField": "t", "metaField": "m"}
+    )
+    cluster.client.admin.command("split", buckets, middle={"meta": 5})
+    cluster.client.admin.command("moveChunk", buckets, find={"meta": 5}, to="shard1")
+    day = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    series.insert_many([{"t": day, "m": number % 10, "v": number} for number in range(100)])
+    assert series.create_index("v") == "v_1"
+    assert series.index_information().keys() == {"meta_1", "v_1"}
+    sizes = db.command("collStats", "series")
+    assert (sizes["sharded"], sizes["ns"], set(sizes["shards"])) == (True, series.full_name, {"shard0", "shard1"})
+    assert series.delete_many({"m": {"$in": [3, 7]}}).deleted_count == 20
+    series.drop_index("v_1")
+    assert series.count_documents({}) == db.command("count", "series")["n"] == 80
+    assert series.distinct("m") == [0, 1, 2, 4, 5, 6, 8, 9]
+    series.drop()
+    assert db.list_collection_names() == []
 
 
 def test_a_document_of_16_mib_passes_both_ways(db: Any) -> None:

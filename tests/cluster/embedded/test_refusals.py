@@ -8,6 +8,7 @@ import bson
 import pytest
 from bson import Binary, Int64
 from pymongo.errors import ConfigurationError, OperationFailure
+from pymongo.server_api import ServerApi
 
 from microshard.embedded import wire
 from tests.cluster.embedded.lab import SmallCluster
@@ -63,13 +64,73 @@ def test_change_streams_are_refused(cluster: SmallCluster, db: Any) -> None:
 
 @pytest.mark.parametrize(
     ("name", "code"),
-    [("startSession", 20), ("commitTransaction", 263), ("mapReduce", 115), ("replSetGetStatus", 115),
-     ("saslStart", 115), ("createUser", 115), ("top", 115), ("noSuchCommand", 59)],
+    [("startSession", 20), ("commitTransaction", 263), ("replSetGetStatus", 115), ("top", 115), ("noSuchCommand", 59)],
 )  # fmt: skip
 def test_other_commands_are_refused_by_code(cluster: SmallCluster, name: str, code: int) -> None:
     with pytest.raises(OperationFailure) as refused:
         cluster.client.admin.command(name)
     assert refused.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [({"find": "x"}, 0), ({"ping": 1}, 0), ({"hello": 1}, 0), ({"count": "x"}, 0), ({"create": "made"}, 0),
+     ({"aggregate": "x", "pipeline": [{"$match": {"apiStrict": 1}}], "cursor": {}}, 0),
+     ({"insert": "x", "documents": [{"apiStrict": True}]}, 0), ({"collMod": "x"}, 0),
+     ({"findAndModify": "x", "query": {}, "update": {"$set": {"a": 1}}}, 0),
+     ({"distinct": "x", "key": "a"}, 323), ({"isMaster": 1}, 323), ({"serverStatus": 1}, 323), ({"none": 1}, 59),
+     ({"find": "x", "tailable": True}, 323), ({"create": "made", "capped": True, "size": 1000}, 323),
+     ({"aggregate": "x", "pipeline": [{"$indexStats": {}}], "cursor": {}}, 323),
+     ({"aggregate": "x", "pipeline": [{"$collStats": {"storageStats": {}}}], "cursor": {}}, 323)],
+    ids=str,
+)  # fmt: skip
+def test_a_strict_client_of_the_stable_api(db: Any, command: dict[str, Any], code: int) -> None:
+    db.x.insert_one({})
+    strict = {**command, "apiVersion": "1", "apiStrict": True, "apiDeprecationErrors": True}
+    if not code:
+        assert db.command(strict)["ok"] == 1
+        return
+    with pytest.raises(OperationFailure) as refused:
+        db.command(strict)
+    assert refused.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [({"apiVersion": "2"}, 322), ({"apiVersion": 1}, 14), ({"apiVersion": "1", "apiStrict": 1}, 14),
+     ({"apiStrict": True}, 4886600), ({"apiDeprecationErrors": False}, 4886600)],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("command", [{"find": "x"}, {"ping": 1}, {"hello": 1}], ids=str)
+def test_api_fields_are_checked(db: Any, command: dict[str, Any], fields: dict[str, Any], code: int) -> None:
+    with pytest.raises(OperationFailure) as refused:
+        db.command({**command, **fields})
+    assert refused.value.code == code
+
+
+def test_a_strict_cursor_over_many_batches(cluster: SmallCluster, sharded: Any) -> None:
+    with cluster.mongos.client(server_api=ServerApi("1", strict=True, deprecation_errors=True)) as client:
+        assert sum(1 for _ in client[sharded.database.name].sharded.find({}, batch_size=10)) == 1000
+
+
+def test_users_log_in_on_a_cluster_without_a_key_file(cluster: SmallCluster, db: Any) -> None:
+    db.command("createUser", "anna", pwd=db.name, roles=["readWrite"])
+    with cluster.mongos.client(username="anna", password=db.name, authSource=db.name) as client:
+        assert client[db.name].command("connectionStatus")["authInfo"]["authenticatedUsers"][0]["user"] == "anna"
+    with (
+        cluster.mongos.client(username="anna", password=db.name * 2, authSource=db.name) as client,
+        pytest.raises(OperationFailure) as refused,
+    ):
+        client[db.name].x.find_one()
+    assert refused.value.code == 18
+    db.command("dropUser", "anna")
+
+
+def test_a_mongos_profiles_nothing(db: Any) -> None:
+    assert db.command("profile", -1)["was"] == 0
+    with pytest.raises(OperationFailure, match="not permitted"):
+        db.command("profile", 2)
+    assert len(db.command("getnonce")["nonce"]) == 16
 
 
 def test_admin_commands_belong_to_the_admin_database(db: Any) -> None:

@@ -86,6 +86,8 @@ def test_find_and_modify_finds_the_owner_of_a_shard_key(cluster: SmallCluster, d
     assert created["k"] == 77
     assert collection.find_one_and_delete({"$and": [{"k": {"$eq": 3}}, {"n": 1}]})["_id"] == 3
     assert collection.find_one_and_delete({"k": 3}) is None
+    for query in ({"k": {"$in": [5]}}, {"$or": [{"k": 5}]}):
+        assert collection.find_one_and_update(query, {"$set": {"m": 1}})["_id"] == 5
     with pytest.raises(OperationFailure) as refused:
         collection.find_one_and_update({"n": 1}, {"$set": {"m": 1}})
     assert refused.value.code == 61
@@ -106,6 +108,15 @@ def test_find_and_modify_carries_the_version_of_its_routing(cluster: SmallCluste
 def test_find_and_modify_on_an_unsharded_collection_needs_no_key(db: Any) -> None:
     assert db.plain.find_one_and_update({"a": 1}, {"$set": {"b": 2}}, upsert=True) is None
     assert db.plain.find_one_and_update({"b": 2}, {"$set": {"b": 3}})["a"] == 1
+
+
+@pytest.mark.parametrize("database", ["config", "admin"])
+def test_find_and_modify_on_the_databases_of_the_config_server(cluster: SmallCluster, database: str) -> None:
+    collection = cluster.client[database].tried
+    collection.insert_one({"_id": 1})
+    assert collection.find_one_and_update({"_id": 1}, {"$set": {"a": 2}}) == {"_id": 1}
+    assert collection.find_one_and_delete({"a": 2}) == {"_id": 1, "a": 2}
+    collection.drop()
 
 
 def test_unacknowledged_writes_arrive_before_the_next_read(db: Any) -> None:
