@@ -21,11 +21,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.embedded.lab import Client, SmallCluster, small_cluster
+from tests.cluster.embedded.lab import SmallCluster, small_cluster
 
 from bench.alone import alone, available_mib, rounds, say, scratch
 from bench.clusters import NAMESPACE, PIPELINE, load, presplit
 from bench.findings import Findings, Row, Target, absolute, growth, in_turns
+from microshard.embedded.sharded_cluster import Client
 
 MOST_SHARDS = 16  # of the larger cluster: RAM
 

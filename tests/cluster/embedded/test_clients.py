@@ -14,8 +14,9 @@ from typing import Any
 import psutil
 import pytest
 
+from microshard.embedded.sharded_cluster import Client
 from tests.cluster import mongosh as mongosh_from_npm
-from tests.cluster.embedded.lab import Client, SmallCluster, wait_until
+from tests.cluster.embedded.lab import SmallCluster, wait_until
 
 pytestmark = pytest.mark.cluster
 BINARIES = Path(sys.executable).parent
@@ -38,6 +39,44 @@ def test_mlaunch_builds_a_cluster(tmp_path: Path) -> None:
             assert client.made.by_mlaunch.count_documents({}) == 100
     finally:
         _end_processes_in(data)
+
+
+def test_a_cluster_by_one_command(tmp_path: Path) -> None:
+    command: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "microshard.embedded.sharded_cluster",
+        "--shards",
+        "2",
+        "--port",
+        "0",
+        tmp_path / "new",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        with Client(process.stdout.readline().strip()) as client:
+            client.admin.command("shardCollection", "shop.orders", key={"_id": "hashed"})
+            client.shop.orders.insert_many([{"_id": number} for number in range(100)])
+            assert len(client.shop.command("collStats", "orders")["shards"]) == 2
+        started = psutil.Process(process.pid).children(recursive=True)
+        process.terminate()
+    assert process.returncode == 0
+    assert len(started) == 5
+    wait_until(lambda: not any(child.is_running() for child in started), 10, "the end of the processes")
+    again = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert again.returncode == 2
+    assert "not empty" in again.stderr
+
+
+def test_the_fixture_starts_one_too(tmp_path: Path) -> None:
+    tmp_path.joinpath("conftest.py").write_text(
+        "from microshard.embedded.sharded_cluster import fixture\ncluster = fixture(shards=1)", encoding="utf-8"
+    )
+    tmp_path.joinpath("test_it.py").write_text(
+        "def test_it(cluster):\n    assert cluster.client.admin.command('listShards')['shards']", encoding="utf-8"
+    )
+    done = subprocess.run([sys.executable, "-m", "pytest", "-q", tmp_path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
 
 
 def _free_ports(count: int) -> int:

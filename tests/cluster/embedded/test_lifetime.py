@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,9 +15,11 @@ from typing import Any
 import pytest
 from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError
 
-from tests.cluster.embedded.lab import MONGOS, Client, Mongos, SmallCluster, free_port, running, wait_until
+from microshard.embedded.sharded_cluster import Client, Mongos, free_port
+from tests.cluster.embedded.lab import SmallCluster, running, wait_until
 
 pytestmark = pytest.mark.cluster
+MONGOS = Path(sys.executable).with_name("mongos")
 
 
 @pytest.fixture

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from microshard.embedded.sharded_cluster import Mongos
 from microshard.model.result import PhaseResult
 from microshard.records import codec
 from microshard.workloads.ycsb.engine import YcsbEngine
-from tests.cluster.embedded.lab import Mongos, SmallCluster, small_cluster, wait_until
+from tests.cluster.embedded.lab import SmallCluster, small_cluster, wait_until
 from tests.cluster.engines.mongods import Started, execute, shard_infos
 from tests.cluster.ycsb.conftest import phase
 

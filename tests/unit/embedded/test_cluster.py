@@ -21,10 +21,13 @@ from microshard.embedded.mongod_connections import ReplicaSetClient
         ({"a": {"sub": 1}, "b": {}}, {"a": {"sub": 1}, "b": {}}),
         ({"a": 1}, None),
         ({"a": 1, "b": {"$gt": 2}}, None),
-        ({"a": 1, "b": {"$in": [2]}}, None),
+        ({"a": 1, "b": {"$in": [2]}}, {"a": 1, "b": 2}),
+        ({"a": 1, "b": {"$in": [2, 3]}}, None),
+        ({"a": 1, "b": {"$in": [Regex("x")]}}, None),
         ({"a": 1, "b": [2]}, None),
         ({"a": 1, "b": Regex("x")}, None),
-        ({"$or": [{"a": 1, "b": 2}]}, None),
+        ({"$or": [{"a": 1, "b": 2}]}, {"a": 1, "b": 2}),
+        ({"$or": [{"a": 1, "b": 2}, {"a": 1, "b": 3}]}, None),
     ],
 )
 def test_only_equality_on_every_field_fixes_the_key(query: dict[str, Any], key: dict[str, Any] | None) -> None:
