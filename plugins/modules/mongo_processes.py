@@ -15,14 +15,42 @@ description:
   - Needs nothing but Python 3.9 and Linux.
 options:
   run_folder:
-    description: Folder of the run; its C(run.json) must carry microshard's marker.
+    description:
+      - Folder of the run; its C(run.json) must carry microshard's marker.
+      - With V(started), one that does not exist or is empty is created.
     type: path
     required: true
   processes:
-    description: The processes of this host as in the plan, each with C(config), the text of its configuration file.
+    description:
+      - The processes, each with C(name) and C(port), and what is not as the defaults of the role C(mongo_processes).
+      - The action plugin leaves those of other hosts out, completes the others, and adds C(config) and C(config_tree),
+        the configuration file as text and as a tree.
     type: list
     elements: dict
     required: true
+  host:
+    description: The host, by default that of the task; processes whose C(host) is another one are left out.
+    type: str
+  deployment:
+    description: A process without C(folder) is in C(deployments/DEPLOYMENT/NAME/) of the run's folder.
+    type: str
+    default: by-hand
+  templates:
+    description: Folder of the templates on the controller; needed to start a process.
+    type: path
+  version:
+    description: MongoDB's version, for which the files are written; needed to start a process.
+    type: str
+  embedded:
+    description: Whether mongos is the embedded one.
+    type: bool
+    default: false
+  config_db:
+    description: For a mongos, its config servers; by default those of O(processes).
+    type: str
+  records:
+    description: Folder of the controller for a file for each process, as kernel and server report it.
+    type: path
   state:
     description:
       - V(started), running with this configuration and answering (a mongos is started and not waited for).
@@ -80,10 +108,10 @@ options:
     description: For V(systemd), limits of the unit by systemd's names in lower case; verified after the start.
     type: dict
     default: {}
-  unit:
-    description: For V(systemd), the text of the template unit. The action plugin renders it.
-    type: str
-    default: ""
+  files:
+    description: Texts of C(start), C(unit) and C(rotation). The action plugin renders them.
+    type: dict
+    default: {}
   numa:
     description: C(policy), C(nodes) and C(reserved_cores) of this host, as C(infrastructure.*.numa) of an experiment.
     type: dict
@@ -100,13 +128,25 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Every process of the point runs with its configuration
+- name: Two mongods run, memory from all NUMA nodes in turn, a cache of 2 MB each
   microshard.lab.mongo_processes:
-    run_folder: "{{ microshard_run.folder }}"
-    processes: "{{ microshard_point.processes }}"
-    mongod: "{{ microshard_run.bin.mongod }}"
-    mongos: "{{ microshard_run.bin.mongos }}"
-    state: started
+    run_folder: /var/lib/microshard/by-hand
+    processes:
+      - {name: mongod1, port: 27017, cache_mib: 2}
+      - {name: mongod2, port: 27018, cache_mib: 2, options: {operationProfiling: {mode: all}}}
+    mongod: /usr/bin/mongod
+    version: "6.0"
+    templates: "{{ playbook_dir }}/templates"
+    numa: {policy: interleave}
+
+- name: Nothing of them is left
+  microshard.lab.mongo_processes:
+    run_folder: /var/lib/microshard/by-hand
+    processes:
+      - {name: mongod1, port: 27017}
+      - {name: mongod2, port: 27018}
+    mongod: /usr/bin/mongod
+    state: absent
 """
 
 RETURN = r"""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.ansible import points
-from tests.cluster.ansible.lab import BIN, ROOT, Lab, Played
+from tests.cluster.ansible.lab import BIN, RUN_VARIABLES, Lab, Played
 from tests.hosts.bed import Bed
 from tests.hosts.bed.lab import LIMITS
 
@@ -62,8 +62,9 @@ class Services(Lab):
 
     def role(self, hosts: str, role: dict[str, Any]) -> Played:
         playbook = self.folder / "role.yml"
-        playbook.write_text(json.dumps([{"name": "A role", "hosts": hosts, "roles": [role]}]), encoding="utf-8")
-        return self.succeed(str(playbook), "-e", f"mongo_processes_templates={ROOT / 'templates'}")
+        play = {"name": "A role", "hosts": hosts, "vars_files": [str(RUN_VARIABLES)], "roles": [role]}
+        playbook.write_text(json.dumps([play]), encoding="utf-8")
+        return self.succeed(str(playbook))
 
     def leads(self) -> list[bool]:
         """Whether each member says that it is the primary, in their order."""

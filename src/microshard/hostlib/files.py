@@ -115,6 +115,14 @@ def require_run_folder(folder: str) -> str:
     return os.path.realpath(folder)
 
 
+def make_run_folder(folder: str) -> None:
+    """Make a folder that does not exist, or is empty, one of a run, for processes that are started without a run."""
+    if not os.path.isdir(folder) or not os.listdir(folder):
+        os.makedirs(os.path.join(folder, "tmp"), exist_ok=True)
+        marker = {"microshard": "without a run", "run_id": os.path.basename(folder.rstrip("/"))}
+        write_atomically(os.path.join(folder, "run.json"), json.dumps(marker) + "\n")
+
+
 def require_below(run_folder: str, path: str) -> str:
     """`path` with links resolved; HostError unless it lies strictly below the run's (resolved) folder."""
     real = os.path.realpath(path)

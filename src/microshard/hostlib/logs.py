@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 
-from .files import on_volumes, put_file
+from .files import put_file
 
 _TAIL_BYTES = 65536
 _WIDTH = 300  # of a line in a message; mongod writes lines of several thousand characters
@@ -50,7 +50,6 @@ def _readable(line: str) -> str:
 
 
 FOLDER = "/etc/logrotate.d"
-_SIZE, _KEPT = "1G", 4  # far above what a measurement writes: a rotation during one would show
 
 
 def rotation_path(run_folder: str, folder: str = FOLDER) -> str:
@@ -58,37 +57,11 @@ def rotation_path(run_folder: str, folder: str = FOLDER) -> str:
     return os.path.join(folder, f"microshard-{os.path.basename(run_folder)}")
 
 
-def rotation_text(run_folder: str, user: str) -> str:
-    """Rename logs and have the server reopen its log by SIGUSR1 (`systemLog.logRotate: reopen`), so no line is lost.
-
-    copytruncate would lose what is written between the copy and the cut. The path names the process:
-    …/POINT/NAME/mongod.log, in the run's folder and on a volume for logs.
-    """
-    logs = [f"{run_folder}/deployments/*/*/mongo[ds].log"]
-    logs += [f"{root}/*/*/mongo[ds].log" for root in on_volumes(run_folder)]
-    return f"""# Logs of a run of microshard; removed with the run.
-{" ".join(logs)} {{
-    su {user} {user}
-    size {_SIZE}
-    rotate {_KEPT}
-    nocreate
-    nocopytruncate
-    nocompress
-    missingok
-    nosharedscripts
-    postrotate
-        folder=$(dirname "$1"); name=${{folder##*/}}; point=${{folder%/*}}; point=${{point##*/}}
-        kill -USR1 "$(cat "{run_folder}/deployments/$point/$name/pid")"
-    endscript
-}}
-"""
-
-
-def install_rotation(run_folder: str, user: str, *, check: bool, folder: str = FOLDER) -> bool:
+def install_rotation(text: str, run_folder: str, *, check: bool, folder: str = FOLDER) -> bool:
     """Write the run's file for logrotate, where the host has it; whether it had to be written."""
     if not os.path.isdir(folder) or shutil.which("logrotate", path="/usr/sbin:/sbin:/usr/bin:/bin") is None:
         return False
-    return put_file(rotation_path(run_folder, folder), rotation_text(run_folder, user), check=check) is not None
+    return put_file(rotation_path(run_folder, folder), text, check=check) is not None
 
 
 def remove_rotation(run_folder: str, *, check: bool, folder: str = FOLDER) -> bool:

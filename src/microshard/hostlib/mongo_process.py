@@ -79,6 +79,7 @@ class MongoProcess:
     replica_set: str | None
     binary: str
     config: str  # the text of the configuration file; "" where the state needs none
+    start_text: str  # the script that starts it, with @COMMAND@ for its command line
     options: dict[str, Any]  # the same as a tree
     journal_path: str | None  # where its journal lies when not in its dbPath
     volumes: dict[str, str] = field(default_factory=dict)  # data, journal, log → its folder on a volume of that
@@ -87,7 +88,7 @@ class MongoProcess:
     launch: LaunchOptions = LaunchOptions()
 
     @classmethod
-    def of(cls, plan: dict[str, Any], *, run_folder: str, mongod: str, mongos: str) -> MongoProcess:
+    def of(cls, plan: dict[str, Any], *, run_folder: str, mongod: str, mongos: str, start: str = "") -> MongoProcess:
         """Read it from the plan. HostError when one of its paths is outside the run's folder."""
         for key in ("folder", "db_path", "log_path", "config_path", "pid_path", "journal_path"):
             if plan.get(key):
@@ -99,6 +100,7 @@ class MongoProcess:
         known.update(binding=numa.UNBOUND, launch=LaunchOptions())
         known["binary"] = mongos if plan["role"] == "mongos" else mongod
         known["config"] = plan.get("config") or ""
+        known["start_text"] = start
         known["cgroup"] = plan.get("cgroup") or ""
         known["volumes"] = plan.get("volumes") or {}
         return cls(**known)
@@ -131,7 +133,7 @@ class MongoProcess:
         _create_folders(self)
         # Only now that no process runs with the old text: an interrupted change is found and finished next time.
         write_atomically(self.config_path, self.config)
-        write_atomically(self.start_path, self.start_text)
+        write_atomically(self.start_path, self.start_script)
         handle = self._launch()
         if self.role != "mongos":
             self._await_hello(deadline, handle)
@@ -149,13 +151,13 @@ class MongoProcess:
         return [*self.binding.prefix, self.binary, "--config", self.config_path]
 
     @property
-    def start_text(self) -> str:
-        """The script: the shell becomes the process."""
-        return f"#!/bin/sh\nexec {' '.join(map(shlex.quote, self.command))}\n"
+    def start_script(self) -> str:
+        """The script with the command line: the shell becomes the process."""
+        return self.start_text.replace("@COMMAND@", " ".join(map(shlex.quote, self.command)))
 
     def _diff(self) -> dict[str, str] | None:
         """The difference between its files and those it should run with; None when there is none."""
-        pairs = ((self.config_path, self.config), (self.start_path, self.start_text))
+        pairs = ((self.config_path, self.config), (self.start_path, self.start_script))
         differing = [(path, read_text(path), text) for path, text in pairs if read_text(path) != text]
         if not differing:
             return None

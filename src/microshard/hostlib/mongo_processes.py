@@ -15,7 +15,7 @@ from typing import Any, Callable, TypeVar
 
 from . import kernel_settings, logs, numa, proc, systemd
 from .errors import HostError
-from .files import require_run_folder
+from .files import make_run_folder, require_run_folder
 from .mongo_process import LaunchOptions, MongoProcess, Outcome
 from .wire import OPEN, access_of_run
 
@@ -34,7 +34,7 @@ ARGUMENTS = {
     "process_manager": {"choices": ["direct", "systemd"], "default": "direct"},
     "user": {"type": "str", "default": ""},
     "limits": {"type": "dict", "default": {}},
-    "unit": {"type": "str", "default": ""},
+    "files": {"type": "dict", "default": {}},
     "numa": {"type": "dict", "default": {}},
     "security": {"type": "dict", "default": {}},
 }
@@ -54,12 +54,14 @@ _Result = TypeVar("_Result")
 
 def main(parameters: dict[str, Any], *, check: bool) -> dict[str, Any]:
     """Bring the processes to `state` and return what was done to each."""
-    run_folder = require_run_folder(parameters["run_folder"])
     state, plans = parameters["state"], parameters["processes"]
+    if state == "started" and plans and not check:
+        make_run_folder(parameters["run_folder"])
+    run_folder = require_run_folder(parameters["run_folder"])
     units = parameters["process_manager"] == "systemd"
     unit_diff, other_changes, page_cache = None, [], None
     if units and state == "started" and plans:
-        unit_diff = systemd.install(parameters["unit"], check=check)
+        unit_diff = systemd.install(parameters["files"]["unit"], check=check)
     group = process_group(parameters, run_folder, check=check)
     if state == "started":
         outcomes = group.start(timeout=parameters["start_timeout"], stop_timeout=parameters["stop_timeout"])
@@ -91,8 +93,8 @@ def main(parameters: dict[str, Any], *, check: bool) -> dict[str, Any]:
 def _host_files(parameters: dict[str, Any], run_folder: str, *, check: bool) -> list[str]:
     """Write or remove what the processes have on a host of systemd beside their folders; what was done."""
     state, plans, changes = parameters["state"], parameters["processes"], []
-    if state == "started" and plans and logs.install_rotation(run_folder, parameters["user"], check=check):
-        # Only now: the folders on volumes, which the file names, did not exist before.
+    rotation = parameters["files"].get("rotation", "")
+    if state == "started" and plans and logs.install_rotation(rotation, run_folder, check=check):
         changes.append("logrotate's file written")
     if state in {"stopped", "absent"} and not check:
         systemd.forget([plan["folder"] for plan in plans])
@@ -107,9 +109,11 @@ def process_group(parameters: dict[str, Any], run_folder: str, *, check: bool) -
     """The processes that `names` selects. Which cores each is bound to is decided by all of the host."""
     launch, bindings = _launch_options(parameters), _bindings(parameters)
     names = parameters["names"] or list(bindings)
+    programs = {key: parameters[key] for key in ("mongod", "mongos")}
+    programs["start"] = parameters["files"].get("start", "")
     processes = [
         replace(
-            MongoProcess.of(plan, run_folder=run_folder, mongod=parameters["mongod"], mongos=parameters["mongos"]),
+            MongoProcess.of(plan, run_folder=run_folder, **programs),
             launch=launch,
             binding=bindings[plan["name"]],
         )

@@ -18,6 +18,7 @@ from tests.cluster.ansible import points
 
 ROOT = Path(__file__).resolve().parents[3]
 BIN = Path(sys.executable).parent
+RUN_VARIABLES = ROOT / "playbooks" / "group_vars" / "all.yml"  # for plays that are not in playbooks/
 
 
 @dataclass

@@ -9,6 +9,7 @@ import pytest
 
 from microshard.embedded.binary import find_mongod
 from tests.cluster.ansible import points
+from tests.cluster.ansible.lab import RUN_VARIABLES
 from tests.hosts.needs import need
 from tests.hosts.vm.machine import Disk, lacking, machine
 
@@ -84,7 +85,6 @@ WANTED = {
     "huge pages defrag": "never",
 }
 USER = "host_kernel_user=mongod"
-ROOT = Path(__file__).resolve().parents[3]
 before: dict[str, str] = {}
 
 
@@ -153,9 +153,10 @@ def test_volumes_and_kernel_are_as_planned(vm):
 
 def mongods(vm, policy, state="started"):
     """The two mongods of the point as services in a state, bound by a policy of numactl; their records."""
-    wanted = {"state": state, "numa": policy, "start_timeout": 600, "user": "mongod", "templates": f"{ROOT}/templates"}
+    wanted = {"state": state, "numa": policy, "start_timeout": 600, "user": "mongod"}
     role = {"role": "mongo_processes", "vars": {f"mongo_processes_{key}": value for key, value in wanted.items()}}
-    (vm.folder / "mongods.yml").write_text(json.dumps([{"name": "mongods", "hosts": "shard_hosts", "roles": [role]}]))
+    play = {"name": "mongods", "hosts": "shard_hosts", "vars_files": [str(RUN_VARIABLES)], "roles": [role]}
+    (vm.folder / "mongods.yml").write_text(json.dumps([play]))
     played = vm.play(str(vm.folder / "mongods"), variables(vm))
     assert played.code == 0, played.output
     records = vm.folder / "run/points/p01/processes"

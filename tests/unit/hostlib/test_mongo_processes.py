@@ -27,9 +27,11 @@ def test_one_of_several_is_bound_to_the_cores_it_had(tmp_path: Path, monkeypatch
         "process_manager": "direct",
         "numa": {"policy": "cores_per_shard", "nodes": None, "reserved_cores": 1},
         "security": {},
+        "files": {"start": "exec @COMMAND@"},
     }
     (process,) = mongo_processes.process_group(parameters, str(tmp_path), check=False).processes
     assert process.name == "rs0-3"
     assert process.command[:2] == ["numactl", "--physcpubind=2"]
+    assert process.start_script.startswith("exec numactl --physcpubind=2 ")
     everyone = mongo_processes.process_group({**parameters, "names": []}, str(tmp_path), check=False).processes
     assert [p.name for p in everyone] == ["rs0-1", "rs0-2", "rs0-3", "rs0-4"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.loader import action_loader, init_plugin_loader
 from ansible.template import Templar
 
+from microshard.hostlib import mongo_config
+from microshard.model.plan import Process
 from tests.cluster.ansible import points
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -26,18 +28,23 @@ def plugins() -> None:
 
 Render = Callable[..., dict[str, dict[str, Any]]]
 Texts = Callable[..., dict[str, str]]
+# The role's variables that templates read, as its defaults have them.
+DEFAULTS = {
+    "version": "6.0.5",
+    "run_folder": "/run-folder",
+    "mongod": "/bin/mongod",
+    "embedded": True,
+    "authorization": False,
+    "tls": False,
+}
 
 
 @pytest.fixture
 def texts(plugins: None) -> Texts:
-    """The configuration file of each process of a layout, by name; `change` may alter the variables before."""
+    """The configuration file of each process by name: of a layout, or of these processes, with role variables."""
 
-    def render(layout: points.Layout, change: Callable[[dict[str, Any]], None] = lambda _: None) -> dict[str, str]:
-        folder = Path("/run-folder")
-        made = points.point(layout, folder)
-        variables = points.variables(made, folder, Path("/bin/mongod"), Path("/bin/mongos"), Path("/bin/python"))
-        variables["microshard_point"]["processes"] = [dataclasses.asdict(process) for process in made.processes]
-        change(variables)
+    def render(layout: points.Layout, processes: Sequence[Process] | None = None, **variables: Any) -> dict[str, str]:
+        planned = points.point(layout, Path("/run-folder")).processes if processes is None else processes
         loader = DataLoader()
         action = action_loader.get(
             "microshard.lab.mongo_processes",
@@ -45,10 +52,13 @@ def texts(plugins: None) -> Texts:
             connection=None,
             play_context=None,
             loader=loader,
-            templar=Templar(loader=loader, variables=variables),
+            templar=Templar(loader=loader, variables={}),
             shared_loader_obj=None,
         )
-        rendered = action.rendered(variables["microshard_point"]["processes"], str(ROOT / "templates"), variables)
+        complete = [mongo_config.complete(dataclasses.asdict(p), "/run-folder", "p01") for p in planned]
+        values = {**DEFAULTS, "config_db": mongo_config.config_db(complete), **variables}
+        context = {f"mongo_processes_{name}": value for name, value in values.items()}
+        rendered = action.rendered(complete, str(ROOT / "templates"), context)
         return {process["name"]: process["config"] for process in rendered}
 
     return render
@@ -58,7 +68,7 @@ def texts(plugins: None) -> Texts:
 def configs(texts: Texts) -> Render:
     """The same, read as mongod would read it."""
 
-    def read(*arguments: Any) -> dict[str, dict[str, Any]]:
-        return {name: yaml_load(text) for name, text in texts(*arguments).items()}
+    def read(*arguments: Any, **variables: Any) -> dict[str, dict[str, Any]]:
+        return {name: yaml_load(text) for name, text in texts(*arguments, **variables).items()}
 
     return read

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from ansible.errors import AnsibleFilterError
 from ansible.module_utils.common.yaml import yaml_load
 
 from microshard.experiment.mongod_options import leaves, listed_options, parse_release, tokumx_parameters
+from microshard.hostlib import mongo_config
+from microshard.hostlib.errors import HostError
 from microshard.model.plan import Inputs
 from microshard.plan.build import build_plan
 from tests.cluster.ansible.points import Layout
@@ -48,11 +48,7 @@ def write(texts: Texts) -> Write:
         base = experiment(**EC2, topology=topology)
         (point,) = build_plan(base, points(base, [1]), Inputs(cores=2, ram_mib=249_856, backend="ec2")).points
 
-        def as_planned(variables: dict[str, Any]) -> None:
-            variables["microshard_run"]["bin"]["version"] = version
-            variables["microshard_point"]["processes"] = [dataclasses.asdict(p) for p in point.processes]
-
-        return texts(Layout("replica_set"), as_planned)["rs0-1"]
+        return texts(Layout(), point.processes, version=version)["rs0-1"]
 
     return file
 
@@ -121,6 +117,6 @@ def test_tokumx_has_flat_names_that_it_knows(write: Write) -> None:
     assert not any(name.startswith(("storage", "net", "systemLog")) for name, _ in lines)
 
 
-def test_what_tokumx_has_no_word_for_is_an_error_and_not_left_out(write: Write) -> None:
-    with pytest.raises(AnsibleFilterError, match=r"no option for net\.http\.enabled"):
-        write("tokumx", "2.4", net={"http": {"enabled": True}})
+def test_what_tokumx_has_no_word_for_is_an_error_and_not_left_out() -> None:
+    with pytest.raises(HostError, match=r"no option for net\.http\.enabled"):
+        mongo_config.merged_tokumx("", {"net": {"http": {"enabled": True}}})

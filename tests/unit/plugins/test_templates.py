@@ -1,8 +1,17 @@
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible.module_utils.common.yaml import yaml_load
 
+from microshard.embedded import options as mongos_options
+from microshard.embedded.binary import find_mongod
+from microshard.experiment.mongod_options import leaves, listed_options, parse_release
+from microshard.hostlib import mongo_config
+from microshard.hostlib.errors import HostError
+from microshard.hostlib.process_checks import options_difference
+from microshard.plan.topology import merge
 from tests.cluster.ansible.points import Layout
 from tests.unit.plugins.conftest import Render, Texts
 
@@ -45,8 +54,7 @@ def test_every_part_of_a_cluster_has_its_role(configs: Render) -> None:
 def test_only_the_embedded_mongos_is_reported_where_its_router_lives(configs: Render) -> None:
     path = configs(Layout("sharded", shards=1))["mongos1"]["setParameter"]["microshardRouterPath"]
     assert path == "/run-folder/deployments/p01/mongos1/router"
-    real = configs(Layout("sharded", shards=1), lambda v: v["microshard_run"]["bin"].update(embedded=False))
-    assert "setParameter" not in real["mongos1"]
+    assert "setParameter" not in configs(Layout("sharded", shards=1), embedded=False)["mongos1"]
 
 
 @pytest.mark.parametrize(
@@ -84,28 +92,89 @@ def test_another_engine_gets_no_wiredtiger_cache(configs: Render) -> None:
     assert "wiredTiger" not in config["storage"]
 
 
-def test_the_passthrough_is_merged_last_and_section_by_section(configs: Render) -> None:
-    options = {
-        "storage": {"directoryPerDB": True},
-        "systemLog": {"verbosity": 1, "logRotate": "rename"},
-        "setParameter": {"ttlMonitorEnabled": False},
-    }
-    config = configs(Layout(options=options))["mongod1"]
-    assert config["storage"]["directoryPerDB"] is True
-    assert config["storage"]["dbPath"].endswith("/data")
-    assert config["systemLog"]["verbosity"] == 1
-    assert config["systemLog"]["logRotate"] == "rename"
-    assert config["setParameter"] == {"shutdownTimeoutMillisForSignaledShutdown": 0, "ttlMonitorEnabled": False}
+OPTIONS = {
+    "storage": {"engine": "wiredTiger", "wiredTiger": {"collectionConfig": {"blockCompressor": "zlib"}}},
+    "systemLog": {"verbosity": 1, "logRotate": "rename", "component": {"query": {"verbosity": 2}}},
+    "setParameter": {"ttlMonitorEnabled": False, "diagnosticDataCollectionPeriodMillis": 1000},
+    "net": {"compression": {"compressors": "disabled"}, "maxIncomingConnections": 1000},
+    "replication": {},
+}
 
 
-def test_a_parameter_old_servers_do_not_know_is_left_out_for_them(configs: Render) -> None:
-    config = configs(Layout(), lambda v: v["microshard_run"]["bin"].update(version="4.4.29"))["mongod1"]
-    assert "setParameter" not in config
+def test_the_options_of_an_experiment_are_merged_last_and_the_comments_stay(texts: Texts) -> None:
+    plain, changed = (texts(Layout(options=options))["mongod1"] for options in ({}, OPTIONS))
+    expected = merge(yaml_load(plain), OPTIONS)
+    expected.pop("replication")
+    assert yaml_load(changed) == expected
+    comments = [line for line in plain.splitlines() if line.lstrip().startswith("#")]
+    assert [line for line in changed.splitlines() if line.lstrip().startswith("#")] == comments
+    assert '  logRotate: "rename"\n' in changed
+
+
+@pytest.mark.parametrize("line", ["net: {port: 1}", "net:\n  port:\n    number: 1"])
+def test_a_template_into_which_an_option_cannot_be_merged_is_refused(line: str) -> None:
+    with pytest.raises(HostError, match=r"net\.port cannot be merged"):
+        mongo_config.merged(f"{line}\n", {"net": {"port": 2}})
 
 
 def test_every_file_says_whose_it_is_and_why_it_is_so(texts: Texts) -> None:
     for name, text in texts(Layout("sharded", shards=1)).items():
-        assert text.startswith(f"# {name} of point p01: a ")
-        assert "\n# One address of the host and no unix socket" in text
+        assert text.startswith(f"# {name}: a ")
+        assert "\n  # One address of the host and no unix socket" in text
         assert list(yaml_load(text))
         assert "\n\n\n" not in text
+
+
+# First release with an option that is not in options.json, which ends at 3.4. Manual, "Configuration File Options" of
+# 4.2 (net.tls: "New in version 4.2"), and "MongoDB Server Parameters" of 5.0.
+SINCE = {
+    "net.tls.mode": (4, 2),
+    "net.tls.certificateKeyFile": (4, 2),
+    "net.tls.CAFile": (4, 2),
+    "net.tls.allowConnectionsWithoutCertificates": (4, 2),
+    "setParameter.shutdownTimeoutMillisForSignaledShutdown": (5, 0),
+}
+MONGOS_ALONE = {"sharding.configDB"}
+
+
+@pytest.mark.parametrize("version", ["3.0", "3.4", "3.6", "4.0", "4.2", "4.4", "5.0", "6.0", "7.0", "8.0"])
+@pytest.mark.parametrize(
+    "layout", [Layout(), Layout("replica_set"), Layout("sharded", shards=1)], ids=lambda x: x.topology
+)
+def test_a_file_has_only_documented_options(configs: Render, layout: Layout, version: str) -> None:
+    release = parse_release(version)
+    later = {name for name, first in SINCE.items() if first <= release}
+    known = listed_options("wiredTiger", min(release, (3, 4))) | MONGOS_ALONE | later
+    for name, config in configs(layout, version=version, tls=True, authorization=True, embedded=False).items():
+        if release < (3, 4):
+            del config["net"]["compression"]  # of the layout; the planner leaves it out
+        names = {option for _, option in leaves(config)}
+        assert names - known == set(), name
+        assert any(option.startswith("net.ssl.") for option in names) == (release < (4, 2))
+
+
+@pytest.mark.parametrize("secured", [False, True])
+@pytest.mark.parametrize(
+    "layout",
+    [Layout(), Layout("replica_set", cache_mib=2), Layout("sharded", shards=1, cache_mib=512, options=OPTIONS)],
+    ids=lambda x: x.topology,
+)
+def test_the_servers_here_read_every_file_as_it_is_meant(
+    texts: Texts, tmp_path: Path, layout: Layout, secured: bool
+) -> None:
+    for name, text in texts(layout, tls=secured, authorization=secured).items():
+        path = tmp_path / f"{name}.conf"
+        path.write_text(text, encoding="utf-8")
+        if name == "mongos1":
+            options = mongos_options.parse(["--config", str(path)])
+            assert options.given["sharding.configDB"].startswith("config/127.0.0.1:")
+            continue
+        command = [
+            str(find_mongod(None)),
+            "--config",
+            str(path),
+            "--outputConfig",
+        ]  # what it has read, without starting
+        read = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert read.returncode == 0, read.stdout + read.stderr
+        assert options_difference(yaml_load(text), yaml_load(read.stdout)) == ""
