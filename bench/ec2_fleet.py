@@ -18,7 +18,7 @@ from microshard.backends.ec2.api import Api, RetryPolicy
 from microshard.backends.ec2.fleet import provision
 from microshard.backends.ec2.spec import FleetSpec, GroupSpec, VolumeSpec
 from microshard.backends.ec2.teardown import teardown
-from microshard.records.run_folder import JsonLines
+from microshard.records.run_folder import Ledger
 
 _VOLUMES = (
     VolumeSpec("data", "gp3", 512, 6000, 500),
@@ -56,7 +56,7 @@ def fleet(url: str, hosts: int) -> dict[str, float]:
     began = time.perf_counter()
     api = CountingApi("us-east-1", endpoint=url, retry=RetryPolicy(poll=0.05))
     with scratch() as folder:
-        ledger = JsonLines(folder / "ledger.jsonl")
+        ledger = Ledger(folder / "ledger.jsonl")
         created = provision(api, spec, ledger, folder / "ssh")
         made, calls_made = time.perf_counter(), api.calls
         result = teardown(api, spec.run, ledger)

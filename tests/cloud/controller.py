@@ -18,7 +18,7 @@ from microshard.backends.ec2.api import Api, RetryPolicy
 from microshard.backends.ec2.fleet import provision
 from microshard.backends.ec2.spec import from_mapping
 from microshard.backends.ec2.teardown import teardown
-from microshard.records.run_folder import JsonLines
+from microshard.records.run_folder import Ledger
 
 Invoke = Callable[[Any, str, dict[str, Any]], dict[str, Any]]
 
@@ -52,7 +52,7 @@ def main() -> None:
         if child == 0:
             vars(api_module)["invoke"] = killing(order["kill_after"], real)
             folder = Path(order["folder"])
-            ledger = JsonLines(folder / "ledger.jsonl")
+            ledger = Ledger(folder / "ledger.jsonl")
             spec = from_mapping(order["spec"])
             provision(api, spec, ledger, folder / "ssh")
             os._exit(0 if teardown(api, spec.run, ledger).clean else 3)

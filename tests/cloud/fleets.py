@@ -16,7 +16,8 @@ from microshard.backends.ec2.api import Api, RetryPolicy
 from microshard.backends.ec2.fleet import Ec2Fleet, provision
 from microshard.backends.ec2.spec import FleetSpec, GroupSpec, VolumeSpec
 from microshard.backends.ec2.teardown import TeardownResult, teardown
-from microshard.records.run_folder import JsonLines
+from microshard.model.run_records import LedgerRecord
+from microshard.records.run_folder import Ledger
 
 from .strict import Simulation
 
@@ -83,16 +84,16 @@ def only_loopback(setattr_: Callable[[Any, str, Any], None]) -> None:
     setattr_(socket.socket, "connect", guarded)
 
 
-class WatchedLedger(JsonLines):
+class WatchedLedger(Ledger):
     """A ledger that tells a test of every record."""
 
-    def __init__(self, ledger: JsonLines, watch: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, ledger: Ledger, watch: Callable[[dict[str, Any]], None]) -> None:
         super().__init__(ledger.path)
         self.watch = watch
 
-    def append(self, **record: Any) -> None:
-        super().append(**record)
-        self.watch(record)
+    def append(self, record: LedgerRecord) -> None:
+        super().append(record)
+        self.watch(dataclasses.asdict(record))
 
 
 @functools.cache
@@ -107,7 +108,7 @@ class Lab:
         self.simulation = simulation
         self.folder = folder
         self.spec = spec
-        self.ledger = JsonLines(folder / "ledger.jsonl")
+        self.ledger = Ledger(folder / "ledger.jsonl")
         self.retry = RETRY_POLICY
         self.said: list[str] = []
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from microshard.backends.ec2.fleet import provision
+from microshard.model.run_records import JournalEvent
 from microshard.records.run_folder import RunFolder, write_json
 
 from .command import Said, microshard
@@ -68,7 +69,7 @@ def test_a_run_that_goes_on_or_was_reported_to_stay_is_left_alone(gc: Gc, lab: L
     with subprocess.Popen(sleeper, stdin=subprocess.PIPE) as running:
         run_of(lab, tmp_path, running.pid)
         kept = run_of(lab, tmp_path, gone)
-        kept.journal.append(event="kept", points=["p01"])
+        kept.journal.append(JournalEvent("kept", points=["p01"]))
         before = lab.simulation.everything()
         assert gc("--dry-run").out == "Nothing is left of any run.\n"
         assert gc().code == 0

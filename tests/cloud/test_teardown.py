@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from microshard.backends.ec2.teardown import find_leftover_runs, remove_leftover_runs
-from microshard.records.run_folder import JsonLines
+from microshard.records.run_folder import Ledger
 
 from .fleets import REGION, RETRY_POLICY, SMALL, Lab, client
 from .strict import Fault, Simulation
@@ -207,7 +207,7 @@ def test_a_controller_killed_after_any_call_leaves_nothing_gc_does_not_find(
         if not lab.simulation.everything():
             continue  # killed before the first creation or after the last result: there is nothing to find
         run = f"killed-{kill_after}"
-        book = JsonLines(folder / "ledger.jsonl")
+        book = Ledger(folder / "ledger.jsonl")
         remove_leftover_runs(api, "tester", now=0, over=lambda name, run=run: name == run, ledgers={run: book})  # type: ignore[misc]
         assert lab.simulation.everything() == {}, f"after call {kill_after}"
     assert kill_after > 40, "it was killed in every stage of the life"
@@ -218,6 +218,6 @@ def test_gc_without_the_ledger_finds_the_same(controller: Controller, lab: Lab, 
         (tmp_path / str(kill_after)).mkdir()
         controller.life(kill_after, tmp_path / str(kill_after))
         remove_leftover_runs(
-            lab.api(), "tester", now=_EXPIRY, ledgers={"unrelated": JsonLines(tmp_path / "unrelated.jsonl")}
+            lab.api(), "tester", now=_EXPIRY, ledgers={"unrelated": Ledger(tmp_path / "unrelated.jsonl")}
         )
         assert lab.simulation.everything() == {}, f"after call {kill_after}"

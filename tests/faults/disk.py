@@ -15,7 +15,8 @@ from typing import Any
 from unittest import mock
 
 from microshard.model.plan import Plan, Step
-from microshard.records.run_folder import DiskError, JsonLines, RunFolder, write_json
+from microshard.model.run_records import JournalEvent, LedgerRecord
+from microshard.records.run_folder import DiskError, Journal, RunFolder, write_json
 from microshard.run.completed_steps import damaged, finished, remaining
 from tests.faults.table import Row
 
@@ -36,11 +37,11 @@ def _result(name: str) -> dict[str, Any]:
 def a_run(folder: Path, done: int) -> RunFolder:
     """A run that broke off after so many steps."""
     run = RunFolder.create(folder, "broken")
-    run.journal.append(event="run started", steps=len(STEPS))
+    run.journal.append(JournalEvent("run started", steps=len(STEPS)))
     for step in STEPS[:done]:
-        run.journal.append(event="step started", step=step.index, point=step.point, name=step.name)
+        run.journal.append(JournalEvent("step started", step=step.index, point=step.point, name=step.name))
         write_json(run / "results" / step.point / f"{step.name}.json", _result(step.name))
-        run.journal.append(event="step done", step=step.index, point=step.point, name=step.name, valid=True)
+        run.journal.append(JournalEvent("step done", step=step.index, point=step.point, name=step.name, valid=True))
     return run
 
 
@@ -69,7 +70,7 @@ def _cut_journals(folder: Path) -> Row:
         left = _left(run)
         if left != NAMES[3:]:
             row.lost.append(f"{length} bytes: {left} is left to measure")
-        done = [f"{r['point']}/{r['name']}" for r in run.journal.records() if r.get("event") == "step done"]
+        done = [f"{r.point}/{r.name}" for r in run.journal.records() if r.event == "step done"]
         if sorted(done) != sorted(NAMES[:3]):
             row.lost.append(f"{length} bytes: the journal knows {done} afterwards")
     return row
@@ -94,16 +95,16 @@ def _cut_results(folder: Path) -> Row:
 def _cut_ledgers(folder: Path) -> Row:
     run = RunFolder.create(folder / "ledger", "broken")
     for number in range(3):
-        run.ledger.append(kind="process", state="about to start", name=f"shard{number}")
+        run.ledger.append(LedgerRecord("process", "about to start", name=f"shard{number}"))
     data = run.ledger.path.read_bytes()
     row = Row("cut after every byte", "ledger")
     for length in range(len(data) + 1):
         row.times += 1
         run.ledger.path.write_bytes(data[:length])
         before = list(run.ledger.records())
-        run.ledger.append(kind="run", state="clean")
+        run.ledger.append(LedgerRecord("run", "clean"))
         after = list(run.ledger.records())
-        if after[:-1] != before or after[-1]["state"] != "clean" or len(before) != data[: length + 1].count(b"\n"):
+        if after[:-1] != before or after[-1].state != "clean" or len(before) != data[: length + 1].count(b"\n"):
             row.lost.append(f"{length} bytes: {after}")
     return row
 
@@ -143,8 +144,8 @@ def failing_fsync(folder: Path) -> Iterator[Row]:
             continue  # broke off before it was a run
         run = RunFolder.open(path)
         done = {f"{p.parent.name}/{p.stem}" for p in run.path.glob("results/*/*.json")}
-        if run.journal.torn() or _left(run) != [name for name in NAMES if name not in done]:
-            row.lost.append(f"call {call}: {run.journal.torn()} torn lines, {_left(run)} is left, {done} is done")
+        if run.journal.unread() or _left(run) != [name for name in NAMES if name not in done]:
+            row.lost.append(f"call {call}: {run.journal.unread()}, {_left(run)} is left, {done} is done")
         if strays := [p.name for p in run.path.rglob(".*")]:
             row.left.append(f"call {call}: {strays}")
     yield row
@@ -165,17 +166,17 @@ def full_disk(folder: Path) -> Iterator[Row]:
     """Records and results until nothing fits: all that were said to be written are whole, before and after."""
     row = Row("disk full", "journal and results")
     with small_disk(folder / "full", 1) as disk:
-        lines = JsonLines(disk / "journal.jsonl")
+        lines = Journal(disk / "journal.jsonl")
         written = 0
         try:
             for number in range(10_000):
-                lines.append(number=number, text="x" * 501)
+                lines.append(JournalEvent("step done", step=number, message="x" * 501))
                 written += 1
         except DiskError as error:
             if "No space left on device" not in str(error):
                 row.lost.append(str(error))
         row.times = 1
-        if lines.torn() or [r["number"] for r in lines.records()] != list(range(written)):
+        if lines.unread() or [r.step for r in lines.records()] != list(range(written)):
             row.lost.append(f"{written} records were written, {sum(1 for _ in lines.records())} are there")
         (disk / "filler").write_bytes(b"")
         with contextlib.suppress(DiskError):

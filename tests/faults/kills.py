@@ -344,7 +344,7 @@ class Campaign:
             expected = dict.fromkeys(expected, next(iter(found.values()), []))
         if found != expected or not all(found.values()):
             self.wrong.append(f"the measurements are {found}, not {expected}")
-        names = [f"{r['point']}/{r['name']}" for r in run.journal.records() if r.get("event") == "step done"]
+        names = [f"{r.point}/{r.name}" for r in run.journal.records() if r.event == "step done"]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             self.wrong.append(f"measured twice: {', '.join(twice)}")

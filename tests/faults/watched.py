@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from microshard.hostlib import emulated_volumes as loops
-from microshard.records.run_folder import JsonLines, RunFolder, find_runs
+from microshard.records.run_folder import RunFolder, find_runs
 
 MICROSHARD = str(Path(sys.executable).with_name("microshard"))
 MARK = "MICROSHARD_FAULTS"  # every process of a campaign inherits it: nothing can hide from the search for leftovers
@@ -218,9 +218,9 @@ class Watched:
 def whole_results(run: RunFolder) -> dict[str, bytes]:
     """Point/name → the bytes of every result the journal calls done."""
     found = {}
-    for record in JsonLines(run / "journal.jsonl").records():
-        if record.get("event") == "step done":
-            name = f"{record['point']}/{record['name']}"
+    for record in run.journal.records():
+        if record.event == "step done":
+            name = f"{record.point}/{record.name}"
             found[name] = (run / "results" / f"{name}.json").read_bytes()
     return found
 

@@ -53,13 +53,14 @@ def read_run(folder: Path) -> RunFiles:
         path.parent.name: load(dict[str, LogSummary], path) or {}
         for path in sorted((run / "logs").glob("*/summary.json"))
     }
+    unreadable += run.journal.unread()
     unreadable += [f"{name}: not there" for name in (PLAN, LOCK) if not (run / name).exists()]
     return RunFiles(
         marker=run.marker(),
         lock=load(RunLock, run / LOCK) or RunLock(),
         plan=load(Plan, run / PLAN),
         results=results,
-        events=tuple(run.events()),
+        events=tuple(run.journal.records()),
         unreadable=tuple(unreadable),
         logs=logs,
     )

@@ -9,7 +9,6 @@ import hashlib
 import os
 import shutil
 import tarfile
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -116,6 +115,8 @@ def _download(url: str, target: Path) -> None:
     target.parent.mkdir(exist_ok=True)
     draft = target.with_suffix(".new")
     try:
+        import urllib.request  # noqa: PLC0415 - most commands download nothing
+
         with urllib.request.urlopen(url, timeout=30) as answer, draft.open("wb") as file:  # noqa: S310 - https only
             shutil.copyfileobj(answer, file, 1 << 20)
         draft.rename(target)

@@ -11,6 +11,7 @@ import time
 from microshard.hostlib import emulated_volumes, proc
 from microshard.hostlib.logs import last_lines
 from microshard.model.plan import Point
+from microshard.model.run_records import LedgerRecord
 from microshard.records.run_folder import DiskError, RunFolder
 
 FOLDERS = ("deployments", "tmp", "secrets")  # of a run's folder; they go with its processes
@@ -57,7 +58,7 @@ def clean(folder: RunFolder) -> list[str]:
         if path.exists():
             left.append(f"folder {path}")
     with contextlib.suppress(DiskError):  # what is gone is gone, with or without a line on a full disk
-        folder.ledger.append(kind="run", state="clean" if not left else "not clean", left=left)
+        folder.ledger.append(LedgerRecord("run", "clean" if not left else "not clean", left=left))
     return left
 
 

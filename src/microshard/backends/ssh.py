@@ -19,6 +19,7 @@ from typing import Any
 from microshard.backends import binaries, client_install, local_processes
 from microshard.errors import PlaceError, RunFolderError
 from microshard.model.plan import FIRST_PORT, HOST_GROUPS, Host, Inputs, Plan, Point
+from microshard.model.run_records import LedgerRecord
 from microshard.records.run_folder import DiskError, RunFolder, write_json
 from microshard.run.ansible import Event, EventHandler, PlaybookError, Playbooks, ignore
 from microshard.run.backend import LAST_PORT, Backend, Binaries
@@ -336,7 +337,7 @@ class SshBackend(Backend):
                 file.unlink()
         shutil.rmtree(folder / "secrets", ignore_errors=True)
         with contextlib.suppress(DiskError):
-            folder.ledger.append(kind="run", state="clean" if not left else "not clean", left=left)
+            folder.ledger.append(LedgerRecord("run", "clean" if not left else "not clean", left=left))
         return left
 
     def running(self, folder: RunFolder) -> list[str]:
@@ -346,7 +347,7 @@ class SshBackend(Backend):
 
     def leftovers(self, folder: RunFolder) -> tuple[str, ...]:
         """Whatever the run's ledger does not call clean; without asking any host."""
-        ledger = list(folder.ledger_records())
+        ledger = list(folder.ledger.records())
         closed = not ledger or (ledger[-1].kind, ledger[-1].state) == ("run", "clean")
         return () if closed else ("processes and folders",)
 

@@ -6,6 +6,8 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from microshard.backends import local_processes
 from microshard.backends.local import LocalBackend
 from microshard.errors import PlaceError, RunFolderError
@@ -62,6 +64,8 @@ def in_use(folder: RunFolder) -> str | None:
             f"and without its folder nobody finds them before they expire; first: microshard down {folder.run_id}, or, "
             "where it was aborted, microshard gc --on ec2"
         )
+    if (unread := folder.ledger.unread()) and read_object(folder / RECORD).get("backend") == "ec2":
+        return f"{folder.run_id}: {unread[0]}: what it names on EC2 may still exist; look there, then mend that line"
     if has_processes(folder):
         return f"{folder.run_id} has processes; first: microshard down {folder.run_id}"
     return None
@@ -70,6 +74,12 @@ def in_use(folder: RunFolder) -> str | None:
 def has_processes(folder: RunFolder) -> bool:
     """Whether processes of a run exist on this machine; hosts are not contacted."""
     return bool(local_processes.running(folder))
+
+
+def say_unread(folder: RunFolder) -> None:
+    """Print the lines of a run's ledger that cannot be read: what they name may still be there."""
+    for sentence in folder.ledger.unread():
+        click.echo(f"{folder.run_id}: {sentence}; what it names is only found by its tags and names", err=True)
 
 
 def collector(place: str, request: GcRequest) -> Collector:

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from microshard.cli.backends import chosen, of_run
+from microshard.cli.backends import chosen, of_run, say_unread
 from microshard.cli.imported import confirm_programs
 from microshard.cli.options import experiment_options, on_option, point_option, run_option, runs_option, yes_option
 from microshard.errors import EXIT_LEFT, RunFolderError
 from microshard.interrupts import Stopped, signals
-from microshard.model.result import StepResult
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from microshard.model.plan import Point, Step
+    from microshard.model.result import StepResult
 
 
 class StageLine:
@@ -144,6 +144,7 @@ def down(names: tuple[str, ...], runs: Path) -> int:
     left = []
     found = named(runs, names) if names else cluster.still_up(runs, of_run, unclean=True)
     for folder in found:
+        say_unread(folder)
         with StageLine(Console(stderr=True)) as line:
             left += cluster.down(folder, of_run, line)
         click.echo(f"{folder.run_id}: down")

@@ -9,6 +9,7 @@ import click
 from microshard.cli import backends
 from microshard.cli.options import FILE, runs_option
 from microshard.errors import EXIT_LEFT, EXIT_PLACE
+from microshard.records.run_folder import find_runs
 from microshard.this_machine import user
 
 _MARKS = {"ok": "ok", "note": "note", "wrong": "WRONG", "unknown": "?"}
@@ -51,6 +52,8 @@ def gc(places: tuple[str, ...], dry_run: bool, owner: str | None, regions: tuple
     """Clean up leftovers of runs that are over or past their expiry."""
     from microshard.run.gc import GcRequest
 
+    for folder in find_runs(runs):
+        backends.say_unread(folder)
     failed = False
     nothing = True
     for place in [place for place in backends.PLACES if not places or place in places]:

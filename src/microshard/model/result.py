@@ -9,7 +9,8 @@ import statistics
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from microshard.model.telemetry import OPTIONAL, RungTelemetry, TelemetrySummary
+from microshard.model import OPTIONAL
+from microshard.model.telemetry import RungTelemetry, TelemetrySummary
 
 Better = Literal["higher", "lower"]
 Number = int | float

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from microshard.model.telemetry import OPTIONAL
+from microshard.model import OPTIONAL
 
 FORMAT = 1  # of run.json, plan.json and the records beside them; a file of a newer format is refused
 
@@ -126,7 +126,8 @@ class LedgerRecord:
     """A line of ledger.jsonl: something outside of the folder, recorded before it is made."""
 
     kind: str  # process, volume, deployment, run or ec2
-    state: str  # about to start, about to be made, removed, clean, not clean; of ec2 creating, made, gone, left
+    # about to start, about to be made, removed, clean, not clean; of ec2 creating, made, removing, gone, left
+    state: str
     t: float = 0.0  # epoch seconds
     point: str | None = None
     name: str | None = None

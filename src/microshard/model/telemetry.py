@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-OPTIONAL = {"optional": True}  # left out of the file while empty
+from microshard.model import OPTIONAL
 
 
 @dataclass(slots=True)

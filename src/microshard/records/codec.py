@@ -73,6 +73,12 @@ def encode(value: Any) -> Any:
     return found
 
 
+def given(record: Any) -> dict[str, Any]:
+    """The fields of a record that do not hold their default, as a value for `json.dumps`."""
+    fields = _fields(cast("Any", type(record)))
+    return {name: encode(value) for name, _, default in fields if (value := getattr(record, name)) != default}
+
+
 @cache
 def _fields(kind: Any) -> tuple[tuple[str, bool, Any], ...]:
     """Name, whether it is optional, and default of each field of a dataclass."""

@@ -11,14 +11,16 @@ import secrets
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from microshard import __version__
 from microshard.errors import RunFolderError
 from microshard.model.plan import Plan, PlanOutline
-from microshard.model.result import StepResult
 from microshard.model.run_records import JournalEvent, LedgerRecord, RunLock, RunMarker
 from microshard.records import codec
+
+if TYPE_CHECKING:
+    from microshard.model.result import StepResult
 
 T = TypeVar("T")
 
@@ -74,15 +76,20 @@ def read_object(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-class JsonLines:
-    """An append-only file of records, one JSON object a line, each on disk before `append` returns."""
+class JsonLines(Generic[T]):
+    """An append-only file of records of one type, one JSON object a line, each on disk before `append` returns."""
+
+    kind: type[T]
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def append(self, **record: Any) -> None:
-        """Add a record; `t` (epoch seconds) is put in front. It is there as a whole or, with DiskError, not at all."""
-        line = json.dumps({"t": round(time.time(), 3), **record}, default=str).encode() + b"\n"
+    def append(self, record: T) -> None:
+        """Add a record with the time (`t`, epoch seconds); what it has by default is left out.
+
+        It is there as a whole or, with DiskError, not at all.
+        """
+        line = json.dumps({"t": round(time.time(), 3), **codec.given(record)}, default=str).encode() + b"\n"
         try:
             with self.path.open("ab+", buffering=0) as file:
                 before = file.seek(0, os.SEEK_END)
@@ -100,34 +107,39 @@ class JsonLines:
         except OSError as error:
             raise DiskError(self.path, error) from error
 
-    def records(self) -> Iterator[dict[str, Any]]:
-        """All whole records; half a line (a crash while writing) is passed over."""
-        for _, record in self._lines():
-            if record is not None:
-                yield record
+    def records(self) -> Iterator[T]:
+        """All records that can be read; `unread` names the other lines."""
+        return (record for record in self._lines() if not isinstance(record, str))
 
-    def read_as(self, kind: type[T]) -> Iterator[T]:
-        """All whole records as a type of `model/`; one that does not fit it is passed over."""
-        for record in self.records():
-            with contextlib.suppress(ValueError):
-                yield codec.decode(kind, record)
+    def unread(self) -> list[str]:
+        """A sentence for every line that is no record: half written in a crash, damaged, or of another version."""
+        return [line for line in self._lines() if isinstance(line, str)]
 
-    def torn(self) -> int:
-        """How many lines are no whole record: crashes while writing, or damage."""
-        return sum(1 for line, record in self._lines() if record is None and line.strip())
-
-    def _lines(self) -> Iterator[tuple[str, dict[str, Any] | None]]:
+    def _lines(self) -> Iterator[T | str]:
+        """The record of each line, or why it is none. One without the end of its line is whole all the same."""
         try:
             with self.path.open(encoding="utf-8", errors="replace") as file:
-                for line in file:
-                    # A record without the end of its line is whole all the same: no beginning of an object is one.
+                for number, line in enumerate(file, 1):
                     try:
-                        record = json.loads(line)
-                    except ValueError:
-                        record = None
-                    yield line, record if isinstance(record, dict) else None
+                        if line.strip():
+                            yield codec.decode(self.kind, json.loads(line))
+                    except ValueError as error:
+                        why = "incomplete or damaged" if isinstance(error, json.JSONDecodeError) else str(error)
+                        yield f"{self.path.name}:{number}: not a record ({why})"
         except FileNotFoundError:
             return
+
+
+class Journal(JsonLines[JournalEvent]):
+    """What the runner did."""
+
+    kind = JournalEvent
+
+
+class Ledger(JsonLines[LedgerRecord]):
+    """What was created outside of the run's folder."""
+
+    kind = LedgerRecord
 
 
 class RunFolder:
@@ -135,8 +147,8 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.journal = JsonLines(path / "journal.jsonl")
-        self.ledger = JsonLines(path / "ledger.jsonl")
+        self.journal = Journal(path / "journal.jsonl")
+        self.ledger = Ledger(path / "ledger.jsonl")
 
     @classmethod
     def create(cls, runs: Path, experiment: str) -> RunFolder:
@@ -200,14 +212,6 @@ class RunFolder:
         """The content of run.json. Raises FileNotFoundError, RunFolderError."""
         return codec.read_file(RunMarker, self.path / MARKER)
 
-    def events(self) -> Iterator[JournalEvent]:
-        """The journal."""
-        return self.journal.read_as(JournalEvent)
-
-    def ledger_records(self) -> Iterator[LedgerRecord]:
-        """The ledger."""
-        return self.ledger.read_as(LedgerRecord)
-
     def plan(self) -> Plan:
         """The content of plan.json. Raises FileNotFoundError, RunFolderError."""
         return codec.read_file(Plan, self.path / PLAN)
@@ -222,6 +226,8 @@ class RunFolder:
 
     def result(self, point: str, step: str) -> StepResult:
         """The result file of an attempt at a step. Raises FileNotFoundError, RunFolderError."""
+        from microshard.model.result import StepResult  # noqa: PLC0415 - most commands read no result
+
         return codec.read_file(StepResult, self.result_path(point, step))
 
     def result_path(self, point: str, step: str) -> Path:

@@ -107,7 +107,7 @@ def remove(run: RunFolder, in_use: Callable[[RunFolder], str | None]) -> None:
 def _state(run: RunFolder, marker: RunMarker) -> str:
     if marker.imported:
         return "imported"
-    events = list(run.events())
+    events = list(run.journal.records())
     ended = next((event for event in reversed(events) if event.event in {"run ended", "down"}), None)
     if ended is not None and ended.event == "down":
         return "down"

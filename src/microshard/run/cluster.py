@@ -15,6 +15,7 @@ from microshard.hostlib import emulated_volumes
 from microshard.hostlib.ports import is_free
 from microshard.interrupts import signals
 from microshard.model.plan import Plan
+from microshard.model.run_records import JournalEvent, LedgerRecord
 from microshard.records.run_folder import RunFolder, find_runs, write_atomic
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def up(ready: PreparedRun, runs: Path, listener: Listener) -> RunFolder:
             runner.playbooks.stop()
             ready.backend.clean(folder)
             raise
-    folder.journal.append(event="up", point=point.id, connection_string=point.connection_string)
+    folder.journal.append(JournalEvent("up", point=point.id, connection_string=point.connection_string))
     return folder
 
 
@@ -96,7 +97,7 @@ def status(runs: Path, backend_of: BackendOf) -> list[RunStatus]:
     found = []
     for run in find_runs(runs):
         processes = backend_of(run).running(run)
-        last = next((event.event for event in reversed(list(run.events()))), "made")
+        last = next((event.event for event in reversed(list(run.journal.records()))), "made")
         points = [variables["microshard_point"] for _, variables in deployed(run, processes)]
         labels = [(str(point["label"]), str(point["connection_string"])) for point in points]
         found.append(RunStatus(run, len(processes), last, labels))
@@ -117,9 +118,11 @@ def down(folder: RunFolder, backend_of: BackendOf, listener: Listener) -> list[s
                 try:
                     playbooks.run("teardown", variables)
                 except MicroshardError as error:
-                    folder.journal.append(event="teardown failed", point=variables.parent.name, message=str(error))
+                    folder.journal.append(
+                        JournalEvent("teardown failed", point=variables.parent.name, message=str(error))
+                    )
         left = backend.clean(folder, listener.event)
-        folder.journal.append(event="down", left=left)
+        folder.journal.append(JournalEvent("down", left=left))
         return left
 
 
@@ -136,7 +139,7 @@ def _has_anything(run: RunFolder, backend: Backend) -> bool:
 
 
 def _is_unclean(run: RunFolder) -> bool:
-    ends = [record.state for record in run.ledger_records() if record.kind == "run"]
+    ends = [record.state for record in run.ledger.records() if record.kind == "run"]
     return ends[-1:] == ["not clean"]
 
 
@@ -170,19 +173,23 @@ def add_member(run: RunFolder, backend: Backend, name: str | None, listener: Lis
     member["added"] = True
     if not waited:
         run.ledger.append(
-            kind="process",
-            state="about to start",
-            point=point["id"],
-            name=process["name"],
-            folder=process["folder"],
-            config_path=process["config_path"],
-            pid_path=process["pid_path"],
-            port=process["port"],
+            LedgerRecord(
+                "process",
+                "about to start",
+                point=point["id"],
+                name=process["name"],
+                folder=process["folder"],
+                config_path=process["config_path"],
+                pid_path=process["pid_path"],
+                port=process["port"],
+            )
         )
     write_atomic(path, json.dumps({**variables, "mongo_topology_timeout": _SYNC_SECONDS}, indent=1) + "\n")
     listener.stage(None, "add member")
     backend.playbooks(run, listener.event).run("deploy", path)
-    run.journal.append(event="member added", point=point["id"], name=process["name"], replica_set=replica_set["name"])
+    run.journal.append(
+        JournalEvent("member added", point=point["id"], name=process["name"], replica_set=replica_set["name"])
+    )
     return AddedMember(process["name"], member["endpoint"], replica_set["name"], waited)
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from microshard.model.plan import Plan, Point, Step
 from microshard.model.result import StepResult
+from microshard.model.run_records import JournalEvent
 from microshard.plan.order import join_plans
 from microshard.records.codec import DamagedFileError
 from microshard.records.run_folder import RunFolder
@@ -49,7 +50,7 @@ def completed_steps(run: RunFolder, plans: Sequence[Plan], console: Console) -> 
         found.append(RunProgress(completed, remaining(plan, completed)))
     steps, left = sum(len(plan.steps) for plan in plans), sum(len(progress.remaining) for progress in found)
     console.print(f"{run.run_id}: {steps - left} of {steps} measured, {left} to go")
-    run.journal.append(event="resumed", remaining=left)
+    run.journal.append(JournalEvent("resumed", remaining=left))
     return found
 
 
@@ -66,7 +67,7 @@ def finished(run: RunFolder, plan: Plan) -> Iterator[CompletedStep]:
         while (result := _result(run, attempt)) is not None:
             if (step.point, attempt.name) not in known:
                 run.journal.append(
-                    event="step done", step=step.index, point=step.point, name=attempt.name, recovered=True
+                    JournalEvent("step done", step=step.index, point=step.point, name=attempt.name, recovered=True)
                 )
             found.append(CompletedStep(attempt, result))
             attempt = dataclasses.replace(attempt, attempt=attempt.attempt + 1)
@@ -76,8 +77,8 @@ def finished(run: RunFolder, plan: Plan) -> Iterator[CompletedStep]:
 def damaged(run: RunFolder, plan: Plan) -> Iterator[str]:
     """A sentence for every record or result that was written and is incomplete."""
     for file in (run.journal, run.ledger):
-        if torn := file.torn():
-            yield f"{file.path.name}: {torn} line(s) are incomplete and are ignored"
+        for sentence in file.unread():
+            yield f"{sentence}; it is ignored"
     points = {step.point for step in plan.steps}
     for point, name in sorted(journaled(run)):
         if point in points and _judged(run, point, name) is None:
@@ -87,7 +88,7 @@ def damaged(run: RunFolder, plan: Plan) -> Iterator[str]:
 
 def journaled(run: RunFolder) -> set[tuple[str, str]]:
     """Point and name of every attempt the journal says is finished."""
-    return {(str(e.point), str(e.name)) for e in run.events() if e.event == "step done"}
+    return {(str(e.point), str(e.name)) for e in run.journal.records() if e.event == "step done"}
 
 
 def remaining(plan: Plan, completed: Sequence[CompletedStep]) -> tuple[Step, ...]:

@@ -74,7 +74,7 @@ class RunBook:
         if folder is None:
             return False  # of another machine or another folder: only its expiry says
         stays = False
-        for event in folder.events():
+        for event in folder.journal.records():
             stays = event.event in {"kept", "up"} or (stays and event.event not in {"down", "resumed"})
         return not stays and not _alive(folder)
 

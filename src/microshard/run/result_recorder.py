@@ -14,6 +14,7 @@ from microshard.analysis import telemetry as summary
 from microshard.errors import MicroshardError, RunFolderError
 from microshard.model.plan import Plan, Point, Step
 from microshard.model.result import PhaseFailure, PhaseResult, StepResult
+from microshard.model.run_records import JournalEvent
 from microshard.records import codec
 from microshard.records.run_folder import RunFolder, write_json
 from microshard.run.ansible import PlaybookError
@@ -66,7 +67,9 @@ class ResultRecorder:
             result.valid = False
             result.problems.append(difference)
             self.outcome.wrong.setdefault(point.id, difference)
-            self.folder.journal.append(event="answer differs", step=step.index, point=point.id, message=difference)
+            self.folder.journal.append(
+                JournalEvent("answer differs", step=step.index, point=point.id, message=difference)
+            )
         write_json(self._path(point, step), result)
         return result
 

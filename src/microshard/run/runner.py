@@ -15,6 +15,7 @@ from microshard.errors import MicroshardError
 from microshard.interrupts import Stopped, raise_if_interrupted, signals
 from microshard.model.plan import Plan, Point, Step
 from microshard.model.result import StepResult
+from microshard.model.run_records import JournalEvent, LedgerRecord
 from microshard.records.run_folder import DiskError, RunFolder, write_json
 from microshard.run.backend import Backend, Binaries
 from microshard.run.completed_steps import deserves_repetition
@@ -76,7 +77,7 @@ class Runner:
                 self._finish()
             except Stopped as stopped:  # from now on signals are ignored
                 self.outcome.stopped_by = stopped.number
-                self._journal(event="stopped", signal=stopped.number)
+                self._journal(JournalEvent("stopped", signal=stopped.number))
                 self.playbooks.stop()
                 self._finish()
             except BaseException:
@@ -86,13 +87,15 @@ class Runner:
         outcome = self.outcome
         outcome.seconds = time.monotonic() - started
         self._journal(
-            event="run ended",
-            exit_code=outcome.exit_code,
-            seconds=round(outcome.seconds, 3),
-            loading=round(outcome.loading, 3),
-            measuring=round(outcome.measuring, 3),
-            orchestration=round(outcome.orchestration, 3),
-            stages={name: round(seconds, 3) for name, seconds in outcome.stages.items()},
+            JournalEvent(
+                "run ended",
+                exit_code=outcome.exit_code,
+                seconds=round(outcome.seconds, 3),
+                loading=round(outcome.loading, 3),
+                measuring=round(outcome.measuring, 3),
+                orchestration=round(outcome.orchestration, 3),
+                stages={name: round(seconds, 3) for name, seconds in outcome.stages.items()},
+            )
         )
         return outcome
 
@@ -114,23 +117,27 @@ class Runner:
         """Start a point's processes; every process and volume is recorded in the ledger before it is created."""
         for volume in point.volumes:
             self.folder.ledger.append(
-                kind="volume",
-                state="about to be made",
-                point=point.id,
-                name=volume.name,
-                image=volume.image,
-                mount=volume.mount,
+                LedgerRecord(
+                    "volume",
+                    "about to be made",
+                    point=point.id,
+                    name=volume.name,
+                    image=volume.image,
+                    mount=volume.mount,
+                )
             )
         for process in point.processes:
             self.folder.ledger.append(
-                kind="process",
-                state="about to start",
-                point=point.id,
-                name=process.name,
-                folder=process.folder,
-                config_path=process.config_path,
-                pid_path=process.pid_path,
-                port=process.port,
+                LedgerRecord(
+                    "process",
+                    "about to start",
+                    point=point.id,
+                    name=process.name,
+                    folder=process.folder,
+                    config_path=process.config_path,
+                    pid_path=process.pid_path,
+                    port=process.port,
+                )
             )
         self.deployed.add(point.id)
         variables = self._variables(point, step)
@@ -147,17 +154,17 @@ class Runner:
         kept = self.folder / "logs" / point.id
         if kept.is_dir():
             write_json(kept / server_logs.SUMMARY, server_logs.summarise_folder(kept))
-        self.folder.ledger.append(kind="deployment", state="removed", point=point.id)
+        self.folder.ledger.append(LedgerRecord("deployment", "removed", point=point.id))
 
     def _all_steps(self) -> None:
         try:
-            self.folder.journal.append(event="run started", steps=len(self.plan.steps))
+            self.folder.journal.append(JournalEvent("run started", steps=len(self.plan.steps)))
             self.prepare()
             for step in self.plan.steps:
                 raise_if_interrupted()
                 if step.point in self.outcome.failed:
                     self.folder.journal.append(
-                        event="step skipped", step=step.index, point=step.point, reason="its point failed"
+                        JournalEvent("step skipped", step=step.index, point=step.point, reason="its point failed")
                     )
                     continue
                 started = time.monotonic()
@@ -172,7 +179,7 @@ class Runner:
             cause = DiskError(Path(error.filename or self.folder.path), error) if isinstance(error, OSError) else error
             message = str(cause)
             self.outcome.failed |= {p.id: message for p in self.plan.points if p.id not in self.outcome.failed}
-            self._journal(event="prepare failed", message=message)
+            self._journal(JournalEvent("prepare failed", message=message))
             self.outcome.unprepared = message
 
     def _step(self, step: Step) -> None:
@@ -199,7 +206,7 @@ class Runner:
 
     def _attempt(self, point: Point, step: Step) -> StepResult:
         """One measurement, from deployment to result."""
-        self.folder.journal.append(event="step started", step=step.index, point=point.id, name=step.name)
+        self.folder.journal.append(JournalEvent("step started", step=step.index, point=point.id, name=step.name))
         if step.deploy:
             self.deploy(point, step)
         raise_if_interrupted()
@@ -216,7 +223,9 @@ class Runner:
         result = self.recorder.record(point, step)
         self.outcome.done += 1
         validity = {"valid": True} if result.valid else {"valid": False, "reasons": result.problems}
-        self.folder.journal.append(event="step done", step=step.index, point=point.id, name=step.name, **validity)
+        self.folder.journal.append(
+            JournalEvent("step done", step=step.index, point=point.id, name=step.name, **validity)
+        )
         self.listener.step_done(step, result)
         return result
 
@@ -231,7 +240,7 @@ class Runner:
         reason = self.meter.exhausted(self.longest) if step is not self.plan.steps[-1] else ""
         self.outcome.over_budget = reason
         if reason:
-            self.folder.journal.append(event="budget reached", step=step.index, message=reason)
+            self.folder.journal.append(JournalEvent("budget reached", step=step.index, message=reason))
         return bool(reason)
 
     def _fail(self, point: Point, step: Step, error: MicroshardError) -> None:
@@ -258,7 +267,7 @@ class Runner:
 
     def _give_up(self, point: Point, step: Step, message: str) -> None:
         self.outcome.failed[point.id] = message
-        self.folder.journal.append(event="point failed", step=step.index, point=point.id, message=message)
+        self.folder.journal.append(JournalEvent("point failed", step=step.index, point=point.id, message=message))
         self.listener.point_failed(point, message)
 
     def _next_point(self, step: Step) -> str | None:
@@ -276,13 +285,13 @@ class Runner:
         """Tear down what is deployed, unless the plan keeps it; then clean up without playbooks."""
         if self.plan.teardown != "always" and self.deployed and self.outcome.stopped_by is None:
             self.outcome.kept = {p: self.plan.point(p).connection_string for p in sorted(self.deployed)}
-            self._journal(event="kept", points=sorted(self.deployed))
+            self._journal(JournalEvent("kept", points=sorted(self.deployed)))
             return
         for point_id in sorted(self.deployed):
             try:
                 self.undeploy(self.plan.point(point_id))
             except (MicroshardError, OSError) as error:
-                self._journal(event="teardown failed", point=point_id, message=str(error))
+                self._journal(JournalEvent("teardown failed", point=point_id, message=str(error)))
         with self._stage(None, "clean up"):
             self.outcome.left = self.backend.clean(self.folder, self.listener.event)
 
@@ -294,10 +303,10 @@ class Runner:
     def _variables(self, point: Point, step: Step | None, *, pause: bool = False) -> Path:
         return write_variables(self.folder, point, self.binaries[point.id], step, pause=pause, backend=self.backend)
 
-    def _journal(self, **record: Any) -> None:
-        """Write a record that may be lost: a full disk must not keep anything from being torn down."""
+    def _journal(self, event: JournalEvent) -> None:
+        """Write an event that may be lost: a full disk must not keep anything from being torn down."""
         with contextlib.suppress(DiskError):
-            self.folder.journal.append(**record)
+            self.folder.journal.append(event)
 
     @contextlib.contextmanager
     def _stage(self, step: Step | None, stage: str) -> Iterator[None]:
@@ -309,4 +318,4 @@ class Runner:
             seconds = time.monotonic() - started
             self.outcome.stages[stage] = self.outcome.stages.get(stage, 0.0) + seconds
             index = None if step is None else step.index
-            self._journal(event="stage", stage=stage, step=index, seconds=round(seconds, 3))
+            self._journal(JournalEvent("stage", stage=stage, step=index, seconds=round(seconds, 3)))

@@ -12,6 +12,7 @@ import pytest
 
 from microshard.backends import local_processes
 from microshard.embedded.binary import find_mongod
+from microshard.model.run_records import JournalEvent
 from microshard.records.run_folder import RunFolder
 
 pytestmark = pytest.mark.cluster
@@ -44,7 +45,7 @@ def test_processes_of_the_run_are_ended_and_its_data_removed_and_neighbours_live
     paused = _mongod(run / "deployments" / "p02" / "shard01")
     engine = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", run / "results" / "x.json"])
     neighbour = _mongod(tmp_path / "elsewhere")
-    run.journal.append(event="run started")
+    run.journal.append(JournalEvent("run started"))
     reader = subprocess.Popen(
         ["tail", "-f", run / "journal.jsonl"], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
     )
@@ -61,7 +62,7 @@ def test_processes_of_the_run_are_ended_and_its_data_removed_and_neighbours_live
         assert (tmp_path / "elsewhere" / "data").is_dir()
         assert not (run / "deployments").exists()
         assert (run / "run.json").exists()
-        assert [r["state"] for r in run.ledger.records()] == ["clean"]
+        assert [r.state for r in run.ledger.records()] == ["clean"]
     finally:
         for process in started:
             if process.poll() is None:
@@ -73,4 +74,4 @@ def test_what_cannot_be_removed_is_named(run, monkeypatch):
     (run / "deployments" / "p01").mkdir()
     monkeypatch.setattr("microshard.backends.local_processes.shutil.rmtree", lambda *_, **__: None)
     assert local_processes.clean(run) == [f"folder {run / 'deployments'}", f"folder {run / 'tmp'}"]
-    assert [r["state"] for r in run.ledger.records()] == ["not clean"]
+    assert [r.state for r in run.ledger.records()] == ["not clean"]

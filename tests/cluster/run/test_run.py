@@ -80,7 +80,7 @@ def test_a_measurement_that_breaks_a_gate_is_taken_again_and_then_listed(cli):
     assert [phase["name"] for phase in results["p01/r1-2"]["phases"]] == ["measure"], "the data is there already"
     assert [c["gate"] for c in results["p01/r1"]["gates"] if not c["held"]] == ["max_variation"]
     (folder,) = cli.folders
-    ended = [record for record in folder.journal.records() if record["event"] == "step done"]
+    ended = [record for record in folder.journal.records() if record.event == "step done"]
     assert [(record["name"], record["valid"]) for record in ended] == [("r1", False), ("r1-2", False)]
     (point,) = json.loads((folder / "report" / "summary.json").read_text())["points"]
     assert (point["state"], point["phases"]["measure"]["values"]) == ("failed", [])

@@ -9,7 +9,7 @@ from rich.console import Console
 from microshard.cli import backends
 from microshard.cli.clusters import StageLine
 from microshard.errors import RunFolderError
-from microshard.model.run_records import RunMarker
+from microshard.model.run_records import JournalEvent, RunMarker
 from microshard.records.run_folder import RunFolder, write_json
 from microshard.run import catalog, cluster, gc, resume
 
@@ -40,9 +40,9 @@ def test_gc_takes_what_a_killed_run_left_and_not_what_is_executed_kept_or_up(tmp
     with run.lock():
         assert here().look() == []
         assert here().collect() == []
-    run.journal.append(event="up")
+    run.journal.append(JournalEvent("up"))
     assert here().look() == []
-    run.journal.append(event="down")
+    run.journal.append(JournalEvent("down"))
     (found,) = here().look()
     assert found.things == ("folder deployments", "folder tmp")
     (done,) = here().collect()

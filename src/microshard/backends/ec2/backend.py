@@ -19,7 +19,8 @@ from microshard.backends.ec2.teardown import find_leftover_runs, remove_leftover
 from microshard.backends.ssh import SshBackend, listing_of
 from microshard.errors import MicroshardError, PlaceError
 from microshard.model.plan import Point
-from microshard.records.run_folder import JsonLines, RunFolder, read_object, write_json
+from microshard.model.run_records import JournalEvent
+from microshard.records.run_folder import Ledger, RunFolder, read_object, write_json
 from microshard.run.ansible import EventHandler, Playbooks, ignore
 from microshard.run.gc import Found, GcRequest, Removed, RunBook
 
@@ -115,8 +116,8 @@ def remove_hosts(folder: RunFolder, region: str, handler: EventHandler = ignore)
     try:
         Playbooks(folder, handler).run("deprovision", folder / _FLEET)
     except MicroshardError as error:
-        folder.journal.append(event="teardown failed", message=str(error))
-    for record in folder.ledger_records():
+        folder.journal.append(JournalEvent("teardown failed", message=str(error)))
+    for record in folder.ledger.records():
         if record.kind == "ec2" and record.state in {"gone", "left"} and record.t >= began:
             return [f"EC2 {region}: {resource}" for resource in record.left or ()]
     # The role did not come to its end: the same without Ansible.
@@ -138,7 +139,7 @@ class Ec2Leftovers:
     def __init__(self, request: GcRequest) -> None:
         self.request = request
         self.book = RunBook(request.runs)
-        self.ledgers: dict[str, dict[str, JsonLines]] = {}  # region → run → its ledger, of runs not known to be gone
+        self.ledgers: dict[str, dict[str, Ledger]] = {}  # region → run → its ledger, of runs not known to be gone
         for run, folder in self.book.folders.items():
             for region in regions_in_use(folder):
                 self.ledgers.setdefault(region, {})[run] = folder.ledger

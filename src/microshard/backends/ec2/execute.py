@@ -26,6 +26,7 @@ from microshard.errors import MicroshardError, PlaceError
 from microshard.experiment.errors import DefinitionError
 from microshard.interrupts import Stopped, signals
 from microshard.model.plan import Plan, Point
+from microshard.model.run_records import JournalEvent
 from microshard.plan.order import join_plans
 from microshard.records.codec import DamagedFileError
 from microshard.records.run_folder import RunFolder, read_object, write_json
@@ -161,12 +162,12 @@ class Ec2Run:
                         break
             except Stopped as stopped:
                 self.outcome.stopped_by = stopped.number
-                self.folder.journal.append(event="stopped", signal=stopped.number)
+                self.folder.journal.append(JournalEvent("stopped", signal=stopped.number))
                 self.playbooks.stop()
             finally:
                 self._remove_hosts()
         self.outcome.seconds = time.monotonic() - started
-        self.folder.journal.append(event="hosts ended", hours=round(self.meter.hours, 3), usd=self.meter.usd)
+        self.folder.journal.append(JournalEvent("hosts ended", hours=round(self.meter.hours, 3), usd=self.meter.usd))
 
     def _execute_fleet(self, fleet: FleetEstimate) -> None:
         plans = self.plan.plans
@@ -195,7 +196,7 @@ class Ec2Run:
             self.outcome.failed |= dict.fromkeys(fleet.points, str(error))
             message = str(error) if len(self.plan.estimate.fleets) == 1 else f"{fleet.name}: {error}"
             self.outcome.unprepared = "\n".join(filter(None, [self.outcome.unprepared, message]))
-            self.folder.journal.append(event="fleet failed", fleet=fleet.name, message=str(error))
+            self.folder.journal.append(JournalEvent("fleet failed", fleet=fleet.name, message=str(error)))
             self._remove_hosts()  # the next fleet must not reuse these hosts
 
     def launch(self, fleet: FleetEstimate, progress: RunProgress) -> Ec2Backend:
@@ -225,7 +226,7 @@ class Ec2Run:
             *earlier_hosts_notes(self.folder, fleet.name, created, len(progress.completed)),
         ]
         remarks = [f"{fleet.name}: {note}" for note in notes]
-        self.folder.journal.append(event="hosts made", fleet=fleet.name, zone=created["zone"], remarks=remarks)
+        self.folder.journal.append(JournalEvent("hosts made", fleet=fleet.name, zone=created["zone"], remarks=remarks))
         for remark in remarks:
             self.display.console.print(f"[yellow]warning:[/yellow] {remark}", highlight=False, soft_wrap=True)
         backend = Ec2Backend.of(self.folder, fleet.region)
@@ -264,7 +265,7 @@ class PlanRecord:
         whole = join_plans(self.plans)
         points = tuple(self.launched.get(p.id) or self.before.get(p.id, p) for p in whole.points)
         hosts = tuple(dict.fromkeys(host for point in points for host in point.hosts))
-        made = (event for event in self.folder.events() if event.event == "hosts made")
+        made = (event for event in self.folder.journal.records() if event.event == "hosts made")
         remarks = [remark for event in made for remark in event.remarks or ()]
         warnings = tuple(dict.fromkeys([*remarks, *whole.warnings]))
         write_json(self.folder / "plan.json", dataclasses.replace(whole, points=points, hosts=hosts, warnings=warnings))

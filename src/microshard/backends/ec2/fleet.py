@@ -17,7 +17,8 @@ from microshard.backends.ec2.request import TypeDescription, user_data
 from microshard.backends.ec2.resources import find_resources
 from microshard.backends.ec2.spec import STAND_IN, TAG_GROUP, TAG_RUN, FleetSpec, GroupSpec
 from microshard.model.plan import HOST_GROUPS
-from microshard.records.run_folder import JsonLines
+from microshard.model.run_records import LedgerRecord
+from microshard.records.run_folder import Ledger
 
 _Images = Mapping[tuple[str, str], MachineImage]  # by name in the experiment and architecture
 _SSH_OPTIONS = {
@@ -107,7 +108,7 @@ class Ec2Fleet:
 
 
 def provision(
-    api: Api, spec: FleetSpec, ledger: JsonLines, key_folder: Path, log: Callable[[str], None] = lambda _: None
+    api: Api, spec: FleetSpec, ledger: Ledger, key_folder: Path, log: Callable[[str], None] = lambda _: None
 ) -> Ec2Fleet:
     """Create the fleet; what exists already is reused, so calling it again changes nothing.
 
@@ -212,7 +213,7 @@ def _launch_order(instance: Instance) -> tuple[str, int, str]:
     return str(instance.get("LaunchTime", "")), int(instance.get("AmiLaunchIndex", 0)), str(instance["InstanceId"])
 
 
-def _existing_instances(api: Api, spec: FleetSpec, ledger: JsonLines) -> dict[str, list[Instance]]:
+def _existing_instances(api: Api, spec: FleetSpec, ledger: Ledger) -> dict[str, list[Instance]]:
     """Return the run's instances that exist already, by group; those beyond the group's count are terminated."""
     found: dict[str, list[Instance]] = {}
     for resource in find_resources(api, "instance", f"tag:{TAG_RUN}", [spec.run]):
@@ -225,7 +226,7 @@ def _existing_instances(api: Api, spec: FleetSpec, ledger: JsonLines) -> dict[st
         surplus += [str(i["InstanceId"]) for i in instances[counts.get(name, 0) :]]
         del instances[counts.get(name, 0) :]
     if surplus:
-        ledger.append(kind="ec2", state="removing", what="instance", ids=surplus)
+        ledger.append(LedgerRecord("ec2", "removing", what="instance", ids=surplus))
         api.call("terminate_instances", InstanceIds=surplus)
     return found
 

@@ -22,7 +22,7 @@ from microshard.backends.ec2.request import LaunchAttempt, TypeDescription, run_
 from microshard.backends.ec2.resources import record_created, record_creating
 from microshard.backends.ec2.spec import FleetSpec, GroupSpec, VolumeSpec
 from microshard.model.ec2_facts import ebs_types
-from microshard.records.run_folder import JsonLines
+from microshard.records.run_folder import Ledger
 
 Instance = dict[str, Any]  # as DescribeInstances shows it
 _ENDED = {"shutting-down", "terminated", "stopping", "stopped"}
@@ -43,7 +43,7 @@ class Launcher:
 
     api: Api
     spec: FleetSpec
-    ledger: JsonLines
+    ledger: Ledger
     builder: NetworkBuilder
     network: FleetNetwork
     types: Mapping[str, TypeDescription]

@@ -16,7 +16,7 @@ from microshard.backends.ec2.api import Api, CloudError, is_unclear
 from microshard.backends.ec2.resources import find_resources, record_created, record_creating
 from microshard.backends.ec2.spec import TAG_RUN, FleetSpec
 from microshard.model.infrastructure import Ec2
-from microshard.records.run_folder import JsonLines
+from microshard.records.run_folder import Ledger
 
 # A private network for the hosts of the run alone. One /20 (4,091 hosts) for each zone.
 _VPC_CIDR = "10.87.0.0/16"
@@ -122,7 +122,7 @@ class FleetNetwork:
 class NetworkBuilder:
     """Finds or creates what the hosts need around them; each creation is recorded in the ledger first."""
 
-    def __init__(self, api: Api, spec: FleetSpec, ledger: JsonLines) -> None:
+    def __init__(self, api: Api, spec: FleetSpec, ledger: Ledger) -> None:
         self.api = api
         self.spec = spec
         self.ledger = ledger

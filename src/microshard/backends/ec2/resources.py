@@ -9,7 +9,7 @@ from typing import Any
 from microshard.backends.ec2.api import Api
 from microshard.backends.ec2.spec import TAG_EXPIRES, TAG_OWNER, TAG_RUN, resource_name
 from microshard.model.run_records import LedgerRecord
-from microshard.records.run_folder import JsonLines, RunFolder
+from microshard.records.run_folder import Ledger, RunFolder
 
 _FILTER_VALUES = 200  # most values a filter takes (EC2 API reference)
 
@@ -118,17 +118,17 @@ def find_resources(api: Api, kind: str, filter_name: str, values: Sequence[str])
     return found
 
 
-def record_creating(ledger: JsonLines, what: str, name: str, **details: Any) -> None:
+def record_creating(ledger: Ledger, what: str, name: str, **details: Any) -> None:
     """Record that a resource is about to be created; called before the call that creates it."""
-    ledger.append(kind="ec2", state="creating", what=what, name=name, **details)
+    ledger.append(LedgerRecord("ec2", "creating", what=what, name=name, **details))
 
 
-def record_created(ledger: JsonLines, what: str, name: str, ids: Iterable[str]) -> None:
+def record_created(ledger: Ledger, what: str, name: str, ids: Iterable[str]) -> None:
     """Record the ids it was created with; none where AWS refused."""
-    ledger.append(kind="ec2", state="made", what=what, name=name, ids=list(ids))
+    ledger.append(LedgerRecord("ec2", "made", what=what, name=name, ids=list(ids)))
 
 
-def recorded_ids(ledger: JsonLines | None, what: str) -> set[str]:
+def recorded_ids(ledger: Ledger | None, what: str) -> set[str]:
     """Return the ids of everything of this kind in the ledger."""
     return {
         identity
@@ -138,7 +138,7 @@ def recorded_ids(ledger: JsonLines | None, what: str) -> set[str]:
     }
 
 
-def unanswered_since(ledger: JsonLines | None) -> float | None:
+def unanswered_since(ledger: Ledger | None) -> float | None:
     """Return the time (epoch seconds) of the last creation without a recorded result; None when all have one.
 
     The answer may have been lost, and the resource may become visible only after a while.
@@ -170,5 +170,5 @@ def regions_in_use(folder: RunFolder) -> set[str]:
     return regions
 
 
-def _ec2_records(ledger: JsonLines | None) -> list[LedgerRecord]:
-    return [r for r in ledger.read_as(LedgerRecord) if r.kind == "ec2"] if ledger is not None else []
+def _ec2_records(ledger: Ledger | None) -> list[LedgerRecord]:
+    return [r for r in ledger.records() if r.kind == "ec2"] if ledger is not None else []

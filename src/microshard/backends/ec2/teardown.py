@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from microshard.backends.ec2.api import Api, CloudError, is_missing
 from microshard.backends.ec2.resources import (
@@ -16,7 +17,8 @@ from microshard.backends.ec2.resources import (
     recorded_ids,
     unanswered_since,
 )
-from microshard.records.run_folder import JsonLines
+from microshard.model.run_records import LedgerRecord
+from microshard.records.run_folder import Ledger
 
 _ROUNDS = 4  # each removes what an error or a dependency has held up in the round before
 _TERMINATE_AT_ONCE = 500  # ids in one TerminateInstances; AWS recommends to stay at or below 1,000
@@ -50,7 +52,7 @@ class TeardownResult:
         return not self.left
 
 
-def teardown(api: Api, run: str, ledger: JsonLines | None = None, log: Log = lambda _: None) -> TeardownResult:
+def teardown(api: Api, run: str, ledger: Ledger | None = None, log: Log = lambda _: None) -> TeardownResult:
     """Remove everything of a run; safe to repeat. Errors are collected and do not stop it.
 
     `left` names what a last search still finds by tag, by the run's names, and by the ids in the ledger; when the
@@ -60,7 +62,7 @@ def teardown(api: Api, run: str, ledger: JsonLines | None = None, log: Log = lam
 
 
 class _Teardown:
-    def __init__(self, api: Api, run: str, ledger: JsonLines | None, log: Log) -> None:
+    def __init__(self, api: Api, run: str, ledger: Ledger | None, log: Log) -> None:
         self.api = api
         self.ledger = ledger
         self.log = log
@@ -83,9 +85,9 @@ class _Teardown:
         self._record("gone" if self.result.clean else "left", run=self.result.run, left=self.result.left)
         return self.result
 
-    def _record(self, state: str, **details: object) -> None:
+    def _record(self, state: str, **details: Any) -> None:
         if self.ledger is not None:
-            self.ledger.append(kind="ec2", state=state, **details)
+            self.ledger.append(LedgerRecord("ec2", state, **details))
 
     def _search(self) -> list[CloudResource] | None:
         try:
@@ -222,7 +224,7 @@ def remove_leftover_runs(
     *,
     now: float,
     over: Callable[[str], bool] = lambda _: False,
-    ledgers: Mapping[str, JsonLines] | None = None,
+    ledgers: Mapping[str, Ledger] | None = None,
 ) -> list[TeardownResult]:
     """Tear down every leftover run; `ledgers` are those of runs whose folder is on this machine. Raises CloudError.
 

@@ -20,6 +20,7 @@ from microshard.backends.ec2.ec2_plan import Ec2Plan, plan_ec2
 from microshard.backends.local import LocalBackend
 from microshard.errors import PlaceError
 from microshard.model.plan import Inputs, Plan, Step
+from microshard.model.run_records import JournalEvent
 from microshard.records.run_folder import RunFolder, write_json
 from microshard.run.backend import Binaries
 from microshard.run.completed_steps import RunProgress, completed_steps
@@ -100,7 +101,7 @@ class FakeRun:
                 "purpose": "measure",
             }  # fmt: skip
             write_json(self.folder / "results" / step.point / f"{step.name}.json", result)
-            self.folder.journal.append(event="step done", point=step.point, name=step.name)
+            self.folder.journal.append(JournalEvent("step done", point=step.point, name=step.name))
 
     def resume(self) -> Outcome:
         execute.execute_remaining(self.folder, self.plan, Console(file=self.output, width=200))
@@ -202,7 +203,7 @@ def test_damage_is_reported_once_for_all_fleets(plan: Ec2Plan, folder: RunFolder
     (folder / "journal.jsonl").write_text('{"event": "hosts ma\n')
     output = io.StringIO()
     progress = completed_steps(folder, plan.plans, Console(file=output, width=200))
-    assert output.getvalue().count("journal.jsonl: 1 line") == 1
+    assert output.getvalue().count("journal.jsonl:1:") == 1
     assert [each.remaining for each in progress] == [plan.steps for plan in plan.plans]
 
 

@@ -12,6 +12,7 @@ from microshard.backends.ec2.resources import (
     regions_in_use,
     unanswered_since,
 )
+from microshard.model.run_records import LedgerRecord
 from microshard.records.run_folder import RunFolder
 
 
@@ -34,7 +35,7 @@ def test_a_run_is_gone_when_that_was_seen_after_its_last_creation(tmp_path: Path
     assert (is_gone(folder), regions_in_use(folder)) == (True, set())
     record_creating(folder.ledger, "vpc", "a", region="eu-west-1")
     assert (is_gone(folder), regions_in_use(folder)) == (False, {"eu-west-1"})
-    folder.ledger.append(kind="ec2", state="left", left=["vpc vpc-1"])
+    folder.ledger.append(LedgerRecord("ec2", "left", left=["vpc vpc-1"]))
     assert (is_gone(folder), regions_in_use(folder)) == (False, {"eu-west-1"})
-    folder.ledger.append(kind="ec2", state="gone")
+    folder.ledger.append(LedgerRecord("ec2", "gone"))
     assert (is_gone(folder), regions_in_use(folder)) == (True, set())
