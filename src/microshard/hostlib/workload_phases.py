@@ -6,7 +6,7 @@ which the engine outlives the module:
 - Of several client hosts each starts its engine, which connects its clients (`ready`); then all begin at one time and
   are waited for (`finished`).
 - An engine that has mongods restarted on other hosts (`begun`) writes a numbered request, the play restarts them, and
-  the engine reads the answer (`answered`); see workloads/restart_request.py.
+  the engine reads the answer (`answered`); see workloads/restarts.py.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def _finish(parameters: Parameters) -> dict[str, Any]:
 
 
 def _request_path(parameters: Parameters, name: str = "") -> str:
-    """As in workloads/restart_request.py."""
+    """As in workloads/restarts.py."""
     return os.path.join(os.path.splitext(parameters["out"])[0], "restarts", name)
 
 

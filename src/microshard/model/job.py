@@ -1,26 +1,15 @@
-"""The job an engine executes (docs/contracts.md); workloads/job_reader.py reads it."""
+"""The job an engine executes, job.json (docs/contracts.md); workloads/connections.py reads it and adds the logins."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
-from microshard.model.plan import PlannedChunk
+from microshard.model.plan import PlannedChunk, PlannedMember, PlannedPhase, PlannedReplicaSet
 
 
 class JobError(Exception):
     """The job cannot be executed as written: a parameter is missing, wrong or unknown. Exit code 2."""
-
-
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """A phase of the workload with all its parameters explicit."""
-
-    name: str
-    kind: str
-    engine: str
-    parameters: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +31,8 @@ class ProcessInfo:
     pid_path: str
     host: str
     replica_set: str | None = None
-    # Connects to this process alone, with the login of the servers themselves: a mongod that is not yet a member of a
-    # set knows no other, nor does an arbiter. It must never be written anywhere.
+    # Added when the job is read. Connects to this process alone, with the login of the servers themselves: a mongod
+    # that is not yet a member of a set knows no other, nor does an arbiter. It must never be written anywhere.
     uri: str = ""
 
     @property
@@ -53,20 +42,20 @@ class ProcessInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaSetInfo:
+class ReplicaSetInfo(PlannedReplicaSet):
     """A replica set of the point."""
 
-    name: str
-    role: str
-    endpoints: tuple[str, ...]  # of the members that belong to it from the start
-    initial: bool  # False: a shard that a phase adds
-    later: tuple[Mapping[str, Any], ...] = ()  # members that a phase adds, as the plan describes them
-    uri: str = ""  # of the members from the start, with a login as ProcessInfo.uri has it
+    uri: str = ""  # added when the job is read: of the members from the start, with a login as ProcessInfo.uri has it
 
     @property
-    def connection(self) -> str:
-        """`name/host:port,…`, the form addShard takes."""
-        return f"{self.name}/{','.join(self.endpoints)}"
+    def first(self) -> PlannedMember:
+        """The member that leads."""
+        return self.members[0]
+
+    @property
+    def later(self) -> tuple[PlannedMember, ...]:
+        """The members that a phase adds."""
+        return tuple(member for member in self.members if not member.initial)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +68,9 @@ class JobPoint:
     cores: int
     processes: tuple[ProcessInfo, ...]
     collections: tuple[CollectionChunks, ...]
-    axes: Mapping[str, Any]
+    axes: dict[str, Any] = field(default_factory=dict)
     replica_sets: tuple[ReplicaSetInfo, ...] = ()
+    security: dict[str, bool] = field(default_factory=dict)  # authorization, tls
 
     def collection(self, namespace: str) -> CollectionChunks | None:
         """The sharded collection of this name; None when it is not sharded."""
@@ -102,17 +92,25 @@ class ClientShare:
 
 
 @dataclass(frozen=True, slots=True)
+class JobStep:
+    """The step the phases belong to."""
+
+    name: str | None = None
+    purpose: str | None = None
+    restarts: int = 0  # how often the play restarts mongods for it (workloads/restarts.py); 0: the engine does it
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """Phases to execute one after the other against one point."""
 
     connection_string: str
     point: JobPoint
-    phases: tuple[Phase, ...]
-    step: str | None
-    purpose: str | None
+    phases: tuple[PlannedPhase, ...]
+    step: JobStep = JobStep()
     part: ClientShare = ClientShare()
     # Epoch seconds at which the clients of all hosts begin; "file": read from a file once all are ready.
-    start_at: float | Literal["file"] | None = None
-    requests_restarts: bool = False  # mongods are restarted by the play, workloads/restarts.py
+    start_at: float | str | None = None
     after: bool = False  # the clients of all hosts have finished: only count and measure what they left
-    tools: Mapping[str, str] = field(default_factory=dict)  # programs of this host by name: java, ycsb_jar
+    tools: dict[str, str] = field(default_factory=dict)  # programs of this host by name: java, ycsb_jar
+    secrets: str | None = None  # folder of the run's logins and certificates

@@ -118,7 +118,12 @@ class PlannedReplicaSet:
     @property
     def connection(self) -> str:
         """`name/host:port,…`, the form addShard and --configdb take."""
-        return f"{self.name}/{','.join(m.endpoint for m in self.members if m.initial)}"
+        return f"{self.name}/{self.addresses}"
+
+    @property
+    def addresses(self) -> str:
+        """`host:port,…` of the members from the start."""
+        return ",".join(m.endpoint for m in self.members if m.initial)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,12 @@ from typing import Any
 from hdrh.histogram import HdrHistogram
 
 from microshard.model.phases.traffic import Traffic
-from microshard.model.result import Column, Latency, Series, Table, Windows
+from microshard.model.result import Column, PhaseResult, Series, Table, Windows
 from microshard.workloads.base import Engine, PhaseError
 from microshard.workloads.recording import latencies, merge_named, new_histogram, record
 from microshard.workloads.workers import Workers
 
+POLL_SECONDS = 0.05
 END_SECONDS = 60.0  # for the operations in progress when a load is ended
 
 
@@ -55,17 +56,19 @@ class BackgroundLoad:
 
     def prepare(
         self,
-        uri: str,
-        targets: Sequence[tuple[str, str]],
+        engine: Engine[Any],
+        namespaces: Sequence[str],
+        known: int,
         *,
-        known: int = 0,
-        key_ranges: int = 0,
+        uri: str | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        """Start the workers. `known`: documents 0 … known - 1 exist already and may be read.
+        """Start the workers of a phase, which end with it, and wait until they are connected. Raises PhaseError.
 
-        `key_ranges`: ranges of 2^32 `_id`s the plan has placed. `options` are of MongoClient. Raises PhaseError.
+        `known`: documents 0 … known - 1 exist already and may be read. `uri` is the point's unless it is given;
+        `options` are of MongoClient.
         """
+        job = engine.context.job
         keys, count = self.keys, min(self.keys.processes, self.keys.threads)
         rate = keys.documents_per_second
         works = []
@@ -74,8 +77,8 @@ class BackgroundLoad:
             works.append(
                 keys.work()
                 | {
-                    "uri": uri,
-                    "targets": [list(target) for target in targets],
+                    "uri": uri or job.connection_string,
+                    "namespaces": list(namespaces),
                     "options": dict(options or {}),
                     "threads": keys.threads // count + (n < keys.threads % count),
                     "documents": share,
@@ -83,12 +86,49 @@ class BackgroundLoad:
                     "first": known + n,
                     "step": count,
                     "known": known,
-                    "key_ranges": key_ranges,
+                    "key_ranges": job.point.key_ranges(namespaces[0]),
                     "seed": n + 1,
                 }
             )
+        engine.on_close(self.workers.end)
         self.workers.start(works)
         self.workers.wait_ready()
+
+    def measure(self, engine: Engine[Any], seconds: float | None) -> None:
+        """Let it run to its end, or for so many seconds, as the measurement of a phase. Raises PhaseError."""
+        result = engine.outcome
+        with engine.measured(lambda: self.cpu_seconds):
+            try:
+                began = self.begin("load")
+                while self.running:
+                    passed = time.time() - began
+                    note = f"{self.inserted / passed:,.0f} documents/s" if passed > 0 else ""
+                    if seconds is None:
+                        engine.report_progress(self.inserted, self.keys.documents or 0, "documents", note)
+                    else:
+                        engine.report_progress(min(passed, seconds), seconds, "s", note)
+                        if passed >= seconds:
+                            self.end()
+                    time.sleep(POLL_SECONDS)
+                self.join()
+            finally:
+                self.fill(result)
+        result.started, result.ended = self.began, self.ended or result.ended
+        engine.set_metric("load rate", "documents/s", self.inserted / (result.ended - result.started), "higher")
+
+    def fill(self, result: PhaseResult) -> None:
+        """Put counters, latencies and windows of the whole load into a result."""
+        result.counters |= {"documents": self.inserted, "errors": int(self._error is not None)}
+        result.latency = latencies(merge_named(period.latency for period in self.periods))
+        first, seconds = self.whole_seconds()
+        if seconds:
+            result.windows = Windows(float(first), 1.0, [self.operations.get(s, 0) for s in seconds])
+
+    def check_count(self, before: int, found: int) -> None:
+        """Raise PhaseError unless every acknowledged document is there once."""
+        if found != before + self.inserted:
+            message = f"{before} documents and {self.inserted} acknowledged inserts, but {found} are there"
+            raise PhaseError("WrongCount", message)
 
     def begin(self, period: str) -> float:
         """Let it run; returns the moment, epoch seconds."""
@@ -110,11 +150,6 @@ class BackgroundLoad:
     def running(self) -> bool:
         """Whether it has begun and not ended."""
         return self._thread is not None and self._thread.is_alive()
-
-    @property
-    def failed(self) -> bool:
-        """Whether a worker met an error."""
-        return self._error is not None
 
     def check(self) -> None:
         """Raise the first error of the workers."""
@@ -160,10 +195,6 @@ class BackgroundLoad:
             self.periods[-1].ended = self.ended or time.time()
         self.check()
 
-    def close(self) -> None:
-        """Kill the workers that still run. Safe to call again."""
-        self.workers.end()
-
     def whole_seconds(self) -> tuple[int, list[int]]:
         """The first whole epoch second of the load and all seconds that lie entirely within it."""
         first, last = int(self.began) + 1, int(self.ended or time.time())
@@ -173,17 +204,6 @@ class BackgroundLoad:
         """95th percentile of the latencies that ended in this second, µs; None when there were none."""
         values = sorted(self._latencies.get((name, second), ()))
         return float(values[max(0, -(-len(values) * 95 // 100) - 1)]) if values else None
-
-    def latency(self) -> dict[str, Latency]:
-        """The `latency` of a result, of the whole load."""
-        return latencies(merge_named(period.latency for period in self.periods))
-
-    def windows(self) -> Windows | None:
-        """Operations of each whole second."""
-        first, seconds = self.whole_seconds()
-        if not seconds:
-            return None
-        return Windows(float(first), 1.0, [self.operations.get(s, 0) for s in seconds])
 
     def by_period(self) -> Table:
         """A table: what the load achieved before, during and after the event."""

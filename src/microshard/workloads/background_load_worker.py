@@ -25,7 +25,7 @@ from pymongo.errors import PyMongoError
 
 from microshard.hostlib.proc import leave
 from microshard.model.phases.traffic import FIELDS
-from microshard.workloads.base import PhaseError
+from microshard.workloads.base import PhaseError, collection_of
 from microshard.workloads.connections import connect
 from microshard.workloads.insert_worker import check
 from microshard.workloads.workers import REPORT_SECONDS, run_worker, send, wait_for_go
@@ -123,7 +123,7 @@ def operate(state: WorkerState, number: int) -> None:
     due = time.monotonic() + pause * number / work["threads"]
     try:
         with connect(work["uri"], maxPoolSize=1, **work["options"]) as client:
-            targets = [client.get_database(d).get_collection(c) for d, c in work["targets"]]
+            targets = [collection_of(client, namespace) for namespace in work["namespaces"]]
             while not state.stop.is_set():
                 target = targets[chance.randrange(len(targets))] if len(targets) > 1 else targets[0]
                 if work["reads"] and chance.random() < work["reads"]:

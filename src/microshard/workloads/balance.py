@@ -6,8 +6,8 @@ import time
 from collections import Counter
 from typing import Any
 
-from microshard.model.job import Phase
 from microshard.model.phases.balance import BalancePhase
+from microshard.model.plan import PlannedPhase
 from microshard.model.result import Series
 from microshard.workloads.background_load import BackgroundLoad
 from microshard.workloads.base import Context, Engine, PhaseError, collection_of
@@ -28,7 +28,7 @@ class BalanceEngine(Engine[BalancePhase]):
     mover: ChunkMover | None = None
     event_at = 0.0  # epoch seconds
 
-    def __init__(self, phase: Phase, context: Context) -> None:
+    def __init__(self, phase: PlannedPhase, context: Context) -> None:
         super().__init__(phase, context)
         self.load = BackgroundLoad(self.keys.load) if self.keys.load else None
         self.samples: list[tuple[float, dict[str, ShardShare]]] = []
@@ -48,14 +48,7 @@ class BalanceEngine(Engine[BalancePhase]):
         self.monitor.read_changelog(ignore=True)
         self.before = self._count()
         if self.load is not None:
-            database, _, collection = keys.namespace.partition(".")
-            self.on_close(self.load.close)
-            self.load.prepare(
-                self.context.job.connection_string,
-                [(database, collection)],
-                known=self.before,
-                key_ranges=point.key_ranges(keys.namespace),
-            )
+            self.load.prepare(self, [keys.namespace], self.before)
 
     def _count(self) -> int:
         # Not by the shards' counters: those include what migrations have left behind.
@@ -238,8 +231,8 @@ class BalanceEngine(Engine[BalancePhase]):
 
     def _report_load(self, load: BackgroundLoad) -> None:
         result = self.outcome
-        result.counters |= {"documents": load.inserted, "errors": int(load.failed)}
-        result.latency, result.windows, result.table = load.latency(), load.windows(), load.by_period()
+        load.fill(result)
+        result.table = load.by_period()
         load.report_rates(self)
         _, seconds = load.whole_seconds()
         times = [round(s - result.started, 3) for s in seconds]

@@ -17,9 +17,10 @@ from typing import Any, ClassVar, Generic, TypeVar
 from pydantic import ValidationError
 from pymongo.collection import Collection
 
-from microshard.model.job import Job, JobError, Phase
+from microshard.model.job import Job, JobError
 from microshard.model.phase import PhaseKeys
 from microshard.model.phases import engine_names
+from microshard.model.plan import PlannedPhase
 from microshard.model.result import Better, Metric, PhaseResult
 from microshard.workloads.connections import Client, connect
 
@@ -83,7 +84,7 @@ def collection_of(client: Client, namespace: str) -> Collection[dict[str, Any]]:
     return client[database][name]
 
 
-def read_keys(phase: Phase, model: type[Keys]) -> Keys:
+def read_keys(phase: PlannedPhase, model: type[Keys]) -> Keys:
     """The parameters of a phase as the keys of its engine. Raises JobError naming the key that is wrong."""
     try:
         return model.model_validate({"engine": phase.engine, **phase.parameters})
@@ -105,7 +106,7 @@ class Engine(ABC, Generic[Keys]):
 
     keys: Keys
 
-    def __init__(self, phase: Phase, context: Context) -> None:
+    def __init__(self, phase: PlannedPhase, context: Context) -> None:
         self.phase = phase
         self.context = context
         self.keys = read_keys(phase, self.keys_model)  # type: ignore[assignment]  # the class is that of Keys

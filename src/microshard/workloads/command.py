@@ -15,8 +15,8 @@ from typing import IO, Any
 
 from hdrh.histogram import HdrHistogram
 
-from microshard.model.job import Phase
 from microshard.model.phases.command import CommandPhase
+from microshard.model.plan import PlannedPhase
 from microshard.model.result import Metric, Stage, Table
 from microshard.records import codec
 from microshard.workloads import answers, recording
@@ -31,7 +31,7 @@ class CommandEngine(Engine[CommandPhase]):
 
     keys_model = CommandPhase
 
-    def __init__(self, phase: Phase, context: Context) -> None:
+    def __init__(self, phase: PlannedPhase, context: Context) -> None:
         super().__init__(phase, context)
         self.rates = recording.OperationRates(1.0)
         self.latency: dict[str, HdrHistogram] = {}

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from pymongo import MongoClient
+
+from microshard.model.job import Job, JobError
+from microshard.records import codec
 
 Client = MongoClient[dict[str, Any]]
 
@@ -67,3 +71,26 @@ def on_loopback(uri: str, port: int) -> str:
     if "tls=true" in query:
         query.append("tlsAllowInvalidHostnames=true")
     return urlunsplit((parts.scheme, f"{login}{at}127.0.0.1:{port}", parts.path or "/", "&".join(query), ""))
+
+
+def read_job(data: Any) -> Job:
+    """A job from its JSON form, with the logins of the run. Raises JobError naming what is missing or wrong."""
+    try:
+        job = codec.decode(Job, data)
+        point, secrets = job.point, Path(job.secrets) if job.secrets else None
+        access = {name: point.security.get(name, False) for name in ("authorization", "tls")}
+
+        def login(address: str, user: str = SYSTEM) -> str:
+            return with_login(f"mongodb://{address}", secrets, user=user, **access)
+
+        processes = [replace(p, uri=login(f"{p.endpoint}/")) for p in point.processes]
+        sets = [replace(s, uri=login(f"{s.addresses}/?replicaSet={s.name}")) for s in point.replica_sets]
+        point = replace(point, processes=tuple(processes), replica_sets=tuple(sets))
+        entry = login(job.connection_string.removeprefix("mongodb://"), "workload")
+        return replace(job, connection_string=entry, point=point)
+    except OSError as error:
+        raise JobError(f"the secrets of the run cannot be read: {error}") from None
+    except KeyError as missing:
+        raise JobError(f"users.json in the secrets of the run has no {missing.args[0]!r}") from None
+    except ValueError as wrong:
+        raise JobError(f"the job does not have the form of docs/contracts.md: {wrong}") from None

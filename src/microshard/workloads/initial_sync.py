@@ -6,16 +6,16 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from pymongo.errors import OperationFailure, PyMongoError
+from pymongo.errors import PyMongoError
 
-from microshard.model.job import Phase
 from microshard.model.phases.initial_sync import InitialSyncPhase
+from microshard.model.plan import PlannedPhase
 from microshard.model.result import Column, Series, Stage, Table
 from microshard.workloads import restarts
 from microshard.workloads.background_load import BackgroundLoad
 from microshard.workloads.base import Context, Engine, PhaseError
 from microshard.workloads.connections import connect
-from microshard.workloads.servers import SECONDARY, direct
+from microshard.workloads.servers import SECONDARY, add_members, direct, members_to_add
 from microshard.workloads.sync_progress import (
     SYSTEM_DATABASES,
     SyncAttempt,
@@ -29,7 +29,6 @@ from microshard.workloads.sync_progress import (
 POLL_SECONDS = 0.1
 SERIES_SECONDS = 0.5
 SILENT_SECONDS = 15.0  # without an answer of a member that nobody restarts, it counts as ended
-DELAY_SINCE = 13  # maxWireVersion of 5.0, which renamed slaveDelay to secondaryDelaySecs
 COLUMNS = [
     Column("collection"),
     Column("documents", "documents"),
@@ -46,7 +45,7 @@ class InitialSyncEngine(Engine[InitialSyncPhase]):
 
     keys_model = InitialSyncPhase
 
-    def __init__(self, phase: Phase, context: Context) -> None:
+    def __init__(self, phase: PlannedPhase, context: Context) -> None:
         super().__init__(phase, context)
         self.load = BackgroundLoad(self.keys.load) if self.keys.load and self.keys.load_runs else None
         self.stages: list[Stage] = []
@@ -57,29 +56,11 @@ class InitialSyncEngine(Engine[InitialSyncPhase]):
 
     def prepare(self) -> None:
         """Find the member, check that it is up, empty and not a member; start the load's workers."""
-        point, wanted = self.context.job.point, self.keys.replica_set
-        sets = [rs for rs in point.replica_sets if rs.later and wanted in {None, rs.name}]
-        if len(sets) != 1:
-            found = ", ".join(rs.name for rs in sets) or "none"
-            raise PhaseError("NoMember", f"one replica set with a member to add is needed, found {found}")
-        (rs,) = sets
-        self.settings = dict(rs.later[0])
-        endpoint = self.settings["endpoint"]
-        self.info = next(p for p in point.processes if p.endpoint == endpoint)
-        self.replica_set = self.opened(connect(rs.uri))
+        self.set, (self.info,) = members_to_add(self.context.job.point, self.keys.replica_set)
+        self.replica_set = self.opened(connect(self.set.uri))
         self.member = self.opened(direct(self.info))
-        hello = self.member.admin.command("hello")
-        if hello.get("setName"):
-            raise PhaseError("NotEmpty", f"{self.info.name} ({endpoint}) belongs to {hello['setName']} already")
         if self.load is not None and self.keys.namespace is not None:
-            database, _, collection = self.keys.namespace.partition(".")
-            self.on_close(self.load.close)
-            self.load.prepare(
-                self.context.job.connection_string,
-                [(database, collection)],
-                known=self.context.count(self.keys.namespace),
-                key_ranges=point.key_ranges(self.keys.namespace),
-            )
+            self.load.prepare(self, [self.keys.namespace], self.context.count(self.keys.namespace))
 
     # --- the measurement
 
@@ -95,7 +76,7 @@ class InitialSyncEngine(Engine[InitialSyncPhase]):
                         time.sleep(POLL_SECONDS)
                     if keys.before_seconds:
                         self.load.mark("during")
-                joined = added = self._add_member()
+                joined = added = add_members(self.replica_set, self.set)
                 for number in range(1, keys.interruptions + 1):
                     joined = self._interrupt(joined, number)
                 secondary = self._wait_for_secondary(added)
@@ -113,29 +94,6 @@ class InitialSyncEngine(Engine[InitialSyncPhase]):
         self.set_metric("time to SECONDARY", "s", secondary - added, "lower")
         self._add_figures(secondary - added)
         self._verify()
-
-    def _add_member(self) -> float:
-        """Reconfigure the set; the moment of the request."""
-        admin = self.replica_set.admin
-        config = admin.command("replSetGetConfig")["config"]
-        delay = "secondaryDelaySecs" if admin.command("hello")["maxWireVersion"] >= DELAY_SINCE else "slaveDelay"
-        config["members"].append(
-            {
-                "_id": max(m["_id"] for m in config["members"]) + 1,
-                "host": self.settings["endpoint"],
-                "priority": self.settings.get("priority", 1),
-                "votes": self.settings.get("votes", 1),
-                "hidden": self.settings.get("hidden", False),
-                delay: self.settings.get("delay_seconds", 0),
-            }
-        )
-        config["version"] += 1
-        now = time.time()
-        try:
-            admin.command("replSetReconfig", config)
-        except OperationFailure as error:
-            raise PhaseError("CannotAdd", f"{self.info.name} cannot be added: code {error.code}: {error}") from error
-        return now
 
     def _sample(self) -> int | None:
         """Record the member's progress; its state, or None when it does not answer."""
@@ -261,8 +219,9 @@ class InitialSyncEngine(Engine[InitialSyncPhase]):
 
     def _report_load(self, load: BackgroundLoad) -> None:
         result = self.outcome
-        result.counters["documents inserted meanwhile"] = load.inserted
-        result.latency, result.windows = load.latency(), load.windows()
+        counters = result.counters | {"documents inserted meanwhile": load.inserted}
+        load.fill(result)
+        result.counters |= counters
         result.details = {"load": load.by_period()}
         load.report_rates(self)
 

@@ -6,8 +6,9 @@ import time
 from collections.abc import Sequence
 
 from microshard.model.datasets import DataError, Index
-from microshard.model.job import JobError, Phase
+from microshard.model.job import JobError
 from microshard.model.phases.insert import InsertParameters
+from microshard.model.plan import PlannedPhase
 from microshard.model.result import StorageSize
 from microshard.workloads import datasets, servers
 from microshard.workloads.base import Context, Engine, PhaseError, collection_of, cpu_seconds
@@ -23,7 +24,7 @@ class InsertEngine(Engine[InsertParameters]):
 
     keys_model = InsertParameters
 
-    def __init__(self, phase: Phase, context: Context) -> None:
+    def __init__(self, phase: PlannedPhase, context: Context) -> None:
         super().__init__(phase, context)
         self.key_ranges = context.job.point.key_ranges(self.keys.namespace)
         self.rates = OperationRates(self.keys.window_seconds)

@@ -7,13 +7,13 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from pymongo.errors import OperationFailure, PyMongoError
+from pymongo.errors import PyMongoError
 
 from microshard.model.phases.member_sizes import MemberSizesPhase
 from microshard.model.result import Column, Table
 from microshard.workloads.base import Engine, PhaseError, collection_of
 from microshard.workloads.connections import Client, connect
-from microshard.workloads.servers import SECONDARY, checkpoint, direct, on_all
+from microshard.workloads.servers import SECONDARY, add_members, checkpoint, direct, members_to_add, on_all
 
 POLL_SECONDS = 0.2
 COLUMNS = [
@@ -59,28 +59,18 @@ class MemberSizesEngine(Engine[MemberSizesPhase]):
     def prepare(self) -> None:
         """Find the members; check that they are up and empty and that there is something to compare."""
         point = self.context.job.point
-        sets = [rs for rs in point.replica_sets if rs.later]
-        if len(sets) != 1:
-            raise PhaseError("NoMember", f"one replica set with members to add is needed, found {len(sets)}")
-        (rs,) = sets
-        by_endpoint = {p.endpoint: p for p in point.processes}
-        self.primary = by_endpoint[rs.endpoints[0]]
-        self.members = [by_endpoint[member["endpoint"]] for member in rs.later]
-        self.replica_set = self.opened(connect(rs.uri))
+        self.set, self.members = members_to_add(point)
+        self.primary = next(p for p in point.processes if p.name == self.set.first.process)
+        self.replica_set = self.opened(connect(self.set.uri))
         self.seconds: dict[str, float] = {}  # to SECONDARY, by member
         if collection_of(self.replica_set, self.keys.namespace).find_one({}, {"_id": 1}) is None:
             raise PhaseError("NoData", f"{self.keys.namespace} is empty: there is nothing to compare")
-        set_names = on_all(self.members, lambda client: client.admin.command("hello").get("setName"))
-        for process in self.members:
-            if name := set_names[process.name]:
-                raise PhaseError("NotEmpty", f"{process.name} ({process.endpoint}) belongs to {name} already")
 
     def run(self) -> None:
         """Add all members at once, wait for each, write a checkpoint, compare sizes. Raises PhaseError."""
         result = self.outcome
         with self.measured():
-            self._add_members()
-            self._wait_for_secondaries(result.started)
+            self._wait_for_secondaries(add_members(self.replica_set, self.set))
         every = [self.primary, *self.members]
         began = time.time()
         checkpoint(every)
@@ -102,21 +92,6 @@ class MemberSizesEngine(Engine[MemberSizesPhase]):
             f"{len(every)} members have the same documents and indexes (dbHash), {time.time() - began:.1f} s"
         )
         self._report(sizes)
-
-    def _add_members(self) -> None:
-        admin = self.replica_set.admin
-        config = admin.command("replSetGetConfig")["config"]
-        first = max(member["_id"] for member in config["members"]) + 1
-        config["members"] += [
-            {"_id": number, "host": member.endpoint, "priority": 0, "votes": 0, "hidden": True}
-            for number, member in enumerate(self.members, start=first)
-        ]
-        config["version"] += 1
-        try:
-            admin.command("replSetReconfig", config)
-        except OperationFailure as error:
-            names = ", ".join(member.name for member in self.members)
-            raise PhaseError("CannotAdd", f"{names} cannot be added: code {error.code}: {error}") from error
 
     def _wait_for_secondaries(self, added: float) -> None:
         """Wait until every member is SECONDARY. Raises PhaseError with the names of those that are not in time."""

@@ -21,7 +21,7 @@ from microshard.model.job import Job, JobError
 from microshard.model.result import PhaseFailure, PhaseResult, StepResult
 from microshard.records.run_folder import DiskError, write_json
 from microshard.workloads.base import Context, Engine, PhaseError, Progress, cpu_seconds, find_engine
-from microshard.workloads.job_reader import read_job
+from microshard.workloads.connections import read_job
 
 FAILED = 3
 BAD_JOB = 2
@@ -72,8 +72,8 @@ def run_job(job: Job, progress: Progress, folder: Path | None = None) -> tuple[S
     return StepResult(
         point=job.point.id,
         axes=dict(job.point.axes),
-        step=job.step,
-        purpose=job.purpose,
+        step=job.step.name,
+        purpose=job.step.purpose,
         valid=not problems,
         problems=problems,
         phases=results,

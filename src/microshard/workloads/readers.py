@@ -6,8 +6,8 @@ import statistics
 import time
 from typing import Any
 
-from microshard.model.job import Phase
 from microshard.model.phases.readers import ReadersPhase
+from microshard.model.plan import PlannedPhase
 from microshard.model.result import Column, Series, Table
 from microshard.workloads import recording
 from microshard.workloads.base import Context, Engine, PhaseError, collection_of, cpu_seconds
@@ -23,7 +23,7 @@ class ReadersEngine(Engine[ReadersPhase]):
 
     keys_model = ReadersPhase
 
-    def __init__(self, phase: Phase, context: Context) -> None:
+    def __init__(self, phase: PlannedPhase, context: Context) -> None:
         super().__init__(phase, context)
         self.workers = Workers("microshard.workloads.readers_worker")
         self.lag = LagMonitor(context.job.point.processes)

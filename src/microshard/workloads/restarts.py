@@ -205,7 +205,7 @@ def request_restart(
 def empty_caches(context: Context) -> str:
     """Empty the caches of all data-bearing mongods; returns a note of what was done. Raises PhaseError."""
     processes = with_data(context.job.point.processes)
-    if not context.job.requests_restarts:
+    if not context.job.step.restarts:
         return empty_local_caches(processes)
     by_host = request_restart(context, processes, drop_page_cache=True)
     deadline = time.monotonic() + START_SECONDS

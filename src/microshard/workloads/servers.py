@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pymongo.errors import PyMongoError
+from pymongo.errors import OperationFailure, PyMongoError
 
-from microshard.model.job import ProcessInfo
+from microshard.model.job import JobPoint, ProcessInfo, ReplicaSetInfo
 from microshard.model.result import Metric, ShardSize, StorageSize
 from microshard.workloads.base import PhaseError
 from microshard.workloads.connections import Client, connect
@@ -26,6 +26,7 @@ CHECKPOINT_MS = 600_000  # a checkpoint writes the whole cache: minutes on a slo
 LAG_INTERVAL_SECONDS = 1.0
 STATUS_MS = 2_000
 PRIMARY, SECONDARY = 1, 2  # myState and members[].state of replSetGetStatus
+DELAY_SINCE = 13  # maxWireVersion of 5.0, which renamed slaveDelay to secondaryDelaySecs
 
 
 # --- several servers at the same time
@@ -185,6 +186,39 @@ def _shard_name(stats: Mapping[str, Any], processes: Sequence[ProcessInfo]) -> s
 
 
 # --- replica set members
+
+
+def members_to_add(point: JobPoint, name: str | None = None) -> tuple[ReplicaSetInfo, list[ProcessInfo]]:
+    """The replica set (of this name) with members to add, and these. Raises PhaseError unless they are up and empty."""
+    sets = [rs for rs in point.replica_sets if rs.later and name in {None, rs.name}]
+    if len(sets) != 1:
+        found = ", ".join(rs.name for rs in sets) or "none"
+        raise PhaseError("NoMember", f"one replica set with members to add is needed, found {found}")
+    by_name = {p.name: p for p in point.processes}
+    members = [by_name[member.process] for member in sets[0].later]
+    set_names = on_all(members, lambda client: client.admin.command("hello").get("setName"))
+    for process in members:
+        if set_name := set_names[process.name]:
+            raise PhaseError("NotEmpty", f"{process.name} ({process.endpoint}) belongs to {set_name} already")
+    return sets[0], members
+
+
+def add_members(client: Client, replica_set: ReplicaSetInfo) -> float:
+    """Reconfigure a replica set, so that its later members join it; when (epoch seconds). Raises PhaseError."""
+    admin = client.admin
+    config = admin.command("replSetGetConfig")["config"]
+    delay = "secondaryDelaySecs" if admin.command("hello")["maxWireVersion"] >= DELAY_SINCE else "slaveDelay"
+    for number, m in enumerate(replica_set.later, start=max(m["_id"] for m in config["members"]) + 1):
+        member = {"_id": number, "host": m.endpoint, "priority": m.priority, "votes": m.votes, "hidden": m.hidden}
+        config["members"].append(member | {delay: m.delay_seconds})
+    config["version"] += 1
+    now = time.time()
+    try:
+        admin.command("replSetReconfig", config)
+    except OperationFailure as error:
+        names = ", ".join(m.process for m in replica_set.later)
+        raise PhaseError("CannotAdd", f"{names} cannot be added: code {error.code}: {error}") from error
+    return now
 
 
 def queries_answered(processes: Sequence[ProcessInfo]) -> dict[str, int]:

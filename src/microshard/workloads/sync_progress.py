@@ -166,7 +166,7 @@ def kill_and_start(context: Context, info: ProcessInfo, member: Client, poll: Ca
     On its host it is killed a second or two after the request. Until then `poll` follows its progress; None from it
     means that the member no longer answers. Raises PhaseError with what kept it from starting.
     """
-    if not context.job.requests_restarts:
+    if not context.job.step.restarts:
         running = restarts.find(info)
         restarts.stop([running], signal.SIGKILL)
         restarts.launch(running)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-import time
 from collections.abc import Mapping
 from typing import Any
 
-from microshard.model.job import Phase
 from microshard.model.phases.wire import WireLink, WirePhase
+from microshard.model.plan import PlannedPhase
 from microshard.model.result import Column, Table
 from microshard.workloads.background_load import BackgroundLoad
 from microshard.workloads.base import Context, Engine, PhaseError
@@ -36,7 +35,7 @@ class WireEngine(Engine[WirePhase]):
     keys_model = WirePhase
     link: SlowLink | None = None
 
-    def __init__(self, phase: Phase, context: Context) -> None:
+    def __init__(self, phase: PlannedPhase, context: Context) -> None:
         super().__init__(phase, context)
         self.load = BackgroundLoad(self.keys.load)
         self.clients: dict[str, Client] = {}
@@ -66,15 +65,7 @@ class WireEngine(Engine[WirePhase]):
         uri = self.context.job.connection_string
         if self.keys.link.kind != "none":
             uri, options = on_loopback(uri, self._start_link()), options | {"directConnection": True}
-        database, _, collection = self.keys.namespace.partition(".")
-        self.on_close(self.load.close)
-        self.load.prepare(
-            uri,
-            [(database, collection)],
-            known=self.known,
-            key_ranges=self.context.job.point.key_ranges(self.keys.namespace),
-            options=options,
-        )
+        self.load.prepare(self, [self.keys.namespace], self.known, uri=uri, options=options)
 
     def _start_link(self) -> int:
         """Start the link; the port of loopback at which it begins."""
@@ -114,25 +105,11 @@ class WireEngine(Engine[WirePhase]):
 
     def run(self) -> None:
         """Run the load between two readings of all counters. Raises PhaseError."""
-        result, load, seconds_long = self.outcome, self.load, self.keys.seconds_long
         before = self._read_counters()
-        with self.measured(lambda: load.cpu_seconds):
-            try:
-                began = load.begin("load")
-                while (left := began + seconds_long - time.time()) > 0:
-                    load.check()
-                    time.sleep(min(left, 0.1))
-                    self.report_progress(min(time.time() - began, seconds_long), seconds_long, "s")
-                load.end()
-            finally:
-                result.counters = {"documents": load.inserted, "errors": int(load.failed)}
-                result.latency, result.windows = load.latency(), load.windows()
-        result.started, result.ended = load.began, load.ended or result.ended
+        self.load.measure(self, self.keys.seconds_long)
         compression, wire = map(_differences, before, self._read_counters())
         self._report(compression, wire)
-        found = self.context.count(self.keys.namespace)
-        if found != self.known + load.inserted:
-            raise PhaseError("WrongCount", f"{self.known} + {load.inserted} documents acknowledged, {found} there")
+        self.load.check_count(self.known, self.context.count(self.keys.namespace))
 
     def _report(self, compression: Readings, wire: Readings) -> None:
         """Table, figures and counters of what went over the wire during the load."""
@@ -153,7 +130,6 @@ class WireEngine(Engine[WirePhase]):
             self._report_link(self.link)
         offered = ", ".join(self.keys.client_compressors) or "none"
         result.notes["compressors"] = f"the client offers {offered}; it does not count what it saves itself"
-        self.set_metric("load rate", "documents/s", self.load.inserted / seconds, "higher")
 
     def _report_link(self, running: SlowLink) -> None:
         """What the link carried, and what it is."""

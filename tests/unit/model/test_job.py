@@ -8,12 +8,12 @@ from typing import Any, get_args
 
 import pytest
 
-from microshard.model.job import JobError, Phase
+from microshard.model.job import JobError
 from microshard.model.phase import PhaseKeys
 from microshard.model.phases import all_keys
+from microshard.model.plan import PlannedPhase
 from microshard.workloads.base import Context, Engine, Progress, find_engine
-from microshard.workloads.connections import on_loopback
-from microshard.workloads.job_reader import read_job
+from microshard.workloads.connections import on_loopback, read_job
 from microshard.workloads.program import main
 
 INSERT: dict[str, Any] = {
@@ -53,7 +53,7 @@ def phase(engine: str, **changes: Any) -> dict[str, Any]:
 
 
 def make(engine: str, parameters: dict[str, Any]) -> None:
-    find_engine(engine)(Phase("it", "load", engine, parameters), Context(read_job(job()), Progress(None)))
+    find_engine(engine)(PlannedPhase("it", "load", engine, parameters), Context(read_job(job()), Progress(None)))
 
 
 @pytest.mark.parametrize("keys", all_keys())
@@ -122,8 +122,11 @@ def run(tmp_path: Path, data: Any) -> tuple[int, Path]:
     [
         ("{", "cannot read the job"),
         ([], "not have the form"),
-        ({"point": {}}, "the job has no 'connection_string'"),
-        (job({"name": "x", "kind": "load", "engine": "insert"}), "the job has no 'parameters'"),
+        ({"point": job()["point"], "phases": []}, "'connection_string'"),
+        (
+            job({"name": "x", "kind": "load", "engine": "insert"}),
+            "phases: missing 1 required",
+        ),
         (job(phase("insert"), phase("aggregate", cache="tepid")), "cache: Input should be"),
     ],
 )

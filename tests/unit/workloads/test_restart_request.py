@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from microshard.model.job import Job, JobPoint, ProcessInfo
+from microshard.model.job import Job, JobPoint, JobStep, ProcessInfo
 from microshard.workloads import restarts
 from microshard.workloads.base import Context, PhaseError, Progress
 
@@ -26,7 +26,7 @@ PROCESSES = (process("shard01", "host1"), process("shard02", "host2"), process("
 
 def context(folder: Path | None) -> Context:
     point = JobPoint("p01", 2, "sharded", 2, PROCESSES, (), {})
-    return Context(Job("mongodb://host1/", point, (), "r1", "measure", requests_restarts=True), Progress(None), folder)
+    return Context(Job("mongodb://host1/", point, (), JobStep("r1", "measure", restarts=1)), Progress(None), folder)
 
 
 @contextmanager

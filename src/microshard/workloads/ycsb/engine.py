@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from microshard.model.job import JobError, Phase
+from microshard.model.job import JobError
 from microshard.model.phases.ycsb import GROWING, Ladder, YcsbParameters
+from microshard.model.plan import PlannedPhase
 from microshard.model.result import PhaseResult
 from microshard.workloads import servers
 from microshard.workloads.base import Context, Engine, PhaseError, collection_of
@@ -35,7 +36,7 @@ class YcsbEngine(Engine[YcsbParameters]):
 
     keys_model = YcsbParameters
 
-    def __init__(self, phase: Phase, context: Context) -> None:
+    def __init__(self, phase: PlannedPhase, context: Context) -> None:
         super().__init__(phase, context)
         if context.folder is None:
             raise JobError(f"phase {phase.name}: ycsb needs a folder for its logs")
