@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,16 @@ class Model(BaseModel):
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
         """Itself: it is frozen, and pydantic would copy every default of every point (a third of planning 10,000)."""
+        return self
+
+    def _contradictions(self) -> Iterable[str]:
+        """Sentences "key: reason" about keys that cannot go together; the first one is the error."""
+        return ()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        for sentence in self._contradictions():
+            raise ValueError(sentence)
         return self
 
 

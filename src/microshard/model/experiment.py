@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, StringConstraints, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints
 
 from microshard.model.base import AllowedText, Model, Name, first_duplicate
 from microshard.model.infrastructure import Infrastructure
@@ -204,12 +205,10 @@ class Experiment(Model):
     scales: Annotated[dict[Name, dict[str, Any]], Field(max_length=20)] = Field(default={})
     """Named changes (dotted key → value) for `--scale NAME`: fewer documents, fewer points, same shape."""
 
-    @model_validator(mode="after")
-    def _phases_make_sense(self) -> Experiment:
+    def _contradictions(self) -> Iterator[str]:
         names = [s.name or s.kind for s in self.workload]
         duplicate = first_duplicate(names)
         if duplicate is not None:
-            raise ValueError(f"workload: two phases are named {duplicate}; give them different names with `name:`")
+            yield f"workload: two phases are named {duplicate}; give them different names with `name:`"
         if not any(s.kind == "measure" for s in self.workload):
-            raise ValueError("workload: no measure phase, so there is nothing to report")
-        return self
+            yield "workload: no measure phase, so there is nothing to report"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints
 
 from microshard.model.base import AllowedText, Model
 from microshard.model.ec2_facts import VolumeLimits, ebs_types
@@ -83,54 +84,51 @@ class Volume(Model):
     overwrite: Annotated[list[str], Field(max_length=24)] = Field(default=[])
     """Serial numbers of devices that may be formatted although they carry something that is not microshard's."""
 
-    @model_validator(mode="after")
-    def _within_the_type(self) -> Volume:
+    def _contradictions(self) -> Iterator[str]:
         limits = ebs_types().get(self.type)
         low, high = limits.gib if limits else (1, 65536)
         if not low <= self.size_gib <= high:
-            raise ValueError(f"size_gib: {self.type} volumes have {low} to {high} GiB, not {self.size_gib}")
+            yield f"size_gib: {self.type} volumes have {low} to {high} GiB, not {self.size_gib}"
         if limits is not None and limits.iops_required and self.iops is None:
-            raise ValueError(f"iops: {self.type} volumes need provisioned IOPS")
+            yield f"iops: {self.type} volumes need provisioned IOPS"
         if self.type != "emulated":
-            self._within_the_rates(limits or VolumeLimits(gib=(low, high)))
-        self._within_the_policy()
-        return self
+            yield from self._beyond_the_rates(limits or VolumeLimits(gib=(low, high)))
+        yield from self._against_the_policy()
 
-    def _within_the_rates(self, limits: VolumeLimits) -> None:
-        """Raises ValueError for IOPS or throughput that AWS does not provision for the type and size."""
+    def _beyond_the_rates(self, limits: VolumeLimits) -> Iterator[str]:
+        """IOPS or throughput that AWS does not provision for the type and size."""
         of_size = f"{self.type} volumes of {self.size_gib} GiB take"
         if self.iops is not None:
             if limits.iops is None:
-                raise ValueError(f"iops: {self.type} volumes take no provisioned IOPS (gp3, io1, io2 and emulated do)")
+                yield f"iops: {self.type} volumes take no provisioned IOPS (gp3, io1, io2 and emulated do)"
+                return
             low, high = limits.iops[0], limits.highest_iops(self.size_gib)
             if not low <= self.iops <= high:
-                raise ValueError(f"iops: {of_size} {low} to {high} IOPS, not {self.iops}")
+                yield f"iops: {of_size} {low} to {high} IOPS, not {self.iops}"
         if self.throughput_mibps is not None:
             if limits.mibps is None:
-                raise ValueError(f"throughput_mibps: only gp3 and emulated volumes take it, not {self.type}")
+                yield f"throughput_mibps: only gp3 and emulated volumes take it, not {self.type}"
+                return
             low, high = limits.mibps[0], limits.highest_mibps(self.iops)
             if not low <= self.throughput_mibps <= high:
                 given = f"with {self.iops or (limits.iops or (0,))[0]} IOPS"
-                raise ValueError(
-                    f"throughput_mibps: {of_size} {low} to {high} MiB/s {given}, not {self.throughput_mibps}"
-                )
+                yield f"throughput_mibps: {of_size} {low} to {high} MiB/s {given}, not {self.throughput_mibps}"
 
-    def _within_the_policy(self) -> None:
-        """Raises ValueError for what the policy, the filesystem and the type do not allow together."""
+    def _against_the_policy(self) -> Iterator[str]:
+        """What the policy, the filesystem and the type do not allow together."""
         if self.lazy_init and self.filesystem != "ext4":
-            raise ValueError(f"lazy_init: {self.filesystem} has nothing to initialise later, only ext4 has")
+            yield f"lazy_init: {self.filesystem} has nothing to initialise later, only ext4 has"
         if self.policy == "single" and self.count != 1:
-            raise ValueError(f"count: {self.count} devices need policy raid0 or per_shard")
+            yield f"count: {self.count} devices need policy raid0 or per_shard"
         if self.policy == "raid0" and self.count < 2:
-            raise ValueError("count: raid0 needs two devices or more")
+            yield "count: raid0 needs two devices or more"
         if self.devices and self.type not in {"existing", "instance_store"}:
-            raise ValueError(
-                f"devices: {self.type} volumes are found by their serial number, only those of type existing are named"
-            )
+            found = f"{self.type} volumes are found by their serial number"
+            yield f"devices: {found}, only those of type existing are named"
         if self.devices and len(self.devices) != self.count:
-            raise ValueError(f"devices: {len(self.devices)} are named, count is {self.count}")
+            yield f"devices: {len(self.devices)} are named, count is {self.count}"
         if len(set(self.devices)) != len(self.devices):
-            raise ValueError("devices: one is named twice")
+            yield "devices: one is named twice"
 
 
 class Volumes(Model):
@@ -190,12 +188,10 @@ class Kernel(Model):
     smt: bool | None = None
     """Whether both threads of a core are used; refused on a host where it cannot be changed."""
 
-    @model_validator(mode="after")
-    def _belong_together(self) -> Kernel:
+    def _contradictions(self) -> Iterator[str]:
         low, high = self.dirty_background_ratio, self.dirty_ratio
         if low is not None and high is not None and low >= high:
-            raise ValueError(f"dirty_background_ratio: {low} must be below dirty_ratio, {high}")
-        return self
+            yield f"dirty_background_ratio: {low} must be below dirty_ratio, {high}"
 
 
 class Numa(Model):
@@ -211,15 +207,13 @@ class Numa(Model):
     """cores_per_shard: the first cores, kept for the config servers and mongos of the host; none of the host's are kept
     where it has neither."""
 
-    @model_validator(mode="after")
-    def _nodes_once(self) -> Numa:
+    def _contradictions(self) -> Iterator[str]:
         if self.nodes is not None and len(set(self.nodes)) != len(self.nodes):
-            raise ValueError("nodes: a node is given twice")
+            yield "nodes: a node is given twice"
         if self.policy == "none" and self.nodes is not None:
-            raise ValueError("nodes: without a policy no process is bound to any")
+            yield "nodes: without a policy no process is bound to any"
         if self.policy != "cores_per_shard" and "reserved_cores" in self.model_fields_set:
-            raise ValueError("reserved_cores: goes with policy cores_per_shard")
-        return self
+            yield "reserved_cores: goes with policy cores_per_shard"
 
 
 class HostGroup(Model):
@@ -246,14 +240,12 @@ class HostGroup(Model):
     numa: Numa = Numa()
     """NUMA binding of the processes on the group's hosts."""
 
-    @model_validator(mode="after")
-    def _types_in_order(self) -> HostGroup:
+    def _contradictions(self) -> Iterator[str]:
         if self.alternative_types and self.instance_type is None:
-            raise ValueError("alternative_types: there is no instance_type that they replace")
+            yield "alternative_types: there is no instance_type that they replace"
         types = [self.instance_type, *self.alternative_types]
         if len(set(types)) != len(types):
-            raise ValueError("alternative_types: a type is given twice")
-        return self
+            yield "alternative_types: a type is given twice"
 
 
 class Ec2(Model):
@@ -276,32 +268,27 @@ class Ec2(Model):
     owner: _Owner | None = None
     """Tag microshard:owner of everything made, by which `microshard gc` finds it; null takes the user's name."""
 
-    @model_validator(mode="after")
-    def _one_network(self) -> Ec2:
+    def _contradictions(self) -> Iterator[str]:
         if self.vpc_id is not None and self.subnet_id is not None:
-            raise ValueError("vpc_id: a subnet has its VPC already; give one of vpc_id and subnet_id")
+            yield "vpc_id: a subnet has its VPC already; give one of vpc_id and subnet_id"
         if self.subnet_id is not None and self.zones:
-            raise ValueError("zones: a subnet is in one zone already; give one of zones and subnet_id")
+            yield "zones: a subnet is in one zone already; give one of zones and subnet_id"
         if self.region is not None:
             far = next((zone for zone in self.zones if not zone.startswith(self.region)), None)
             if far is not None:
-                raise ValueError(f"zones: {far} is not in {self.region}")
+                yield f"zones: {far} is not in {self.region}"
         if len(set(self.zones)) != len(self.zones):
-            raise ValueError("zones: one is given twice")
-        return self
-
-    @model_validator(mode="after")
-    def _reachable_by_few(self) -> Ec2:
+            yield "zones: one is given twice"
         for cidr in () if self.controller_cidrs == "auto" else self.controller_cidrs:
             try:
                 network = ipaddress.ip_network(cidr)
             except ValueError as error:
-                raise ValueError(f"controller_cidrs: {error}") from error
+                yield f"controller_cidrs: {error}"
+                return
             if network.version != 4:
-                raise ValueError(f"controller_cidrs: {cidr}: the hosts have IPv4 addresses; give the controller's")
+                yield f"controller_cidrs: {cidr}: the hosts have IPv4 addresses; give the controller's"
             if network.prefixlen < 8:
-                raise ValueError(f"controller_cidrs: {cidr} opens SSH to too many; give the address of this machine")
-        return self
+                yield f"controller_cidrs: {cidr} opens SSH to too many; give the address of this machine"
 
 
 class Infrastructure(Model):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints
 
 from microshard.model.base import AllowedText, Model, Namespace, Port, first_duplicate
 
@@ -33,16 +34,14 @@ class MongoDB(Model):
     sha256: Sha256 | None = None
     """source tarball: its SHA-256, as 64 hexadecimal digits; another archive is refused."""
 
-    @model_validator(mode="after")
-    def _path_with_source(self) -> MongoDB:
+    def _contradictions(self) -> Iterator[str]:
         for key in ("tarball", "sha256"):
             if getattr(self, key) is not None and self.source != "tarball":
-                raise ValueError(f"{key}: goes with source: tarball")
+                yield f"{key}: goes with source: tarball"
         if (self.source == "path") != (self.path is not None):
-            raise ValueError("path: goes with source: path, and source: path needs it")
+            yield "path: goes with source: path, and source: path needs it"
         if self.source in {"packages", "tarball"} and self.version is None:
-            raise ValueError(f"version: source {self.source} needs the version to install")
-        return self
+            yield f"version: source {self.source} needs the version to install"
 
 
 # MongoDB's limits, manual "Replica Set Members": 50 members, 7 of them with a vote.
@@ -73,18 +72,16 @@ class Member(Model):
     mongod: dict[str, Any] = Field(default={})
     """Options of mongod's configuration file for this member, merged over topology.mongod."""
 
-    @model_validator(mode="after")
-    def _fits_together(self) -> Member:
+    def _contradictions(self) -> Iterator[str]:
         passive = next((why for why, is_so in self._passive().items() if is_so), None)
         if passive and self.priority:
-            raise ValueError(f"priority: {passive} has the priority 0, not {self.priority:g}")
+            yield f"priority: {passive} has the priority 0, not {self.priority:g}"
         if self.arbiter:
             if self.votes == 0:
-                raise ValueError("votes: an arbiter has to vote")
+                yield "votes: an arbiter has to vote"
             for key in ("hidden", "delay_seconds", "block_compressor", "index_prefix_compression", "cache_mb"):
                 if getattr(self, key) not in {None, False}:
-                    raise ValueError(f"{key}: an arbiter bears no data and serves no clients")
-        return self
+                    yield f"{key}: an arbiter bears no data and serves no clients"
 
     def _passive(self) -> dict[str, bool]:
         return {
@@ -117,17 +114,17 @@ def copies(members: int | list[Member]) -> int:
     return sum(m.initial and not m.arbiter for m in listed(members))
 
 
-def electable_together(members: int | list[Member]) -> None:
-    """ValueError unless these members can be a set whose first member leads and goes on leading."""
+def _unelectable(members: int | list[Member]) -> Iterator[str]:
+    """Why these members cannot be a set whose first member leads and goes on leading."""
     every = listed(members)
     if sum(m.votes for m in every) > _MOST_VOTES:
-        raise ValueError(f"members: at most {_MOST_VOTES} members vote; give the others votes: 0")
+        yield f"members: at most {_MOST_VOTES} members vote; give the others votes: 0"
     first, *others = every
     if not first.initial or first.effective_priority == 0:
-        raise ValueError("members: the first member becomes the primary, so it is initial and has a priority above 0")
+        yield "members: the first member becomes the primary, so it is initial and has a priority above 0"
     if any(m.effective_priority > first.effective_priority for m in others):
         # A member with more would take over some seconds after the deployment, during a measurement.
-        raise ValueError("members: the first member becomes the primary, so no other has a higher priority")
+        yield "members: the first member becomes the primary, so no other has a higher priority"
 
 
 class Shards(Model):
@@ -140,12 +137,10 @@ class Shards(Model):
     members: MemberCount | Members = 1
     """Members of each shard's replica set: their number, or a list with the settings of each."""
 
-    @model_validator(mode="after")
-    def _fits_together(self) -> Shards:
-        electable_together(self.members)
+    def _contradictions(self) -> Iterator[str]:
+        yield from _unelectable(self.members)
         if self.initial is not None and self.initial > self.count:
-            raise ValueError(f"initial: {self.initial} of {self.count} shards cannot be added")
-        return self
+            yield f"initial: {self.initial} of {self.count} shards cannot be added"
 
 
 class ReplicaSetSpec(Model):
@@ -154,10 +149,8 @@ class ReplicaSetSpec(Model):
     members: MemberCount | Members = 3
     """Data-bearing, voting members by number, or a list with the settings of each."""
 
-    @model_validator(mode="after")
-    def _fits_together(self) -> ReplicaSetSpec:
-        electable_together(self.members)
-        return self
+    def _contradictions(self) -> Iterator[str]:
+        yield from _unelectable(self.members)
 
 
 class Mongos(Model):
@@ -168,11 +161,9 @@ class Mongos(Model):
     shards_each: Annotated[int, Field(ge=1, le=1024)] | None = None
     """One mongos for so many shards, instead of a fixed number."""
 
-    @model_validator(mode="after")
-    def _one_of_two(self) -> Mongos:
+    def _contradictions(self) -> Iterator[str]:
         if self.shards_each is not None and "count" in self.model_fields_set:
-            raise ValueError("shards_each: count is given too; keep one of them")
-        return self
+            yield "shards_each: count is given too; keep one of them"
 
 
 class ConfigServers(Model):
@@ -194,11 +185,9 @@ class Cache(Model):
     )
     """The amount the policy speaks of."""
 
-    @model_validator(mode="after")
-    def _share(self) -> Cache:
+    def _contradictions(self) -> Iterator[str]:
         if self.policy == "fraction_of_ram" and self.value > 1:
-            raise ValueError(f"value: a fraction of RAM is at most 1, not {self.value:g}")
-        return self
+            yield f"value: a fraction of RAM is at most 1, not {self.value:g}"
 
 
 class Storage(Model):
@@ -231,11 +220,9 @@ class BalancerWindow(Model):
     stop: _TIME
     """End, HH:MM; before the begin it is on the next day."""
 
-    @model_validator(mode="after")
-    def _is_a_window(self) -> BalancerWindow:
+    def _contradictions(self) -> Iterator[str]:
         if self.start == self.stop:
-            raise ValueError(f"stop: a window from {self.start} to {self.stop} is none")
-        return self
+            yield f"stop: a window from {self.start} to {self.stop} is none"
 
 
 class Balancer(Model):
@@ -254,13 +241,11 @@ class Balancer(Model):
     wait_for_delete: bool = False
     """Whether a migration ends only when the donor has deleted what it gave away (`_waitForDelete`)."""
 
-    @model_validator(mode="after")
-    def _concern_with_throttle(self) -> Balancer:
+    def _contradictions(self) -> Iterator[str]:
         if self.write_concern is not None and not self.secondary_throttle:
-            raise ValueError("write_concern: goes with secondary_throttle: true")
+            yield "write_concern: goes with secondary_throttle: true"
         if self.write_concern is not None and "w" not in self.write_concern:
-            raise ValueError('write_concern: needs w, a number of members or "majority"')
-        return self
+            yield 'write_concern: needs w, a number of members or "majority"'
 
 
 class ZoneRange(Model):
@@ -325,19 +310,17 @@ class Collection(Model):
     presplit: Presplit = Presplit()
     """Initial chunks."""
 
-    @model_validator(mode="after")
-    def _split_fits_key(self) -> Collection:
+    def _contradictions(self) -> Iterator[str]:
         if self.presplit.policy == "key_ranges" and self.shard_key != {"_id": 1}:
-            raise ValueError(f"presplit: key_ranges needs the shard key {{_id: 1}}, not {self.shard_key}")
+            yield f"presplit: key_ranges needs the shard key {{_id: 1}}, not {self.shard_key}"
         points = self.presplit.points
         if self.presplit.policy == "split_points":
             if next(iter(self.shard_key.values())) == "hashed":
-                raise ValueError("presplit: split_points needs a shard key whose first field is ranged")
+                yield "presplit: split_points needs a shard key whose first field is ranged"
             if not points or any(a >= b for a, b in pairwise(points)):
-                raise ValueError("presplit: split_points needs points, ascending, none twice")
+                yield "presplit: split_points needs points, ascending, none twice"
         if self.presplit.policy == "hashed" and "hashed" not in self.shard_key.values():
-            raise ValueError(f"presplit: hashed needs a hashed shard key, not {self.shard_key}")
-        return self
+            yield f"presplit: hashed needs a hashed shard key, not {self.shard_key}"
 
 
 class Security(Model):
@@ -390,15 +373,13 @@ class Topology(Model):
     zones: Annotated[list[Zone], Field(max_length=1000)] = Field(default=[])
     """kind sharded: zones, and which ranges of the collections belong to them."""
 
-    @model_validator(mode="after")
-    def _belongs_to_kind(self) -> Topology:
+    def _contradictions(self) -> Iterator[str]:
         if self.kind != "sharded" and self.collections:
-            raise ValueError(f"collections: only a sharded cluster has sharded collections, not kind: {self.kind}")
+            yield f"collections: only a sharded cluster has sharded collections, not kind: {self.kind}"
         names = [c.namespace for c in self.collections]
         duplicate = first_duplicate(names)
         if duplicate is not None:
-            raise ValueError(f"collections: {duplicate} is given twice")
-        return self
+            yield f"collections: {duplicate} is given twice"
 
 
 def mongos_count(topology: Topology) -> int:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints
 
 from microshard.model.base import AllowedText, Model
 from microshard.model.phase import PhaseKeys
@@ -37,13 +38,11 @@ class WorkloadStep(Model):
     name: PhaseName | None = None
     """Name of the phase in results; its kind when left out."""
 
-    @model_validator(mode="after")
-    def _exactly_one(self) -> WorkloadStep:
+    def _contradictions(self) -> Iterator[str]:
         given = [k for k in ("load", "warm_up", "measure") if getattr(self, k) is not None]
         if len(given) != 1:
             found = " and ".join(given) or "none"
-            raise ValueError(f"exactly one of load, warm_up and measure, found {found}")
-        return self
+            yield f"exactly one of load, warm_up and measure, found {found}"
 
     @functools.cached_property
     def kind(self) -> Literal["load", "warm_up", "measure"]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from microshard.model.base import Namespace
 from microshard.model.phase import EstimateBasis, PhaseContext, PhaseKeys
@@ -33,21 +33,16 @@ class AggregatePhase(PhaseKeys):
     connections: Annotated[int, Field(ge=1, le=1024)] = 1
     """Clients that run the query at the same time."""
 
-    @model_validator(mode="after")
-    def _stages(self) -> AggregatePhase:
+    def _contradictions(self) -> Iterator[str]:
         if isinstance(self.pipeline, list):
             wrong = next((n for n, stage in enumerate(self.pipeline) if len(stage) != 1), None)
             if wrong is not None:
-                raise ValueError(f"pipeline: each stage needs exactly one key, and stage {wrong} has not")
-        return self
+                yield f"pipeline: each stage needs exactly one key, and stage {wrong} has not"
 
-    @model_validator(mode="after")
-    def _no_warm_up_when_cold(self) -> AggregatePhase:
         # The default is as good as not given: a lock file says every default.
         default = type(self).model_fields["warm_up_iterations"].default
         if self.cache == "cold" and self.warm_up_iterations not in {0, default}:
-            raise ValueError("warm_up_iterations: a cold measurement has no warm-up; leave it out or set cache: warm")
-        return self
+            yield "warm_up_iterations: a cold measurement has no warm-up; leave it out or set cache: warm"
 
     def parameters(self, context: PhaseContext) -> dict[str, Any]:
         """All keys; a pipeline given by name becomes its stages."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from microshard.model.base import Namespace
 from microshard.model.phase import EstimateBasis, KeyFinding, PhaseKeys, PhaseKind, write_concern_findings
@@ -50,21 +50,19 @@ class BalancePhase(PhaseKeys):
     mover_throttle: bool = False
     """mover client: `secondaryThrottle` of each migration."""
 
-    @model_validator(mode="after")
-    def _fit(self) -> BalancePhase:
+    def _contradictions(self) -> Iterator[str]:
         if (self.mover == "client") != (self.concurrent_migrations is not None):
-            raise ValueError("concurrent_migrations: goes with mover: client, and mover: client needs it")
+            yield "concurrent_migrations: goes with mover: client, and mover: client needs it"
         if self.mover_throttle and self.mover != "client":
-            raise ValueError("mover_throttle: the balancer has topology.balancer.secondary_throttle")
+            yield "mover_throttle: the balancer has topology.balancer.secondary_throttle"
         if self.metric == "time_to_balanced" and self.unsettled == "record":
-            raise ValueError("unsettled: record needs a metric that an unbalanced cluster has: imbalance or load_rate")
+            yield "unsettled: record needs a metric that an unbalanced cluster has: imbalance or load_rate"
         if self.metric == "load_rate" and self.load is None:
-            raise ValueError("metric: load_rate needs a load")
+            yield "metric: load_rate needs a load"
         if self.event == "load" and self.load is None:
-            raise ValueError("event: load needs a load")
+            yield "event: load needs a load"
         if self.before_seconds and (self.load is None or self.event == "load"):
-            raise ValueError("before_seconds: needs a load, and an event other than it")
-        return self
+            yield "before_seconds: needs a load, and an event other than it"
 
     def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[KeyFinding]:  # noqa: ARG002
         """Keys with which nothing would be balanced."""

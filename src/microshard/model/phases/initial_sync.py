@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from microshard.model.base import Namespace
 from microshard.model.phase import EstimateBasis, KeyFinding, PhaseKeys, PhaseKind, write_concern_findings
@@ -41,15 +41,13 @@ class InitialSyncPhase(PhaseKeys):
     verify: Literal["counts", "hash"] = "counts"
     """At the end: the same documents by number and the same indexes, or also `dbHash` of every database."""
 
-    @model_validator(mode="after")
-    def _load_has_a_place(self) -> InitialSyncPhase:
+    def _contradictions(self) -> Iterator[str]:
         if (self.load is None) != (self.namespace is None):
-            raise ValueError("namespace: goes with load, and load needs it")
+            yield "namespace: goes with load, and load needs it"
         if self.before_seconds and self.load is None:
-            raise ValueError("before_seconds: needs a load")
+            yield "before_seconds: needs a load"
         if self.load is not None and self.load.documents is not None:
-            raise ValueError("load: documents must be null; the load ends with the sync")
-        return self
+            yield "load: documents must be null; the load ends with the sync"
 
     def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[KeyFinding]:  # noqa: ARG002
         """A topology without a member to add."""

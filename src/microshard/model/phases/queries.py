@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints
 
 from microshard.model.base import AllowedText, Model, Namespace
 from microshard.model.phase import EstimateBasis, PhaseContext, PhaseKeys
@@ -34,11 +35,9 @@ class Form(Model):
     index: Annotated[dict[str, Literal[1, -1]], Field(min_length=1, max_length=32)] | None = None
     """An index that exists only while this form is measured."""
 
-    @model_validator(mode="after")
-    def _filter_or_pipeline(self) -> Form:
+    def _contradictions(self) -> Iterator[str]:
         if (self.filter is None) == (self.pipeline is None):
-            raise ValueError("filter: a form has either a filter or a pipeline")
-        return self
+            yield "filter: a form has either a filter or a pipeline"
 
 
 class QueriesPhase(PhaseKeys):
@@ -57,11 +56,9 @@ class QueriesPhase(PhaseKeys):
     warm_up_iterations: Annotated[int, Field(ge=0, le=1000)] = 1
     """Queries before the first timed one."""
 
-    @model_validator(mode="after")
-    def _form_is_there(self) -> QueriesPhase:
+    def _contradictions(self) -> Iterator[str]:
         if self.form not in self.forms:
-            raise ValueError(f"form: no form is named {self.form}; known: {', '.join(self.forms)}")
-        return self
+            yield f"form: no form is named {self.form}; known: {', '.join(self.forms)}"
 
     def parameters(self, context: PhaseContext) -> dict[str, Any]:
         """All keys; of the forms only the chosen one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from microshard.model.base import Model, Namespace
 from microshard.model.phase import EstimateBasis, KeyFinding, PhaseContext, PhaseKeys, PhaseKind, write_concern_findings
@@ -66,11 +66,9 @@ class TrafficPhase(PhaseKeys):
     seconds_long: Annotated[float, Field(gt=0, le=86_400, json_schema_extra={"unit": "s"})] | None = None
     """The load ends after this time."""
 
-    @model_validator(mode="after")
-    def _ends(self) -> TrafficPhase:
+    def _contradictions(self) -> Iterator[str]:
         if (self.load.documents is None) == (self.seconds_long is None):
-            raise ValueError("load: needs either load.documents or seconds_long, so that it ends")
-        return self
+            yield "load: needs either load.documents or seconds_long, so that it ends"
 
     def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[KeyFinding]:  # noqa: ARG002
         """A write concern nobody can fulfil; several collections where they would all lie on one shard."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from microshard.model.base import Model, Namespace
 from microshard.model.phase import EstimateBasis, KeyFinding, PhaseKeys, PhaseKind, write_concern_findings
@@ -27,15 +27,13 @@ class WireLink(Model):
     rate_mbps: Annotated[float, Field(gt=0, le=100_000, json_schema_extra={"unit": "Mbit/s"})] | None = None
     """Rate of each direction, all connections together; null does not limit it."""
 
-    @model_validator(mode="after")
-    def _of_its_kind(self) -> WireLink:
+    def _contradictions(self) -> Iterator[str]:
         if self.kind == "none" and (self.delay_ms or self.rate_mbps is not None):
-            raise ValueError("kind: delay_ms and rate_mbps need another kind than none")
+            yield "kind: delay_ms and rate_mbps need another kind than none"
         if self.kind == "tbf" and (self.delay_ms or self.rate_mbps is None):
-            raise ValueError("kind: tbf limits the rate and delays nothing: rate_mbps alone")
+            yield "kind: tbf limits the rate and delays nothing: rate_mbps alone"
         if self.kind == "netem" and not self.delay_ms and self.rate_mbps is None:
-            raise ValueError("kind: netem needs delay_ms or rate_mbps")
-        return self
+            yield "kind: netem needs delay_ms or rate_mbps"
 
 
 class WirePhase(PhaseKeys):
@@ -56,11 +54,9 @@ class WirePhase(PhaseKeys):
     link: WireLink = WireLink()
     """The link between client and mongos, or primary of a replica set."""
 
-    @model_validator(mode="after")
-    def _ends_by_time(self) -> WirePhase:
+    def _contradictions(self) -> Iterator[str]:
         if self.load.documents is not None:
-            raise ValueError("load: documents must be null; the load ends after seconds_long")
-        return self
+            yield "load: documents must be null; the load ends after seconds_long"
 
     def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[KeyFinding]:  # noqa: ARG002
         """What the servers do not speak."""
