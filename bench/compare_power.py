@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import bson
 import numpy as np
 from pymongo.collection import Collection
-from tests.cluster.engines.mongods import QUERY, start_mongod, stop_mongod
+from tests.cluster.workloads.mongods import QUERY, start_mongod, stop_mongod
 
 from microshard.analysis.comparison import change, decide
 from microshard.workloads.datasets import mot

@@ -20,7 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.cluster.engines.mongods import start_job, start_mongod, stop_mongod
+from tests.cluster.workloads.mongods import start_job, start_mongod, stop_mongod
 
 from microshard.embedded.binary import find_mongod
 from microshard.model.phases.ycsb import YcsbPhase

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from microshard.hostlib import emulated_volumes as emulated
-from microshard.workloads import datasets
 from microshard.workloads.answers import canonical
 from microshard.workloads.ycsb.clients import BUILT_JAR
 from tests.cluster.experiments.conftest import EXPERIMENTS, Published
+from tests.cluster.workloads.test_queries import pair_numbers
 from tests.mot_documents import expected_greenness
 
 pytestmark = pytest.mark.cluster
@@ -115,24 +115,16 @@ QUERIED = 20_000
 
 
 def queried(results: list[Result]) -> None:
-    """Every form counts what the generator has made, and examines what its plan must look at."""
-    raw, _ = datasets.make("pairs", {}).encode(0, np.arange(QUERIED), SEED)
-    rows = np.frombuffer(raw, dtype=np.uint8).reshape(QUERIED, -1)
-    a, b = (rows[:, column : column + 8].copy().view("<f8")[:, 0] for column in (20, 31))
+    """Every form counts what the generator has made (tests/cluster/workloads/test_queries.py has plans and tables)."""
+    a, b = pair_numbers(QUERIED, SEED)
     counts = dict.fromkeys(("where", "index-where", "aggregation", "expr"), int(((b < 5) & (a > b)).sum()))
     counts["plain"] = int((a < 1).sum())
     parts = by_axis(results, "workload.1.measure.form")
     assert {form: int(part["answer"][0]["count"]["$numberLong"]) for form, part in parts.items()} == counts
-    for form, part in parts.items():
-        scan = form in {"plain", "where"}
-        assert part["counters"]["documents_examined"] == (QUERIED if scan else int((b < 5).sum())), form
-        assert 0 <= part["counters"]["keys_examined"] - (0 if scan else int((b < 5).sum())) <= (0 if scan else 1), form
-        (row,) = part["table"]["rows"]
-        assert row[:3] == [form, part["metric"]["value"], str(counts[form])]
-        assert row[4:] == [figures(part)["keys examined"], figures(part)["documents examined"]]
 
 
 def read_beside_writes(results: list[Result]) -> None:
+    """Reads and writes are those of the clients (tests/cluster/workloads/test_readers.py has windows and lag)."""
     (part,) = map(phase, results)
     stored(phase(results[0], "load"), 2000)
     reads, writes, counters, seconds = part["latency"]["READ"], part["latency"]["UPDATE"], part["counters"], 3.0
@@ -142,22 +134,12 @@ def read_beside_writes(results: list[Result]) -> None:
         clients = 2 if latency is reads else 1
         assert latency["count"] * latency["mean"] / 1e6 <= clients * (seconds + latency["max"] / 1e6) * 1.01
     assert (counters["reads"], counters["writes"]) == (reads["count"], writes["count"])
-    assert counters["documents_written"] == 10 * counters["writes"]
     assert counters["errors"] == counters["missing"] == 0
-    assert part["metric"]["value"] == reads["percentiles"]["95"] / 1000
-    found = figures(part)
-    assert (found["p50 read latency"], found["p99 read latency"]) == tuple(
-        reads["percentiles"][p] / 1000 for p in ("50", "99")
-    )
-    assert found["reads"] == pytest.approx(counters["reads"] / seconds)
-    assert found["documents written"] == pytest.approx(counters["documents_written"] / seconds)
     # The secondaries have answered all of it, with what was read while warming up.
     answered = dict(part["table"]["rows"])
     assert answered.pop("rs0-1") < counters["reads"] / 10
     assert sum(answered.values()) >= counters["reads"]
-    (lag,) = part["series"]
-    assert set(lag["lines"]) == set(answered)
-    assert max(x for line in lag["lines"].values() for x in line if x is not None) == found["largest lag"] >= 0
+    assert set(part["series"][0]["lines"]) == set(answered)
 
 
 RECORDS = 1000

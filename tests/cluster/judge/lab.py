@@ -19,7 +19,7 @@ from microshard.analysis.telemetry import read_folder, summarise
 from microshard.analysis.verdict import judge
 from microshard.hostlib import host_telemetry as host
 from microshard.model.result import Verdict
-from tests.cluster.engines.mongods import Mongod
+from tests.cluster.workloads.mongods import Mongod
 from tests.unit.analysis import make
 
 CLIENT = Path(__file__).with_name("client.py")

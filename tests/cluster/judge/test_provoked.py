@@ -19,8 +19,8 @@ from microshard.embedded.binary import find_mongod
 from microshard.hostlib import emulated_volumes as emulated
 from microshard.hostlib import throttle
 from tests.cluster.embedded.lab import small_cluster
-from tests.cluster.engines.mongods import Mongod, start_mongod, stop_mongod
 from tests.cluster.judge.lab import Lab, fill, first_in_line, leave_line, summary_of, verdict
+from tests.cluster.workloads.mongods import Mongod, start_mongod, stop_mongod
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone]
 
@@ -247,7 +247,7 @@ def test_a_mongod_with_too_little_memory(
     with binary.open("rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    monkeypatch.setattr("tests.cluster.engines.mongods.find_mongod", lambda: binary)
+    monkeypatch.setattr("tests.cluster.workloads.mongods.find_mongod", lambda: binary)
     with control_group("memory", memory__limit_in_bytes=str(256 * 2**20)) as group:
         home = _memory_group()
         (group / "cgroup.procs").write_text(str(os.getpid()))

@@ -11,7 +11,7 @@ import pytest
 
 from microshard.model.phases.ycsb import YcsbPhase
 from microshard.workloads.ycsb.clients import BUILT_JAR
-from tests.cluster.engines.conftest import mongod, run_job
+from tests.cluster.workloads.conftest import mongod, run_job
 
 __all__ = ["mongod", "run_job"]
 
@@ -31,11 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def phase(kind: str, name: str | None = None, **keys: Any) -> dict[str, Any]:
     """A phase of a job, with all keys explicit, as a plan hands it over."""
-    small = {
-        "records": RECORDS,
-        "threads": 2,
-        "java_options": ["-XX:TieredStopAtLevel=1", "-Xmx128m"],
-    }
+    small = {"records": RECORDS, "threads": 2, "java_options": ["-XX:TieredStopAtLevel=1", "-Xmx128m"]}
     given = YcsbPhase.model_validate({"engine": "ycsb", **small, **keys})
     parameters = given.model_dump(mode="json", exclude={"engine"})
     return {"name": name or kind, "kind": kind, "engine": "ycsb", "parameters": parameters}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.embedded.lab import children, wait_until
-from tests.cluster.engines.mongods import Mongod, RunJob, Started, start_mongod, stop_mongod
+from tests.cluster.workloads.mongods import Mongod, RunJob, Started, start_mongod, stop_mongod
 from tests.cluster.ycsb.conftest import phase
 
 Records = Callable[..., None]

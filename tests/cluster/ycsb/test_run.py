@@ -11,23 +11,14 @@ from hdrh.histogram import HdrHistogram
 
 from microshard.workloads.recording import latency, new_histogram
 from microshard.workloads.ycsb.logs import measured_series, read_log
-from tests.cluster.engines.mongods import Mongod, RunJob
+from tests.cluster.workloads.mongods import Mongod, RunJob
 from tests.cluster.ycsb.conftest import RECORDS, phase
 
 
 def test_two_clients_load_and_run_as_one(mongod: Mongod, run_job: RunJob, tmp_path: Path) -> None:
-    started = run_job(
-        [mongod],
-        phase("load", clients=2, batch_size=50),
-        phase(
-            "measure",
-            clients=2,
-            warm_up_seconds=1,
-            duration_seconds=3,
-            target_rate=200,
-            proportions={"read": 0.5, "update": 0.3, "insert": 0.2},
-        ),
-    )
+    mix = {"read": 0.5, "update": 0.3, "insert": 0.2}
+    measure = phase("measure", clients=2, warm_up_seconds=1, duration_seconds=3, target_rate=200, proportions=mix)
+    started = run_job([mongod], phase("load", clients=2, batch_size=50), measure)
     code, result, errors = started.finish(90)
     assert code == 0, errors
     load, run = result["phases"]
@@ -70,11 +61,8 @@ def _is_what_the_kept_logs_say(run: dict[str, Any], folder: Path) -> None:
 @pytest.mark.long
 def test_a_ladder_measures_its_rungs_in_one_jvm_and_finds_a_knee(mongod: Mongod, run_job: RunJob) -> None:
     ladder = {"last": 4, "rung_seconds": 2, "patience": 3}
-    started = run_job(
-        [mongod],
-        phase("load", batch_size=50),
-        phase("measure", threads="ladder", ladder=ladder, proportions={"read": 1.0}),
-    )
+    measure = phase("measure", threads="ladder", ladder=ladder, proportions={"read": 1.0})
+    started = run_job([mongod], phase("load", batch_size=50), measure)
     code, result, errors = started.finish(120)
     assert code == 0, errors
     run = result["phases"][1]

@@ -15,7 +15,7 @@ from microshard.model.result import PhaseResult
 from microshard.records import codec
 from microshard.workloads.ycsb.engine import YcsbEngine
 from tests.cluster.embedded.lab import SmallCluster, small_cluster, wait_until
-from tests.cluster.engines.mongods import Started, execute, shard_infos
+from tests.cluster.workloads.mongods import Started, execute, shard_infos
 from tests.cluster.ycsb.conftest import phase
 
 pytestmark = pytest.mark.long

@@ -7,155 +7,121 @@ from pydantic import BaseModel
 
 from microshard.experiment.shape import EXPERIMENT, Shape, model_keys
 from microshard.model.experiment import Experiment
-from microshard.model.phases import engine_names
 from tests.unit.experiment.lab import BASE, Lab
 
-# What is changed in BASE, and the headlines that come of it.
+# What is changed in BASE, and how the one headline begins that comes of it.
 WRONG = {
-    "unknown key with a near one": (("name: base", "nam: base"), ["x.yml:2:1: nam: unknown key; did you mean"]),
+    "unknown key with a near one": ("name: base", "nam: base", "2:1: nam: unknown key; did you"),
     "unknown key that lives elsewhere": (
-        ("shards: {count: 2}", "shards: {count: 2}\n  chunk_size_mb: 64"),
-        ["x.yml:5:3: topology.chunk_size_mb: unknown"],
+        "shards: {count: 2}",
+        "shards: {count: 2}\n  chunk_size_mb: 64",
+        "5:3: topology.chunk_size_mb",
     ),
-    "unknown key far from all": (("{count: 2}", "{zzz: 2}"), ["x.yml:4:12: topology.shards.zzz: unknown key"]),
+    "unknown key far from all": ("{count: 2}", "{zzz: 2}", "4:12: topology.shards.zzz: unknown key"),
     "missing key in a mapping": (
-        ("{engine: insert, documents: 100}", "{engine: aggregate}"),
-        ["x.yml:7:5: workload.0.load.pipeline: missing;"],
+        "{engine: insert, documents: 100}",
+        "{engine: aggregate}",
+        "7:5: workload.0.load.pipeline",
     ),
     "missing key in an item of a list": (
-        ("[{namespace: vosa.mot_results, shard_key: {_id: 1}}]", "[{namespace: vosa.mot_results}]"),
-        ["x.yml:5:17: topology.collections.0.shard_key: missing;"],
+        "[{namespace: vosa.mot_results, shard_key: {_id: 1}}]",
+        "[{namespace: vosa.mot_results}]",
+        "5:17: topology.collections.0.shard_key",
     ),
-    "missing engine": (
-        ("{engine: insert, documents: 100}", "{documents: 100}"),
-        [f"x.yml:7:5: workload.0.load.engine: missing; needs one of {', '.join(engine_names())}"],
-    ),
-    "mistyped engine key": (("engine: insert", "engien: insert"), ["x.yml:7:12: workload.0.load.engien: unknown"]),
-    "unknown engine": (
-        ("engine: insert", "engine: insrt"),
-        [
-            f'x.yml:7:20: workload.0.load.engine: found the text "insrt", needs one of {", ".join(engine_names())}; '
-            "did you mean `insert`?"
-        ],
-    ),
-    "key of another engine": (
-        ("documents: 100}", "documents: 100, pipeline: p}"),
-        ["x.yml:7:44: workload.0.load.pipeline: unknown key"],
-    ),
-    "quoted number": (("count: 2", 'count: "2"'), ['x.yml:4:19: topology.shards.count: found the text "2",']),
-    "number with underscores": (
-        ("documents: 100", "documents: 1_000"),
-        ["x.yml:7:39: workload.0.load.documents: found the"],
-    ),
-    "fraction for a whole number": (("count: 2", "count: 2.0"), ["x.yml:4:19: topology.shards.count: found the"]),
-    "number out of range": (("count: 2", "count: 1025"), ["x.yml:4:19: topology.shards.count: found the"]),
-    "true for a number": (("count: 2", "count: true"), ["x.yml:4:19: topology.shards.count: found true, needs"]),
-    "nothing": (("count: 2", "count: "), ["x.yml:4:12: topology.shards.count: found nothing (null), needs a"]),
-    "a list for a number": (("count: 2", "count: [2]"), ["x.yml:4:19: topology.shards.count: found a list of"]),
-    "a number for a mapping": (("shards: {count: 2}", "shards: 2"), ["x.yml:4:11: topology.shards: found the"]),
+    "missing engine": ("{engine: insert, documents: 100}", "{documents: 100}", "7:5: workload.0.load.engine: missing;"),
+    "mistyped engine key": ("engine: insert", "engien: insert", "7:12: workload.0.load.engien: unknown"),
+    "unknown engine": ("engine: insert", "engine: insrt", '7:20: workload.0.load.engine: found the text "insrt",'),
+    "key of another engine": ("documents: 100}", "documents: 100, pipeline: p}", "7:44: workload.0.load.pipeline"),
+    "quoted number": ("count: 2", 'count: "2"', '4:19: topology.shards.count: found the text "2",'),
+    "number with underscores": ("documents: 100", "documents: 1_000", "7:39: workload.0.load.documents: found the"),
+    "fraction for a whole number": ("count: 2", "count: 2.0", "4:19: topology.shards.count: found the"),
+    "number out of range": ("count: 2", "count: 1025", "4:19: topology.shards.count: found the"),
+    "true for a number": ("count: 2", "count: true", "4:19: topology.shards.count: found true, needs"),
+    "nothing": ("count: 2", "count: ", "4:12: topology.shards.count: found nothing (null), needs"),
+    "a list for a number": ("count: 2", "count: [2]", "4:19: topology.shards.count: found a list of"),
+    "a number for a mapping": ("shards: {count: 2}", "shards: 2", "4:11: topology.shards: found the"),
     "a mapping for a list": (
-        ("[{namespace: vosa.mot_results, shard_key: {_id: 1}}]", "{namespace: vosa.mot_results}"),
-        ["x.yml:5:16: topology.collections: found a"],
+        "[{namespace: vosa.mot_results, shard_key: {_id: 1}}]",
+        "{namespace: vosa.mot_results}",
+        "5:16: topology.collections",
     ),
-    "yes for true": (
-        ("documents: 100", "documents: 100, ordered: yes"),
-        ["x.yml:7:53: workload.0.load.ordered: found the"],
-    ),
-    "quoted true": (
-        ("documents: 100", 'documents: 100, ordered: "true"'),
-        ["x.yml:7:53: workload.0.load.ordered: found the"],
-    ),
-    "number or word": (
-        ("documents: 100", "documents: 100, processes: atuo"),
-        ["x.yml:7:55: workload.0.load.processes: found the"],
-    ),
+    "yes for true": ("documents: 100", "documents: 100, ordered: yes", "7:53: workload.0.load.ordered: found the"),
+    "quoted true": ("documents: 100", 'documents: 100, ordered: "true"', "7:53: workload.0.load.ordered: found the"),
+    "number or word": ("documents: 100", "documents: 100, processes: atuo", "7:55: workload.0.load.processes: found"),
     "number or word, out of range": (
-        ("documents: 100", "documents: 100, processes: 0"),
-        ["x.yml:7:55: workload.0.load.processes: found the"],
+        "documents: 100",
+        "documents: 100, processes: 0",
+        "7:55: workload.0.load.processes",
     ),
-    "text or list, wrong item": (
-        ("pipeline: p", "pipeline: [{$count: n}, 3]"),
-        ["x.yml:8:58: workload.1.measure.pipeline.1: found the"],
-    ),
-    "text or list, neither": (("pipeline: p", "pipeline: 3"), ["x.yml:8:44: workload.1.measure.pipeline: found the"]),
+    "text or list, wrong item": ("pipeline: p", "pipeline: [{$count: n}, 3]", "8:58: workload.1.measure.pipeline.1"),
+    "text or list, neither": ("pipeline: p", "pipeline: 3", "8:44: workload.1.measure.pipeline: found the"),
     "wrong key of a mapping": (
-        ("documents: 100", "documents: 100, write_concern: {W: 1}"),
-        ["x.yml:7:60: workload.0.load.write_concern.W: found the"],
+        "documents: 100",
+        "documents: 100, write_concern: {W: 1}",
+        "7:60: workload.0.load.write_concern.W",
     ),
-    "wrong word in a mapping": (
-        ("{_id: 1}", "{_id: Hashed}"),
-        ["x.yml:5:64: topology.collections.0.shard_key._id: found the"],
-    ),
-    "quoted number among words": (
-        ("{_id: 1}", '{_id: "1"}'),
-        ["x.yml:5:64: topology.collections.0.shard_key._id: found the"],
-    ),
+    "wrong word in a mapping": ("{_id: 1}", "{_id: Hashed}", "5:64: topology.collections.0.shard_key._id: found the"),
+    "quoted number among words": ("{_id: 1}", '{_id: "1"}', "5:64: topology.collections.0.shard_key._id: found the"),
     "text that breaks its pattern": (
-        ("namespace: vosa.mot_results", "namespace: vosa"),
-        ["x.yml:5:29: topology.collections.0.namespace: found the"],
+        "namespace: vosa.mot_results",
+        "namespace: vosa",
+        "5:29: topology.collections.0.namespace",
     ),
     "our own rule on a key": (
-        ("{_id: 1}}", "{a: 1}, presplit: {policy: key_ranges}}"),
-        ["x.yml:5:76: topology.collections.0.presplit: key_ranges"],
+        "{_id: 1}}",
+        "{a: 1}, presplit: {policy: key_ranges}}",
+        "5:76: topology.collections.0.presplit",
     ),
-    "our own rule on a missing key": (
-        ("shards: {count: 2}", "mongodb: {source: path}"),
-        ["x.yml:4:12: topology.mongodb.path: goes with"],
-    ),
-    "our own rule on a mapping": (
-        ("- load: {engine: insert, documents: 100}", "- name: x"),
-        ["x.yml:7:5: workload.0: exactly one"],
-    ),
-    "our own rule on the whole": (("measure:", "warm_up:"), ["x.yml:7:3: workload: no measure phase, so there"]),
-    "a wrong version of the format": (("microshard: 1", "microshard: 2"), ["x.yml:1:13: microshard: found the"]),
-    "a version as a number": (
-        ("shards: {count: 2}", "mongodb: {version: 6.10}"),
-        ["x.yml:4:22: topology.mongodb.version: found the"],
-    ),
+    "our own rule on a missing key": ("shards: {count: 2}", "mongodb: {source: path}", "4:12: topology.mongodb.path"),
+    "our own rule on a mapping": ("- load: {engine: insert, documents: 100}", "- name: x", "7:5: workload.0: exactly"),
+    "our own rule on the whole": ("measure:", "warm_up:", "7:3: workload: no measure phase, so"),
+    "a wrong version of the format": ("microshard: 1", "microshard: 2", "1:13: microshard: found the"),
+    "a version as a number": ("shards: {count: 2}", "mongodb: {version: 6.10}", "4:22: topology.mongodb.version"),
     "one thing where a list is meant": (
-        ("shards: {count: 2}", "network: {compressors: zlib}"),
-        ["x.yml:4:26: topology.network.compressors: found the"],
+        "shards: {count: 2}",
+        "network: {compressors: zlib}",
+        "4:26: topology.network.compressors",
     ),
-    "a word in capitals": (
-        ("shards: {count: 2}", "storage: {engine: WIREDTIGER}"),
-        ["x.yml:4:21: topology.storage.engine: found the"],
-    ),
+    "a word in capitals": ("shards: {count: 2}", "storage: {engine: WIREDTIGER}", "4:21: topology.storage.engine"),
     "a date that is none": (
-        ("name: base", "name: base\nreproduces: {title: x, date: 2015-02-30}"),
-        ["x.yml:3:30: reproduces.date: found the"],
+        "name: base",
+        "name: base\nreproduces: {title: x, date: 2015-02-30}",
+        "3:30: reproduces.date",
     ),
     "a timestamp for a date": (
-        ("name: base", "name: base\nreproduces: {title: x, date: 2015-07-03T10:00:00Z}"),
-        ["x.yml:3:30: reproduces.date: found the"],
+        "name: base",
+        "name: base\nreproduces: {title: x, date: 2015-07-03T10:00:00Z}",
+        "3:30: reproduces.date",
     ),
     "on among mongod's options": (
-        ("shards: {count: 2}", "mongod: {setParameter: {quiet: on}}"),
-        ["x.yml:4:34: topology.mongod.setParameter.quiet: on is text"],
+        "shards: {count: 2}",
+        "mongod: {setParameter: {quiet: on}}",
+        "4:34: topology.mongod.setParameter.quiet",
     ),
     "a date in a pipeline": (
-        ("pipeline: p", "pipeline: [{$match: {d: {$gte: 2015-07-03}}}]"),
-        ["x.yml:8:65: workload.1.measure.pipeline.0.$match.d.$gte: 2015-07-03"],
+        "pipeline: p",
+        "pipeline: [{$match: {d: {$gte: 2015-07-03}}}]",
+        "8:65: workload.1.measure.pipeline.0.$match.d.$gte",
     ),
     "a volume's rule with its figures": (
-        (
-            "name: base",
-            "name: base\ninfrastructure: {shard_hosts: {volumes: {data: {type: io1, size_gib: 10, iops: 501}}}}",
-        ),
-        ["x.yml:3:80: infrastructure.shard_hosts.volumes.data.iops: io1 volumes"],
+        "name: base",
+        "name: base\ninfrastructure: {shard_hosts: {volumes: {data: {type: io1, size_gib: 10, iops: 501}}}}",
+        "3:80: infrastructure.shard_hosts.volumes.data.iops",
     ),
     "a value with its unit": (
-        ("shards: {count: 2}", "storage: {oplog_size_mb: 5}"),
-        ["x.yml:4:28: topology.storage.oplog_size_mb: found the"],
+        "shards: {count: 2}",
+        "storage: {oplog_size_mb: 5}",
+        "4:28: topology.storage.oplog_size_mb",
     ),
 }
 
 
 @pytest.mark.parametrize("case", WRONG)
 def test_a_wrong_value_is_reported_with_place_found_and_allowed(lab: Lab, case: str) -> None:
-    (old, new), expected = WRONG[case]
+    old, new, expected = WRONG[case]
     assert old in BASE
-    found = lab.wrong(BASE.replace(old, new))
-    assert [f[: len(e)] for f, e in zip(found, expected, strict=True)] == expected
+    (found,) = lab.wrong(BASE.replace(old, new))
+    assert found.startswith(f"x.yml:{expected}")
 
 
 def test_all_problems_of_a_file_are_reported_at_once(lab: Lab) -> None:
@@ -198,7 +164,7 @@ def test_thousands_of_wrong_keys_do_not_each_search_for_a_name(lab: Lab) -> None
 
 def test_no_message_speaks_the_language_of_the_library(lab: Lab) -> None:
     words = ("pydantic", "http", "validation error", "Input should", "[type=")
-    for (old, new), _ in WRONG.values():
+    for old, new, _ in WRONG.values():
         assert not [f for f in lab.wrong(BASE.replace(old, new)) if any(w in f for w in words)]
 
 

@@ -59,60 +59,38 @@ def test_a_scale_may_make_what_was_not_there_and_whole_sections(lab: Lab) -> Non
 
 
 def test_an_unknown_scale_names_those_there_are(lab: Lab) -> None:
-    assert lab.wrong(SCALED, scale="labtop") == [
-        "x.yml:10:1: scales: no scale labtop: the file has laptop; did you mean `laptop`?"
-    ]
-
-
-def test_an_unknown_scale_of_a_file_without_any(lab: Lab) -> None:
-    assert lab.wrong(BASE, scale="laptop") == ["x.yml:1:1: scales: no scale laptop: the file has no scales"]
+    (found,) = lab.wrong(SCALED, scale="labtop")
+    assert found.startswith("x.yml:10:1: scales: no scale labtop")
+    assert "did you mean `laptop`?" in found
+    (found,) = lab.wrong(BASE, scale="laptop")
+    assert found.startswith("x.yml:1:1: scales: no scale laptop: the file has no scales")
 
 
 @pytest.mark.parametrize("scale", ["laptop", None])
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        (
-            "topology.shards.count: 0",
-            "x.yml:16:28: topology.shards.count: found the number 0, needs a whole number from 1 to 1024",
-        ),
-        (
-            "topology.shards.cuont: 1",
-            "x.yml:16:5: topology.shards.cuont: unknown key; did you mean `count`? "
-            "(allowed here: count, initial, members)",
-        ),
-        (
-            "workload.5.load.documents: 1",
-            "x.yml:16:5: workload.5.load.documents: workload has 2 items (0 to 1), so there is no 5",
-        ),
-        (
-            "workload.load.documents: 1",
-            "x.yml:16:5: workload.load.documents: workload is a list; name an item of it by number, from 0, "
-            "not by `load`",
-        ),
-        (
-            "workload.0.load: {engine: aggregate}",
-            "x.yml:16:5: workload.0.load.pipeline: missing; needs text or a list, each a mapping",
-        ),
-        ("name.first: 1", "x.yml:16:5: name.first: name is a single value and has no `first`"),
-        ("scales.other: {}", "x.yml:16:5: scales.other: scales belongs to the file and cannot be changed here"),
-        ("microshard: 2", "x.yml:16:5: microshard: microshard belongs to the file and cannot be changed here"),
-        ("a..b: 2", "x.yml:16:5: a..b: is not a dotted key such as topology.shards.count"),
+        ("topology.shards.count: 0", "16:28: topology.shards.count: found the number 0"),
+        ("topology.shards.cuont: 1", "16:5: topology.shards.cuont: unknown key; did you mean `count`?"),
+        ("workload.5.load.documents: 1", "16:5: workload.5.load.documents: workload has 2 items"),
+        ("workload.load.documents: 1", "16:5: workload.load.documents: workload is a list"),
+        ("workload.0.load: {engine: aggregate}", "16:5: workload.0.load.pipeline: missing"),
+        ("name.first: 1", "16:5: name.first: name is a single value"),
+        ("scales.other: {}", "16:5: scales.other: scales belongs to the file"),
+        ("microshard: 2", "16:5: microshard: microshard belongs to the file"),
+        ("a..b: 2", "16:5: a..b: is not a dotted key"),
     ],
 )
 def test_what_is_wrong_in_a_scale_is_reported_at_its_line_used_or_not(
     lab: Lab, scale: str | None, line: str, problem: str
 ) -> None:
-    assert lab.wrong(f"{SCALED}    {line}\n", scale=scale) == [problem]
+    (found,) = lab.wrong(f"{SCALED}    {line}\n", scale=scale)
+    assert found.startswith(f"x.yml:{problem}")
 
 
 def test_a_scale_may_mend_the_type_but_not_hide_the_key_it_replaces(lab: Lab) -> None:
-    assert (
-        lab.load(SCALED.replace("documents: 100", "documents: 1"), scale="laptop").document.data["workload"][0]["load"][
-            "documents"
-        ]
-        == 10
-    )
+    loaded = lab.load(SCALED.replace("documents: 100", "documents: 1"), scale="laptop")
+    assert loaded.document.data["workload"][0]["load"]["documents"] == 10
 
 
 def test_overrides_come_last_and_win_over_the_scale(lab: Lab) -> None:
@@ -129,45 +107,35 @@ def test_an_override_that_is_text_is_text(lab: Lab) -> None:
 
 def test_what_is_wrong_in_an_override_is_shown_as_set(lab: Lab) -> None:
     overrides = {"topology.shards.count": 0, "topolgy.x": 1, "budget.max_hours": "4", "workload.9.load": 1}
-    assert [h[:80] for h in lab.wrong(BASE, overrides=overrides)] == [
-        "--set: workload.9.load: workload has 2 items (0 to 1), so there is no 9",
-        "--set: topology.shards.count: found the number 0, needs a whole number from 1 to",
-        '--set: budget.max_hours: found the text "4", needs a number above 0 or null; rem',
-        "--set: topolgy: unknown key; did you mean `topology`? (allowed here: microshard,",
-    ]
+    expected = ["workload.9.load", "topology.shards.count", "budget.max_hours", "topolgy"]
+    assert [h.split(": ")[:2] for h in lab.wrong(BASE, overrides=overrides)] == [["--set", key] for key in expected]
 
 
 def test_an_override_of_an_axis_is_validated_at_every_point(lab: Lab) -> None:
-    assert lab.wrong(BASE, overrides={"matrix.topology.shards.count": [1, 0]}) == [
-        "--set: topology.shards.count: found the number 0, needs a whole number from 1 to 1024"
-    ]
+    (found,) = lab.wrong(BASE, overrides={"matrix.topology.shards.count": [1, 0]})
+    assert found.startswith("--set: topology.shards.count: found the number 0")
 
 
 def test_overrides_are_read_from_key_value_as_yaml() -> None:
-    assert parse_overrides(["a.b=1", "c=[x, 2.5]", "d='1'", "e=", "f={g: true}", "h=a=b"]) == {
-        "a.b": 1,
-        "c": ["x", 2.5],
-        "d": "1",
-        "e": None,
-        "f": {"g": True},
-        "h": "a=b",
-    }
+    given = ["a.b=1", "c=[x, 2.5]", "d='1'", "e=", "f={g: true}", "h=a=b"]
+    expected = {"a.b": 1, "c": ["x", 2.5], "d": "1", "e": None, "f": {"g": True}, "h": "a=b"}
+    assert parse_overrides(given) == expected
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("a.b", "--set: a.b: write it as KEY=VALUE, for example topology.shards.count=4"),
-        ("a=010", "--set: a: 010 may be octal or decimal; write it without the leading 0, or as text in quotes"),
-        ("a=[1", "--set: a: the list in [ ] is not closed, or a comma is missing"),
-        ("a=!x 1", "--set: a: the tag !x is not used in experiment files; remove it"),
-        ("a=1\nvalue: 2", "--set: a: write the value on one line"),
+        ("a.b", "a.b: write it as KEY=VALUE"),
+        ("a=010", "a: 010 may be octal"),
+        ("a=[1", "a: the list in [ ] is not closed"),
+        ("a=!x 1", "a: the tag !x"),
+        ("a=1\nvalue: 2", "a: write the value on one line"),
     ],
 )
 def test_an_override_that_cannot_be_read_says_why(text: str, problem: str) -> None:
     with pytest.raises(DefinitionError) as raised:
         parse_overrides(["ok=1", text])
-    assert str(raised.value) == problem
+    assert str(raised.value).startswith(f"--set: {problem}")
 
 
 def test_the_short_form_of_the_matrix_is_the_long_one(lab: Lab) -> None:

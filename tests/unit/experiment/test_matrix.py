@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from microshard.experiment import yaml_reader
-from microshard.experiment.errors import DefinitionError
 from microshard.experiment.load import build, load
 from microshard.experiment.matrix import MAX_POINTS, expand
 from tests.unit.experiment.lab import BASE, Lab
@@ -95,15 +94,11 @@ def test_options_of_mongod_may_be_axes(lab: Lab) -> None:
 
 def test_warnings_of_a_point_are_those_the_experiment_has_not(lab: Lab) -> None:
     text = BASE.replace("shards: {count: 2}", "replica_set: {members: 1}")
-    first, second = lab.points(
-        f"{text}matrix: {{topology.balancer.enabled: [false, true]}}\n".replace(
-            "{_id: 1}}", "{_id: hashed}, presplit: {policy: hashed}}"
-        )
-    )
+    text = text.replace("{_id: 1}}", "{_id: hashed}, presplit: {policy: hashed}}")
+    first, second = lab.points(f"{text}matrix: {{topology.balancer.enabled: [false, true]}}\n")
     assert first.warnings == ()
-    assert second.warnings == (
-        "topology.collections.0.presplit: the balancer is enabled and may move what is pre-split here",
-    )
+    (warning,) = second.warnings
+    assert warning.startswith("topology.collections.0.presplit: the balancer")
 
 
 def many_axes(count: int) -> str:
@@ -111,106 +106,87 @@ def many_axes(count: int) -> str:
 
 
 REFUSED = {
-    "unknown key": ("{topology.shards.cuont: [1]}", "x.yml:9:10: matrix.axes.topology.shards.cuont: unknown key;"),
-    "unknown section": ("{topologi.shards.count: [1]}", "x.yml:9:10: matrix.axes.topologi.shards.count: cannot be"),
-    "a key that is none of a point": ("{order.seed: [1]}", "x.yml:9:10: matrix.axes.order.seed: cannot be an"),
-    "the matrix itself": ("{matrix.axes.x: [1]}", "x.yml:9:10: matrix.axes.matrix.axes.x: cannot be an axis; axes"),
-    "no dots": ("{repetitions: [1]}", "x.yml:9:10: matrix.repetitions: unknown key; there is `repetitions`"),
-    "an item that is not there": (
+    "unknown key": ("{topology.shards.cuont: [1]}", "9:10: matrix.axes.topology.shards.cuont: unknown key;"),
+    "unknown section": ("{topologi.shards.count: [1]}", "9:10: matrix.axes.topologi.shards.count: cannot be"),
+    "key that is none of a point": ("{order.seed: [1]}", "9:10: matrix.axes.order.seed: cannot be an"),
+    "the matrix itself": ("{matrix.axes.x: [1]}", "9:10: matrix.axes.matrix.axes.x: cannot be an axis;"),
+    "no dots": ("{repetitions: [1]}", "9:10: matrix.repetitions: unknown key; there is"),
+    "item that is not there": (
         "{workload.2.measure.iterations: [1]}",
-        "x.yml:9:10: matrix.axes.workload.2.measure.iterations: workload",
+        "9:10: matrix.axes.workload.2.measure.iterations",
     ),
-    "no values": ("{topology.shards.count: []}", "x.yml:9:33: matrix.axes.topology.shards.count: found an empty"),
-    "a value instead of a list": (
-        "{topology.shards.count: 4}",
-        "x.yml:9:33: matrix.axes.topology.shards.count: found the",
-    ),
-    "a wrong value": ("{topology.shards.count: [1, 0]}", "x.yml:9:37: topology.shards.count: found the number 0,"),
-    "a wrong value in zip": (
+    "no values": ("{topology.shards.count: []}", "9:33: matrix.axes.topology.shards.count: found an empty"),
+    "value instead of a list": ("{topology.shards.count: 4}", "9:33: matrix.axes.topology.shards.count: found the"),
+    "wrong value": ("{topology.shards.count: [1, 0]}", "9:37: topology.shards.count: found the number 0,"),
+    "wrong value in zip": (
         "{zip: {topology.shards.count: [1, 2], topology.mongos.count: [1, x]}}",
-        "x.yml:9:74: topology.mongos.count: found the",
+        "9:74: topology.mongos.count",
     ),
-    "a wrong value in include": (
-        "{include: [{topology.shards.count: -1}]}",
-        "x.yml:9:44: topology.shards.count: found the",
-    ),
-    "a value twice": ("{topology.shards.count: [1, 2, 1]}", "x.yml:9:40: topology.shards.count: 1 is given twice"),
-    "a row twice": (
+    "wrong value in include": ("{include: [{topology.shards.count: -1}]}", "9:44: topology.shards.count: found the"),
+    "value twice": ("{topology.shards.count: [1, 2, 1]}", "9:40: topology.shards.count: 1 is given twice"),
+    "row twice": (
         "{zip: {topology.shards.count: [1, 1], topology.mongos.count: [2, 2]}}",
-        "x.yml:9:74: topology.mongos.count: 1, 2 is",
+        "9:74: topology.mongos.count",
     ),
     "lists of unequal length": (
         "{zip: {topology.shards.count: [1, 2], topology.mongos.count: [1]}}",
-        "x.yml:9:47: matrix.zip.topology.mongos.count: has 1",
+        "9:47: matrix.zip.topology.mongos.count",
     ),
     "in axes and in zip": (
         "{topology.shards.count: [1], zip: {topology.shards.count: [2]}}",
-        "x.yml:9:44: matrix.zip.topology.shards.count: is in axes",
+        "9:44: matrix.zip.topology.shards.count",
     ),
-    "a part and its whole": (
+    "part and its whole": (
         "{topology.shards: [{count: 1}], topology.shards.count: [2]}",
-        "x.yml:9:41: matrix.axes.topology.shards.count: topology.sha",
+        "9:41: matrix.axes.topology.shards.count",
     ),
-    "an exclude that takes out nothing": (
+    "exclude that takes out nothing": (
         "{topology.shards.count: [1, 2], exclude: [{topology.shards.count: 3}]}",
-        "x.yml:9:51: matrix.exclude.0: no point has",
+        "9:51: matrix.exclude.0",
     ),
-    "an exclude that takes true for 1": (
+    "exclude that takes true for 1": (
         "{topology.shards.count: [1, 2], exclude: [{topology.shards.count: true}]}",
-        "x.yml:9:51: matrix.exclude.0: no point has",
+        "9:51: matrix.exclude.0",
     ),
-    "an exclude of what is no axis": (
+    "exclude of what is no axis": (
         "{topology.shards.count: [1, 2], exclude: [{topology.shards.members: 1}]}",
-        "x.yml:9:52: matrix.exclude.0.topology.shards.members: is not an",
+        "9:52: matrix.exclude.0.topology.shards.members",
     ),
     "everything excluded": (
         "{topology.shards.count: [1], exclude: [{topology.shards.count: 1}]}",
-        "x.yml:9:38: matrix.exclude: every point",
+        "9:38: matrix.exclude",
     ),
-    "an include that is there already": (
+    "include that is there already": (
         "{topology.shards.count: [1, 2], include: [{topology.shards.count: 2}]}",
-        "x.yml:9:75: topology.shards.count: this point",
+        "9:75: topology.shards.count",
     ),
-    "an include that is the experiment's own value": (
+    "include that is the experiment's own value": (
         "{topology.shards.count: [1, 2], include: [{topology.mongos.count: 1}]}",
-        "x.yml:9:75: topology.mongos.count: this point",
+        "9:75: topology.mongos.count",
     ),
-    "two values that mean the same": (
-        "{topology.storage.cache: [{}, {value: 1024}]}",
-        "x.yml:9:39: topology.storage.cache: this point",
-    ),
-    "a rule across keys, at the value that breaks it": (
+    "two values that mean the same": ("{topology.storage.cache: [{}, {value: 1024}]}", "9:39: topology.storage.cache"),
+    "rule across keys, at the value that breaks it": (
         "{topology.shards.count: [1, 2], topology.kind: [sharded, standalone]}",
-        "x.yml:9:66: topology.collections: only a",
+        "9:66: topology.collections",
     ),
-    "a rule about versions": (
-        "{topology.storage.engine: [wiredTiger, mmapv1]}",
-        "x.yml:9:48: topology.storage.engine: mmapv1",
-    ),
-    "a rule about a combination": (
+    "rule about versions": ("{topology.storage.engine: [wiredTiger, mmapv1]}", "9:48: topology.storage.engine: mmapv1"),
+    "rule about a combination": (
         "{infrastructure.shard_hosts.volumes.data.type: [gp3, io1], "
         "infrastructure.shard_hosts.volumes.data.iops: [3000, 20000]}",
-        "x.yml:9:121: infrastructure.shard_hosts.volumes.data.iops: io1 volumes",
+        "9:121: infrastructure.shard_hosts.volumes.data.iops",
     ),
-    "on as an option of mongod": (
-        "{topology.mongod.setParameter.x: [on]}",
-        "x.yml:9:43: topology.mongod.setParameter.x: on is text",
-    ),
-    "an option of mongod that the tool decides": (
-        "{topology.mongod.net.port: [1]}",
-        "x.yml:9:37: topology.mongod.net.port: mongod's",
-    ),
-    "too many combinations": (many_axes(17), "x.yml:9:1: matrix: 131,072 combinations; at most 10,000 points can"),
-    "too many points": (many_axes(14), "x.yml:9:1: matrix: 16,384 points; at most 10,000 can be measured in one"),
+    "on as an option of mongod": ("{topology.mongod.setParameter.x: [on]}", "9:43: topology.mongod.setParameter.x: on"),
+    "option of mongod that the tool decides": ("{topology.mongod.net.port: [1]}", "9:37: topology.mongod.net.port"),
+    "too many combinations": (many_axes(17), "9:1: matrix: 131,072 combinations;"),
+    "too many points": (many_axes(14), "9:1: matrix: 16,384 points;"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_wrong_matrix_is_reported_at_the_value_that_is_wrong(lab: Lab, case: str) -> None:
     matrix, expected = REFUSED[case]
-    found = wrong(lab, matrix)
-    assert len(found) == 1
-    assert found[0].startswith(expected)
+    (found,) = wrong(lab, matrix)
+    assert found.startswith(f"x.yml:{expected}")
 
 
 def test_text_that_yaml_1_1_reads_differently_is_refused_in_an_axis_below_a_list(lab: Lab) -> None:
@@ -232,11 +208,9 @@ def test_of_two_values_that_are_wrong_together_the_faster_axis_is_named(lab: Lab
         "matrix:\n  topology.kind: [sharded, replica_set]\n  topology.replica_set.members: [2, 1]\n"
         "  exclude: [{topology.kind: sharded, topology.replica_set.members: 1}]\n"
     )
-    assert lab.wrong(text) == [
-        "x.yml:7:37: workload.0.load.write_concern.w: waits for 2 members where there is one member, so no "
-        "insert would "
-        "end (at the point topology.kind=replica_set, topology.replica_set.members=1)"
-    ]
+    (found,) = lab.wrong(text)
+    assert found.startswith("x.yml:7:37: workload.0.load.write_concern.w: waits for 2")
+    assert found.endswith("(at the point topology.kind=replica_set, topology.replica_set.members=1)")
 
 
 def test_a_matrix_that_is_wrong_everywhere_is_reported_in_a_few_lines(lab: Lab) -> None:
@@ -293,12 +267,6 @@ def test_the_grid_is_the_product_less_what_is_excluded_and_more_what_is_included
     wanted = [p for p in product if p not in out] + more
     assert [(p.axes[SHARDS], p.axes[MONGOS]) for p in found] == wanted
     assert [(p.experiment.topology.shards.count, p.experiment.topology.mongos.count) for p in found] == wanted
-
-
-def test_the_error_of_a_matrix_is_of_the_kind_the_loader_raises(lab: Lab) -> None:
-    loaded = lab.load(f"{BASE}matrix: {{{SHARDS}: [0]}}\n")
-    with pytest.raises(DefinitionError):
-        expand(loaded)
 
 
 @pytest.mark.parametrize(

@@ -10,47 +10,47 @@ from microshard.experiment.errors import DefinitionError
 from microshard.experiment.load import load
 from tests.unit.experiment.lab import BASE, Lab
 
-# Line 9 is the line after BASE. Each entry: what is added there, and every headline that comes of it.
+# Line 9 is the line after BASE. Each entry: what is added there, and how the one headline begins that comes of it.
 TRAPS = {
-    "a key given twice": ("title: a\ntitle: b", ["x.yml:10:1: title: the key is given twice, first on line 9;"]),
-    "a key given twice in braces": ("order: {seed: 1, seed: 2}", ["x.yml:9:18: order.seed: the key is given"]),
-    "a tag": ("title: !secret x", ["x.yml:9:8: title: the tag !secret is not used in experiment files; remove"]),
-    "a tag that would run code": ("title: !!python/object/apply:os.system [ls]", ["x.yml:9:8: title: the tag"]),
-    "a merge key": ("order: {<<: {seed: 1}}", ["x.yml:9:9: order: merge keys (<<) are not part of YAML 1.2;"]),
-    "a number as key": ("scales: {1: {}}", ["x.yml:9:10: scales: a key must be text, found the number 1; put"]),
-    "a template": ("title: {{ name }}", ["x.yml:9:9: title: a key must be text; templates such as {{ name }}"]),
-    "an alias without anchor": ("title: *nobody", ["x.yml:9:8: title: there is no anchor &nobody above this"]),
-    "an alias in its own anchor": ("scales: &s {a: *s}", ["x.yml:9:16: scales.a: the alias *s is inside its"]),
-    "a tab": ("order:\n\tseed: 1", ["x.yml:10:1: a tab; YAML is indented with spaces"]),
-    "a tab below a value": ("title: x\n\trepetitions: 1", ["x.yml:10:1: a tab; YAML is indented with spaces"]),
-    "a key given twice, wrong the first time": ("title: 3\ntitle: b", ["x.yml:10:1: title: the key is given"]),
-    "octal": ("repetitions: 010", ["x.yml:9:14: repetitions: 010 may be octal or decimal; write it without the"]),
-    "more than 64 bits": ("repetitions: 9223372036854775808", ["x.yml:9:14: repetitions: 9223372036854775808"]),
+    "a key given twice": ("title: a\ntitle: b", "10:1: title: the key is given"),
+    "key given twice in braces": ("order: {seed: 1, seed: 2}", "9:18: order.seed: the key is given"),
+    "a tag": ("title: !secret x", "9:8: title: the tag !secret is"),
+    "tag that would run code": ("title: !!python/object/apply:os.system [ls]", "9:8: title: the tag"),
+    "a merge key": ("order: {<<: {seed: 1}}", "9:9: order: merge keys (<<) are"),
+    "a number as key": ("scales: {1: {}}", "9:10: scales: a key must be"),
+    "a template": ("title: {{ name }}", "9:9: title: a key must be"),
+    "an alias without anchor": ("title: *nobody", "9:8: title: there is no anchor"),
+    "alias in its own anchor": ("scales: &s {a: *s}", "9:16: scales.a: the alias *s is"),
+    "a tab": ("order:\n\tseed: 1", "10:1: a tab; YAML is"),
+    "tab below a value": ("title: x\n\trepetitions: 1", "10:1: a tab; YAML is"),
+    "key given twice, wrong the first time": ("title: 3\ntitle: b", "10:1: title: the key is given"),
+    "octal": ("repetitions: 010", "9:14: repetitions: 010 may be octal"),
+    "more than 64 bits": ("repetitions: 9223372036854775808", "9:14: repetitions: 9223372036854775808"),
     "more digits than Python converts": (
         f"repetitions: {'9' * 5000}",
-        [f"x.yml:9:14: repetitions: {'9' * 29}… does not fit 64 bits"],
+        "9:14: repetitions",
     ),
-    "not a number": ("gates: {max_variation: .nan}", ["x.yml:9:24: gates.max_variation: .nan is not a value an"]),
-    "infinity": ("gates: {max_variation: -.inf}", ["x.yml:9:24: gates.max_variation: -.inf is not a value an"]),
-    "infinity by exponent": ("gates: {max_variation: 1e999}", ["x.yml:9:24: gates.max_variation: 1e999 is too"]),
-    "two documents": ("---\ntitle: x", ["x.yml:9:1: a second document begins here; an experiment file holds"]),
-    "quotes left open": ('title: "x', ["x.yml:9:8: the quotes that begin here are never closed"]),
-    "a file that ends too soon": ("scales: [1,", ["x.yml:10:1: the file ends inside [ ] or { } that are not"]),
-    "a value left out": ("scales: [,]", ["x.yml:9:10: a value is missing here, or needs quotes"]),
-    "a list left open": ("scales: [1", ["x.yml:9:9: the list in [ ] is not closed, or a comma is missing"]),
-    "a mapping left open": ("order: {seed: 1", ["x.yml:9:8: the mapping in { } is not closed, or a comma is"]),
-    "a colon too many": ("title: a: b", ["x.yml:9:9: a `:` where no key can be; indent it like its neighbours"]),
-    "an @": ("title: @x", ["x.yml:9:8: text that begins with @ needs quotes"]),
-    "a control character": ("title: \x07", ["x.yml:9:8: the character U+0007 is not allowed in YAML; remove it"]),
-    "indented otherwise": (" title: x", ["x.yml:9:2: is indented unlike its neighbours, or mixes list items"]),
+    "not a number": ("gates: {max_variation: .nan}", "9:24: gates.max_variation: .nan is not a"),
+    "infinity": ("gates: {max_variation: -.inf}", "9:24: gates.max_variation: -.inf is not a"),
+    "infinity by exponent": ("gates: {max_variation: 1e999}", "9:24: gates.max_variation: 1e999 is too"),
+    "two documents": ("---\ntitle: x", "9:1: a second document begins"),
+    "quotes left open": ('title: "x', "9:8: the quotes that begin"),
+    "a file that ends too soon": ("scales: [1,", "10:1: the file ends inside"),
+    "a value left out": ("scales: [,]", "9:10: a value is missing"),
+    "a list left open": ("scales: [1", "9:9: the list in ["),
+    "a mapping left open": ("order: {seed: 1", "9:8: the mapping in {"),
+    "a colon too many": ("title: a: b", "9:9: a `:` where no"),
+    "an @": ("title: @x", "9:8: text that begins with"),
+    "a control character": ("title: \x07", "9:8: the character U+0007 is"),
+    "indented otherwise": (" title: x", "9:2: is indented unlike its"),
 }
 
 
 @pytest.mark.parametrize("trap", TRAPS)
 def test_a_trap_of_yaml_is_named_at_its_place(lab: Lab, trap: str) -> None:
     text, expected = TRAPS[trap]
-    found = lab.wrong(f"{BASE}{text}\n")
-    assert [f[: len(e)] for f, e in zip(found, expected, strict=True)] == expected
+    (found,) = lab.wrong(f"{BASE}{text}\n")
+    assert found.startswith(f"x.yml:{expected}")
 
 
 def test_several_traps_are_reported_at_once_in_the_order_of_lines(lab: Lab) -> None:
@@ -69,21 +69,18 @@ def test_an_empty_file_says_so(lab: Lab, text: str) -> None:
 )
 def test_a_file_that_is_no_mapping_says_what_it_is(lab: Lab, text: str, what: str) -> None:
     (found,) = lab.wrong(text)
-    assert found.endswith(f"an experiment file is a mapping (`microshard: 1`, `name: …`), found {what}")
+    assert found.endswith(f"found {what}")
 
 
 def test_the_yaml_1_1_directive_is_refused(lab: Lab) -> None:
-    assert lab.wrong(f"%YAML 1.1\n---\n{BASE}") == ["x.yml:2:1: experiment files are YAML 1.2; remove the %YAML line"]
+    (found,) = lab.wrong(f"%YAML 1.1\n---\n{BASE}")
+    assert found.startswith("x.yml:2:1: experiment files are YAML 1.2")
 
 
 def test_bytes_that_are_not_utf_8_are_located(lab: Lab) -> None:
     text = BASE.encode() + "title: caf\u00e9".encode("latin-1")
-    assert lab.wrong(text) == [f"x.yml:9:11: byte {len(BASE) + 10} (0xe9) is not UTF-8; save the file as UTF-8"]
-
-
-def test_a_utf_16_file_is_refused_as_not_utf_8(lab: Lab) -> None:
-    (found,) = lab.wrong(BASE.encode("utf-16"))
-    assert found.startswith("x.yml:1:1: byte 0 (0xff) is not UTF-8")
+    assert lab.wrong(text)[0].startswith(f"x.yml:9:11: byte {len(BASE) + 10} (0xe9) is not UTF-8")
+    assert lab.wrong(BASE.encode("utf-16"))[0].startswith("x.yml:1:1: byte 0 (0xff) is not UTF-8")
 
 
 def test_a_byte_order_mark_is_passed_over_and_moves_no_column(lab: Lab) -> None:
@@ -102,9 +99,7 @@ def test_windows_line_ends_move_no_line(lab: Lab) -> None:
 
 
 def test_a_file_larger_than_the_limit_is_refused_unread(lab: Lab) -> None:
-    assert lab.wrong(BASE + "#" * yaml_reader.MAX_BYTES) == [
-        "x.yml: larger than 512 KiB, the limit for experiment files"
-    ]
+    assert lab.wrong(BASE + "#" * yaml_reader.MAX_BYTES)[0].startswith("x.yml: larger than 512 KiB")
 
 
 def test_what_is_nested_too_deeply_is_refused_at_the_level_too_many(lab: Lab) -> None:
@@ -131,7 +126,7 @@ def test_an_alias_bomb_is_never_expanded(lab: Lab) -> None:
     lines = ["bomb0: &b0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
     lines += [f"bomb{i}: &b{i} [{', '.join([f'*b{i - 1}'] * 10)}]" for i in range(1, 20)]
     (found,) = lab.wrong("\n".join(lines))
-    assert found == "x.yml:5:28: bomb4.3: more than 50,000 values, with every alias expanded"
+    assert found.startswith("x.yml:5:28: bomb4.3: more than 50,000 values")
 
 
 def test_anchors_and_aliases_are_read_as_what_they_stand_for(lab: Lab) -> None:
@@ -145,16 +140,14 @@ def test_a_wrong_value_behind_an_alias_is_shown_where_it_is_written(lab: Lab) ->
     assert [f.split(": ")[0] for f in lab.wrong(text)] == ["x.yml:9:15", "x.yml:9:15"]
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("gone.yml", "no such file"), ("", "is a folder"), ("x" * 300, "cannot be read: File name too long")],
+)
+def test_what_is_no_file_or_cannot_be_read_is_named(tmp_path: Path, name: str, reason: str) -> None:
     with pytest.raises(DefinitionError) as raised:
-        load(tmp_path / "gone.yml")
-    assert str(raised.value) == f"{tmp_path}/gone.yml: no such file"
-
-
-def test_a_folder_is_no_experiment(tmp_path: Path) -> None:
-    with pytest.raises(DefinitionError) as raised:
-        load(tmp_path)
-    assert str(raised.value) == f"{tmp_path}: is a folder; name the experiment file in it"
+        load(tmp_path / name)
+    assert str(raised.value).startswith(f"{tmp_path / name}: {reason}")
 
 
 def test_a_file_that_may_not_be_read_says_so(lab: Lab) -> None:
@@ -168,11 +161,6 @@ def test_a_file_that_may_not_be_read_says_so(lab: Lab) -> None:
             load(lab.file)
     finally:
         os.seteuid(user)
-
-
-def test_a_file_that_fails_while_reading_says_why(tmp_path: Path) -> None:
-    with pytest.raises(DefinitionError, match="cannot be read: File name too long"):
-        load(tmp_path / ("x" * 300))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.engines.mongods import Mongod, RunJob
+from tests.cluster.workloads.mongods import Mongod, RunJob
 
 pytestmark = pytest.mark.cluster
 ROOT = Path(__file__).parents[3]

@@ -7,10 +7,11 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.cluster.engines.mongods import Mongod, RunJob, Started, load, query
+from tests.cluster.workloads.mongods import Mongod, RunJob, Started, load, query
 
 pytestmark = pytest.mark.cluster
 MANY = 20_000_000  # never reached: the test ends the load
@@ -88,36 +89,26 @@ def test_a_worker_that_is_killed_fails_the_load(shared_mongod: Mongod, run_job: 
     assert gone(workers[1])
 
 
-def test_a_duplicate_key_fails_the_load_with_its_code(shared_mongod: Mongod, run_job: RunJob) -> None:
+@pytest.mark.parametrize(
+    ("name", "changes", "kind", "message"),
+    [
+        pytest.param("unique", {}, "WriteError", "code 11000: E11000 duplicate key", id="a duplicate key"),
+        pytest.param("concern", {"write_concern": {"w": 2}}, None, "cannot use 'w' > 1", id="no such member"),
+        pytest.param("full", {}, "NotEmpty", "holds documents already", id="a collection that is not empty"),
+        # A capped collection drops its oldest documents without an error.
+        pytest.param("capped", {}, "WrongCount", "20000 documents were acknowledged, ", id="documents that vanish"),
+    ],
+)
+def test_what_keeps_documents_out_fails_the_load_by_name(
+    shared_mongod: Mongod, run_job: RunJob, name: str, changes: dict[str, Any], kind: str | None, message: str
+) -> None:
     with shared_mongod.client() as client:
         client.vosa.unique.create_index("k", unique=True)
-    code, result, _ = run_job([shared_mongod], load(namespace="vosa.unique")).finish()
-    assert code == 3
-    error = result["phases"][0]["error"]
-    assert error["type"] == "WriteError"
-    assert error["message"].startswith("code 11000: E11000 duplicate key error")
-
-
-def test_a_write_concern_that_cannot_be_met_fails_the_load(shared_mongod: Mongod, run_job: RunJob) -> None:
-    code, result, _ = run_job([shared_mongod], load(namespace="vosa.concern", write_concern={"w": 2})).finish()
-    assert code == 3
-    assert "cannot use 'w' > 1" in result["phases"][0]["error"]["message"]
-
-
-def test_a_collection_that_is_not_empty_is_not_loaded_into(shared_mongod: Mongod, run_job: RunJob) -> None:
-    with shared_mongod.client() as client:
-        client.vosa.full.insert_one({})
-        code, result, _ = run_job([shared_mongod], load(namespace="vosa.full")).finish()
+        client.vosa.full.replace_one({"_id": 0}, {}, upsert=True)
+        if "capped" not in client.vosa.list_collection_names():
+            client.vosa.create_collection("capped", capped=True, size=100_000)
+        code, result, _ = run_job([shared_mongod], load(namespace=f"vosa.{name}", **changes)).finish()
         assert client.vosa.full.count_documents({}) == 1
-    assert code == 3
-    assert result["phases"][0]["error"]["type"] == "NotEmpty"
-
-
-def test_documents_that_vanish_are_missed_when_counting(shared_mongod: Mongod, run_job: RunJob) -> None:
-    """A capped collection drops its oldest documents without an error."""
-    with shared_mongod.client() as client:
-        client.vosa.create_collection("capped", capped=True, size=100_000)
-    code, result, _ = run_job([shared_mongod], load(namespace="vosa.capped")).finish()
-    assert code == 3
-    assert result["phases"][0]["error"]["type"] == "WrongCount"
-    assert result["phases"][0]["error"]["message"].startswith("20000 documents were acknowledged, ")
+    error = result["phases"][0]["error"]
+    assert (code, error["type"]) == (3, kind or error["type"])
+    assert message in error["message"]

@@ -9,7 +9,7 @@ import pytest
 
 from microshard.workloads.answers import canonical
 from microshard.workloads.streams import cut
-from tests.cluster.engines.mongods import QUERY, Mongod, RunJob, load, query
+from tests.cluster.workloads.mongods import QUERY, Mongod, RunJob, load, query, start_job
 from tests.mot_documents import AVERAGE_BYTES, expected_greenness, mot_documents
 
 pytestmark = pytest.mark.cluster
@@ -20,11 +20,8 @@ SEED = 3
 @pytest.fixture(scope="module")
 def loaded(shared_mongod: Mongod, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], list[Any]]:
     """The result and the progress lines of a load of 4 key ranges by 2 processes, followed by 3 rounds of 2 queries."""
-    from tests.cluster.engines.mongods import start_job
-
-    job = start_job(
-        tmp_path_factory.mktemp("job"), [shared_mongod], load(), query(connections=2, iterations=3), ranges=4
-    )
+    phases = load(), query(connections=2, iterations=3)
+    job = start_job(tmp_path_factory.mktemp("job"), [shared_mongod], *phases, ranges=4)
     code, result, errors = job.finish()
     assert (code, errors) == (0, "")
     return result, [json.loads(line) for line in job.progress.read_text().splitlines()]
@@ -108,11 +105,8 @@ def test_answers_that_differ_fail_the_phase(shared_mongod: Mongod, run_job: RunJ
     random = [{"$documents": [{}]}, {"$project": {"x": {"$rand": {}}}}]
     with shared_mongod.client() as client:
         client.vosa.one.insert_one({})
-    code, result, errors = run_job(
-        [shared_mongod],
-        query(namespace="vosa.one", pipeline=random[1:], warm_up_iterations=0),
-        query(),
-    ).finish()
+    differing = query(namespace="vosa.one", pipeline=random[1:], warm_up_iterations=0)
+    code, result, errors = run_job([shared_mongod], differing, query()).finish()
     assert code == 3
     assert result["phases"][0]["error"]["type"] == "AnswersDiffer"
     assert "differ in document 0" in errors

@@ -9,7 +9,7 @@ from typing import Any
 import bson
 import pytest
 
-from tests.cluster.engines.mongods import Mongod, RunJob, load, start_job, start_mongod, stop_mongod
+from tests.cluster.workloads.mongods import Mongod, RunJob, load, start_job, start_mongod, stop_mongod
 
 pytestmark = pytest.mark.cluster
 NAMESPACE, DOCUMENTS = "lab.documents", 1_500

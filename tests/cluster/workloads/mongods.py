@@ -20,6 +20,7 @@ from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
 from microshard.embedded.binary import find_mongod
+from tests.unit.workloads.jobs import parameters
 
 START_SECONDS = 30.0
 
@@ -100,30 +101,9 @@ def stop_mongod(mongod: Mongod) -> None:
     shutil.rmtree(mongod.folder / "data", ignore_errors=True)
 
 
-LOAD: dict[str, Any] = {
-    "dataset": "mot",
-    "padding": 256,
-    "file": None,
-    "secondary_indexes": 0,
-    "window_seconds": 10.0,
-    "namespace": "vosa.mot_results",
-    "documents": 20_000,
-    "seed": 3,
-    "batch_size": 1000,
-    "processes": 2,
-    "write_concern": {"w": 1},
-    "ordered": False,
-}
-QUERY: dict[str, Any] = {
-    "namespace": "vosa.mot_results",
-    "pipeline": json.loads((Path(__file__).parents[3] / "experiments/pipelines/mot_greenness.json").read_text()),
-    "pipeline_name": "mot_greenness",
-    "allow_disk_use": False,
-    "iterations": 2,
-    "warm_up_iterations": 1,
-    "cache": "warm",
-    "connections": 1,
-}
+PIPELINE = json.loads((Path(__file__).parents[3] / "experiments/pipelines/mot_greenness.json").read_text())
+LOAD = parameters("insert", documents=20_000, seed=3, processes=2)
+QUERY = parameters("aggregate", pipeline=PIPELINE, iterations=2)
 
 
 def load(**changes: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from microshard.model.job import ProcessInfo
 from microshard.workloads import restarts
 from microshard.workloads.base import PhaseError
-from tests.cluster.engines.mongods import Mongod, RunJob, load, query
+from tests.cluster.workloads.mongods import Mongod, RunJob, load, query
 
 pytestmark = pytest.mark.cluster
 
@@ -23,9 +24,8 @@ def info(folder: Path, endpoint: str = "127.0.0.1:1") -> ProcessInfo:
 
 def test_each_measured_query_finds_a_restarted_mongod(mongod: Mongod, run_job: RunJob) -> None:
     before = mongod.pid()
-    code, result, errors = run_job(
-        [mongod], load(documents=5000), query(cache="cold", warm_up_iterations=0, iterations=1)
-    ).finish()
+    cold = query(cache="cold", warm_up_iterations=0, iterations=1)
+    code, result, errors = run_job([mongod], load(documents=5000), cold).finish()
     assert (code, errors) == (0, "")
     measure = result["phases"][1]
     assert measure["notes"]["cache"].startswith("cold: mongods restarted, page cache ")
@@ -37,41 +37,32 @@ def test_each_measured_query_finds_a_restarted_mongod(mongod: Mongod, run_job: R
         assert client.vosa.mot_results.count_documents({}) == 5000
 
 
-def test_a_pid_file_that_names_another_process_stops_the_restart(tmp_path: Path) -> None:
-    other = subprocess.Popen(["/bin/sleep", "60"])
-    try:
-        while not Path(f"/proc/{other.pid}/cmdline").read_bytes():
-            time.sleep(0.01)
-        (tmp_path / "pid").write_text(str(other.pid))
-        with pytest.raises(PhaseError, match="is not restarted") as caught:
-            restarts.empty_local_caches([info(tmp_path)])
-        assert caught.value.kind == "NotOurs"
-        assert other.poll() is None, "it was left alone"
-    finally:
-        other.kill()
-        other.wait()
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that is not ours; its command line names `shard10`."""
+    (tmp_path / "shard10").mkdir()
+    (tmp_path / "shard10" / "run.sh").write_text("sleep 60\n")
+    process = subprocess.Popen(["/bin/sh", str(tmp_path / "shard10" / "run.sh")], stderr=subprocess.DEVNULL)
+    while not Path(f"/proc/{process.pid}/cmdline").read_bytes():
+        time.sleep(0.01)  # Popen returns a moment before the kernel shows the new command line
+    yield process
+    process.kill()
+    process.wait()
 
 
-def test_a_folder_whose_name_merely_begins_alike_is_not_ours(tmp_path: Path) -> None:
+def test_a_pid_file_that_names_another_process_stops_the_restart(
+    tmp_path: Path, other: subprocess.Popen[bytes]
+) -> None:
+    """Also where the name of its folder merely begins like ours."""
     ours, theirs = tmp_path / "shard1", tmp_path / "shard10"
-    for folder in (ours, theirs):
-        folder.mkdir()
-    script = theirs / "run.sh"
-    script.write_text("sleep 60 & wait\n")
-    other = subprocess.Popen(["/bin/sh", str(script)])
-    try:
-        while not Path(f"/proc/{other.pid}/cmdline").read_bytes():
-            time.sleep(0.01)  # Popen returns a moment before the kernel shows the new command line
-        (ours / "pid").write_text(str(other.pid))
-        with pytest.raises(PhaseError, match="is not restarted"):
-            restarts.find(info(ours))
-        (theirs / "pid").write_text(str(other.pid))
-        assert restarts.find(info(theirs)).process.pid == other.pid
-    finally:
-        for child in Path(f"/proc/{other.pid}/task/{other.pid}/children").read_text().split():
-            os.kill(int(child), 9)
-        other.kill()
-        other.wait()
+    ours.mkdir()
+    (ours / "pid").write_text(str(other.pid))
+    with pytest.raises(PhaseError, match="is not restarted") as caught:
+        restarts.empty_local_caches([info(ours)])
+    assert caught.value.kind == "NotOurs"
+    assert other.poll() is None, "it was left alone"
+    (theirs / "pid").write_text(str(other.pid))
+    assert restarts.find(info(theirs)).process.pid == other.pid
 
 
 def test_a_stale_pid_file_is_said(tmp_path: Path) -> None:

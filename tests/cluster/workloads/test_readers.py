@@ -10,7 +10,7 @@ from pymongo import MongoClient
 
 from microshard.workloads import recording
 from microshard.workloads.servers import replication_lag
-from tests.cluster.engines.mongods import Mongod, RunJob, load, start_job, start_replica_set, stop_mongod
+from tests.cluster.workloads.mongods import Mongod, RunJob, load, start_job, start_replica_set, stop_mongod
 
 pytestmark = pytest.mark.cluster
 NAMESPACE, DOCUMENTS = "lab.documents", 4_000

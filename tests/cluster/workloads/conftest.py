@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.engines.mongods import Mongod, RunJob, Started, start_job, start_mongod, stop_mongod
+from tests.cluster.workloads.mongods import Mongod, RunJob, Started, start_job, start_mongod, stop_mongod
 
 
 @pytest.fixture

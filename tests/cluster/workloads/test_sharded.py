@@ -11,7 +11,7 @@ import pytest
 
 from microshard.workloads.answers import canonical
 from tests.cluster.embedded.lab import SmallCluster, small_cluster, wait_until
-from tests.cluster.engines.mongods import Started, execute, load, query, shard_infos
+from tests.cluster.workloads.mongods import Started, execute, load, query, shard_infos
 from tests.mot_documents import expected_greenness
 
 pytestmark = pytest.mark.cluster

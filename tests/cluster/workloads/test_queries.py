@@ -10,7 +10,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from microshard.workloads import datasets
-from tests.cluster.engines.mongods import Mongod, RunJob, load, start_job
+from tests.cluster.workloads.mongods import Mongod, RunJob, load, start_job
 
 pytestmark = pytest.mark.cluster
 DOCUMENTS, SEED, NAMESPACE = 20_000, 3, "lab.pairs"
@@ -24,10 +24,10 @@ def ask(form: str, **changes: Any) -> dict[str, Any]:
     return {"name": f"m-{form}", "kind": "measure", "engine": "queries", "parameters": keys | changes}
 
 
-def numbers() -> tuple[Any, Any]:
+def pair_numbers(documents: int, seed: int) -> tuple[Any, Any]:
     """Fields a and b of all documents as the generator writes them."""
-    raw, _ = datasets.make("pairs", {}).encode(0, np.arange(DOCUMENTS), SEED)
-    rows = np.frombuffer(raw, dtype=np.uint8).reshape(DOCUMENTS, 40)
+    raw, _ = datasets.make("pairs", {}).encode(0, np.arange(documents), seed)
+    rows = np.frombuffer(raw, dtype=np.uint8).reshape(documents, 40)
     a, b = (rows[:, column : column + 8].copy().view("<f8")[:, 0] for column in (20, 31))
     return a, b
 
@@ -43,7 +43,7 @@ def phases(shared_mongod: Mongod, tmp_path_factory: pytest.TempPathFactory) -> d
 
 
 def test_forms_that_ask_the_same_count_the_same_and_what_is_there(phases: dict[str, Any]) -> None:
-    a, b = numbers()
+    a, b = pair_numbers(DOCUMENTS, SEED)
     right = int(((b < 5) & (a > b)).sum())
     assert right > 50
     assert len(SAME) == 4
@@ -53,7 +53,7 @@ def test_forms_that_ask_the_same_count_the_same_and_what_is_there(phases: dict[s
 
 
 def test_a_scan_examines_every_document_and_an_index_only_its_range(phases: dict[str, Any]) -> None:
-    _, b = numbers()
+    _, b = pair_numbers(DOCUMENTS, SEED)
     in_range = int((b < 5).sum())
     for form in ("plain", "where"):
         assert phases[form]["counters"]["documents_examined"] == DOCUMENTS

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from microshard.model.datasets import Purchases
-from tests.cluster.engines.mongods import Mongod, RunJob, load, start_job
+from tests.cluster.workloads.mongods import Mongod, RunJob, load, start_job
 
 pytestmark = pytest.mark.cluster
 DOCUMENTS, PADDING, NAMESPACE = 120_000, 256, "ib.purchases"
