@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from microshard.model import OPTIONAL
 from microshard.model.telemetry import RungTelemetry, TelemetrySummary
@@ -102,6 +102,11 @@ class Column:
 
     name: str
     unit: str = ""
+
+    @classmethod
+    def several(cls, text: str) -> list[Self]:
+        """The columns of "name, unit; name; …"."""
+        return [cls(*map(str.strip, column.split(","))) for column in text.split(";")]
 
 
 @dataclass(slots=True)

@@ -11,14 +11,11 @@ from typing import Any
 from microshard.experiment.matrix import PointDefinition
 from microshard.model.experiment import Experiment
 from microshard.model.plan import (
-    CacheBudget,
     HostNeeds,
     Inputs,
     Plan,
-    PlannedCollection,
     PlannedPhase,
     PlannedReplicaSet,
-    PlannedZone,
     Point,
     Redeploy,
 )
@@ -155,68 +152,58 @@ class _Servers:
 
     hosts: HostsByRole
     placed: tuple[PlacedProcess, ...]
-    caches: tuple[CacheBudget, ...]
-    collections: tuple[PlannedCollection, ...]
-    zones: tuple[PlannedZone, ...]
     key_ranges: dict[str, int]  # namespace → chunks planned before the load
-    machines: dict[str, Any]
-    numa: dict[str, dict[str, Any]]
-    mongodb: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """What points have in common that differ only in the balancer: their phases, and what those need."""
-
-    phases: tuple[PlannedPhase, ...]
-    needs: estimate.Needs
-    gates: dict[str, Any]
+    fields: dict[str, Any]  # of Point
 
 
 def _servers(experiment: Experiment, inputs: Inputs) -> _Servers:
-    topology = experiment.topology
-    hosts = hosts_by_role(experiment.infrastructure, inputs.all_hosts)
+    topology, infrastructure = experiment.topology, experiment.infrastructure
+    hosts = hosts_by_role(infrastructure, inputs.all_hosts)
     placed, caches = place_processes(topology, hosts)
     collections = tuple(planned_collection(c, initial_shards(topology)) for c in topology.collections)
-    return _Servers(
-        hosts,
-        placed,
-        caches,
-        collections,
-        planned_zones(topology),
-        key_ranges={
-            planned.namespace: len(planned.chunks)
-            for collection, planned in zip(topology.collections, collections, strict=True)
-            if collection.presplit.policy == "key_ranges"
-        },
-        machines=machines(experiment.infrastructure) if inputs.backend != "local" else {},
-        numa=numa_settings(experiment.infrastructure, hosts),
-        mongodb=topology.mongodb.model_dump(),
-    )
+    key_ranges = {
+        planned.namespace: len(planned.chunks)
+        for collection, planned in zip(topology.collections, collections, strict=True)
+        if collection.presplit.policy == "key_ranges"
+    }
+    fields: dict[str, Any] = {
+        "topology": topology.kind,
+        "shards": topology.shards.count if topology.kind == "sharded" else 0,
+        "hosts": hosts.all,
+        "client_hosts": tuple(host.name for host in hosts.client),
+        "collections": collections,
+        "zones": planned_zones(topology),
+        "cache": caches[0],
+        "caches": caches,
+        "machines": machines(infrastructure) if inputs.backend != "local" else {},
+        "numa": numa_settings(infrastructure, hosts),
+        "mongodb": topology.mongodb.model_dump(),
+        "network_compressors": tuple(topology.network.compressors),
+        "security": topology.security.at(inputs.backend),
+        "process_manager": infrastructure.process_manager,
+    }
+    return _Servers(hosts, placed, key_ranges, fields)
 
 
-def _work(experiment: Experiment, servers: _Servers, inputs: Inputs) -> _Work:
+def _work(experiment: Experiment, servers: _Servers, inputs: Inputs) -> dict[str, Any]:
+    """Fields of Point that points have in common that differ only in the balancer: phases, and what those need."""
     topology = experiment.topology
     context = checks.phase_context(experiment, servers.hosts, servers.key_ranges, inputs)
-    shards = topology.shards.count if topology.kind == "sharded" else 0
-    return _Work(
-        phases=tuple(
-            PlannedPhase(
-                name=step.name or step.kind,
-                kind=step.kind,
-                engine=step.phase.engine,
-                parameters=step.phase.parameters(context),
-                question=step.phase.question(),
-                data=step.phase.data(),
-                restarts=step.phase.restarts(),
-            )
-            for step in experiment.workload
-        ),
-        needs=estimate.needs(
-            servers.placed, experiment.workload, topology.storage, servers.hosts, data_members(topology), shards
-        ),
-        gates=experiment.gates.model_dump(),
+    phases = tuple(
+        PlannedPhase(
+            name=step.name or step.kind,
+            kind=step.kind,
+            engine=step.phase.engine,
+            parameters=step.phase.parameters(context),
+            question=step.phase.question(),
+            data=step.phase.data(),
+            restarts=step.phase.restarts(),
+        )
+        for step in experiment.workload
     )
+    shards, copies = servers.fields["shards"], data_members(topology)
+    needs = estimate.needs(servers.placed, experiment.workload, topology.storage, servers.hosts, copies, shards)
+    return {"phases": phases, **needs}
 
 
 def _points(points: Sequence[PointDefinition], inputs: Inputs, *, same_ports: bool) -> tuple[Point, ...]:
@@ -225,17 +212,30 @@ def _points(points: Sequence[PointDefinition], inputs: Inputs, *, same_ports: bo
     # Many points share their servers, and many of those their phases too; planning both takes most of the time (row 8
     # of docs/benchmarks.md).
     deployments: dict[Any, _Servers] = {}
-    work: dict[Any, _Work] = {}
+    work: dict[Any, dict[str, Any]] = {}
     for name, definition in zip(inputs.names or point_names(len(points)), points, strict=True):
-        experiment = definition.experiment
+        experiment, topology = definition.experiment, definition.experiment.topology
         if definition.servers_key not in deployments:
             deployments[definition.servers_key] = _servers(experiment, inputs)
         servers = deployments[definition.servers_key]
         if definition.phases_key not in work:
             work[definition.phases_key] = _work(experiment, servers, inputs)
-        base_port = experiment.topology.network.base_port
+        base_port = topology.network.base_port
         first_port = (inputs.base_port if base_port == "auto" else base_port) + offset
-        point = _point(name, definition, servers, work[definition.phases_key], first_port, inputs.backend)
+        processes = processes_of(servers.placed, name, first_port)
+        replica_sets = replica_sets_of(servers.placed, processes)
+        point = Point(
+            id=name,
+            axes=definition.axes,
+            label=_label(definition.axes, experiment),
+            processes=processes,
+            replica_sets=replica_sets,
+            balancer=topology.balancer.model_dump(),
+            volumes=emulated_volumes(experiment, name),
+            gates=_gates(experiment, replica_sets),
+            **servers.fields,
+            **work[definition.phases_key],
+        )
         if not same_ports:
             offset += point.most_ports
         result.append(point)
@@ -244,51 +244,9 @@ def _points(points: Sequence[PointDefinition], inputs: Inputs, *, same_ports: bo
     return tuple(result)
 
 
-def _point(
-    name: str, definition: PointDefinition, servers: _Servers, work: _Work, first_port: int, backend: str
-) -> Point:
-    experiment = definition.experiment
-    topology, needs = experiment.topology, work.needs
-    processes = processes_of(servers.placed, name, first_port)
-    replica_sets = replica_sets_of(servers.placed, processes)
-    return Point(
-        id=name,
-        axes=definition.axes,
-        label=_label(definition.axes, experiment),
-        topology=topology.kind,
-        shards=topology.shards.count if topology.kind == "sharded" else 0,
-        hosts=servers.hosts.all,
-        client_hosts=tuple(host.name for host in servers.hosts.client),
-        processes=processes,
-        replica_sets=replica_sets,
-        collections=servers.collections,
-        balancer=topology.balancer.model_dump(),
-        phases=work.phases,
-        mongodb=servers.mongodb,
-        network_compressors=tuple(topology.network.compressors),
-        cache=servers.caches[0],
-        caches=servers.caches,
-        needs=needs.by_host,
-        disk_bytes=needs.disk_bytes,
-        memory_mib=needs.memory_mib,
-        deploy_seconds=needs.deploy_seconds,
-        load_seconds=needs.load_seconds,
-        measure_seconds=needs.measure_seconds,
-        zones=servers.zones,
-        machines=servers.machines,
-        volumes=emulated_volumes(experiment, name),
-        gates=_gates(work.gates, experiment, replica_sets),
-        security=topology.security.at(backend),
-        process_manager=experiment.infrastructure.process_manager,
-        numa=servers.numa,
-    )
-
-
-def _gates(
-    given: Mapping[str, Any], experiment: Experiment, replica_sets: Sequence[PlannedReplicaSet]
-) -> dict[str, Any]:
+def _gates(experiment: Experiment, replica_sets: Sequence[PlannedReplicaSet]) -> dict[str, Any]:
     """The limits of a point with every "auto" decided (named in `decided`); None is not checked."""
-    gates = dict(given)
+    gates = experiment.gates.model_dump()
     gates["decided"] = [name for name, limit in gates.items() if limit == "auto"]
     grows = any(not rs.initial or any(not member.initial for member in rs.members) for rs in replica_sets)
     if gates["max_migrations"] == "auto":

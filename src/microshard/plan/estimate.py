@@ -6,7 +6,7 @@ All constants were measured on 2 cores of a 2020s server with mongod 6.0.5. Duri
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 from microshard.model.phase import EstimateBasis
 from microshard.model.plan import HostNeeds
@@ -25,18 +25,6 @@ START_SECONDS = 0.72  # of a core, to start and initiate a mongod
 FLOOR_SECONDS = 2.0  # of a measurement: connecting, telemetry, writing the result
 
 
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """What a point needs."""
-
-    disk_bytes: int
-    memory_mib: int
-    deploy_seconds: float
-    load_seconds: float
-    measure_seconds: float
-    by_host: dict[str, HostNeeds]
-
-
 def needs(
     processes: Sequence[PlacedProcess],
     workload: Sequence[WorkloadStep],
@@ -44,8 +32,8 @@ def needs(
     hosts: HostsByRole,
     copies: int,
     shards: int,
-) -> Needs:
-    """Estimate a point.
+) -> dict[str, Any]:
+    """Estimate what a point needs: these fields of it.
 
     `copies` is how many members hold each document; `shards` is 0 where nothing is sharded.
     """
@@ -77,14 +65,14 @@ def needs(
     seconds = {True: 0.0, False: FLOOR_SECONDS}  # loading or not
     for step in workload:
         seconds[step.kind == "load"] += step.phase.seconds(expected)
-    return Needs(
-        disk_bytes=sum(n.disk_bytes for n in by_host.values()),
-        memory_mib=sum(n.memory_mib for n in by_host.values()),
-        deploy_seconds=2.5 + START_SECONDS * len(processes) / cores + ADD_SHARD_SECONDS * shards,
-        load_seconds=seconds[True],
-        measure_seconds=seconds[False],
-        by_host=by_host,
-    )
+    return {
+        "needs": by_host,
+        "disk_bytes": sum(n.disk_bytes for n in by_host.values()),
+        "memory_mib": sum(n.memory_mib for n in by_host.values()),
+        "deploy_seconds": 2.5 + START_SECONDS * len(processes) / cores + ADD_SHARD_SECONDS * shards,
+        "load_seconds": seconds[True],
+        "measure_seconds": seconds[False],
+    }
 
 
 def _host_needs(processes: Sequence[PlacedProcess], *, data_bytes: float, cached_mib: float) -> HostNeeds:

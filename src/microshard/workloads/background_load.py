@@ -217,12 +217,7 @@ class BackgroundLoad:
                 hist = period.latency.get(name)
                 row += [round(hist.get_value_at_percentile(p) / 1000, 3) if hist else None for p in (50, 95, 99)]
             rows.append(row)
-        columns = [
-            Column("period"),
-            Column("time", "s"),
-            Column("inserted", "documents"),
-            Column("rate", "documents/s"),
-        ]
+        columns = Column.several("period; time, s; inserted, documents; rate, documents/s")
         columns += [Column(f"{name} p{p}", "ms") for name in ("insert", "read") for p in (50, 95, 99)]
         return Table(columns, rows)
 

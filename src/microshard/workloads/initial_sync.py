@@ -29,15 +29,9 @@ from microshard.workloads.sync_progress import (
 POLL_SECONDS = 0.1
 SERIES_SECONDS = 0.5
 SILENT_SECONDS = 15.0  # without an answer of a member that nobody restarts, it counts as ended
-COLUMNS = [
-    Column("collection"),
-    Column("documents", "documents"),
-    Column("size", "bytes"),
-    Column("indexes"),
-    Column("copying", "s"),
-    Column("finishing indexes", "s"),
-    Column("rate", "MB/s"),
-]
+COLUMNS = Column.several(
+    "collection; documents, documents; size, bytes; indexes; copying, s; finishing indexes, s; rate, MB/s"
+)
 
 
 class InitialSyncEngine(Engine[InitialSyncPhase]):

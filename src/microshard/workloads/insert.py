@@ -11,7 +11,7 @@ from microshard.model.phases.insert import InsertParameters
 from microshard.model.plan import PlannedPhase
 from microshard.model.result import StorageSize
 from microshard.workloads import datasets, servers
-from microshard.workloads.base import Context, Engine, PhaseError, collection_of, cpu_seconds
+from microshard.workloads.base import Context, Engine, PhaseError, collection_of
 from microshard.workloads.recording import OperationRates
 from microshard.workloads.streams import assign
 from microshard.workloads.workers import Workers
@@ -88,28 +88,24 @@ class InsertEngine(Engine[InsertParameters]):
 
     def run(self) -> None:
         """Load, then count and measure. `started` and `ended` enclose the load alone."""
-        result = self.outcome
-        cpu, workers_cpu = cpu_seconds(), 0.0
-        done = size = errors = 0
-        result.started, began = time.time(), time.monotonic()
-        self.workers.go()
+        result, workers_cpu, done, size, errors = self.outcome, 0.0, 0, 0, 1
+        began = time.monotonic()
         try:
-            for message in self.workers.messages():
-                done += message.get("documents", 0)
-                size += message.get("bytes", 0)
-                workers_cpu += message.get("cpu_seconds", 0.0)
-                seconds = time.monotonic() - began
-                self.rates.add(seconds, message.get("documents", 0))
-                note = f"{done / seconds:,.0f} documents/s" if seconds > 0 else ""
-                self.report_progress(done, self.documents, "documents", note)
-        except PhaseError:
-            errors = 1  # the first one ends the load
-            raise
+            with self.measured(lambda: workers_cpu):
+                self.workers.go()
+                for message in self.workers.messages():
+                    done += message.get("documents", 0)
+                    size += message.get("bytes", 0)
+                    workers_cpu += message.get("cpu_seconds", 0.0)
+                    seconds = time.monotonic() - began
+                    self.rates.add(seconds, message.get("documents", 0))
+                    note = f"{done / seconds:,.0f} documents/s" if seconds > 0 else ""
+                    self.report_progress(done, self.documents, "documents", note)
+            errors = 0  # the first one ends the load
         finally:
             seconds = time.monotonic() - began
             result.ended = result.started + seconds
             result.counters = {"documents": done, "bytes": size, "errors": errors}
-            result.client_cpu_seconds = cpu_seconds() - cpu + workers_cpu
         self.set_metric("load rate", "documents/s", done / seconds, "higher")
         result.notes["average document"] = f"{size / done:.1f} bytes"
         result.windows = self.rates.windows(result.started, seconds)
@@ -152,11 +148,11 @@ class InsertEngine(Engine[InsertParameters]):
             ("data and indexes", data + indexes),
             ("data", data),
             ("indexes", indexes),
-            ("resident memory", after.resident_bytes),
+            ("resident memory", after["resident"]),
         ):
             self.add_figure(name, "bytes", value, "lower")
         result.figures += servers.storage_traffic(self.before, after, self.documents)
-        if after.reads is None:
+        if "reads" not in after:
             result.notes["storage traffic"] = "not counted by this storage engine; see the telemetry of its host"
 
 

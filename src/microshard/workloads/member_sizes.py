@@ -16,17 +16,10 @@ from microshard.workloads.connections import Client, connect
 from microshard.workloads.servers import SECONDARY, add_members, checkpoint, direct, members_to_add, on_all
 
 POLL_SECONDS = 0.2
-COLUMNS = [
-    Column("member"),
-    Column("block compressor"),
-    Column("index prefixes"),
-    Column("documents", "documents"),
-    Column("data", "bytes"),
-    Column("indexes", "bytes"),
-    Column("data and indexes", "bytes"),
-    Column("share of the largest"),
-    Column("time to SECONDARY", "s"),
-]
+COLUMNS = Column.several(
+    "member; block compressor; index prefixes; documents, documents; data, bytes; indexes, bytes; "
+    "data and indexes, bytes; share of the largest; time to SECONDARY, s"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,14 +14,7 @@ from microshard.workloads import answers
 from microshard.workloads.base import Engine, PhaseError, collection_of
 from microshard.workloads.connections import Client
 
-COLUMNS = [
-    Column("form"),
-    Column("time", "s"),
-    Column("count", "documents"),
-    Column("plan"),
-    Column("keys examined", "keys"),
-    Column("documents examined", "documents"),
-]
+COLUMNS = Column.several("form; time, s; count, documents; plan; keys examined, keys; documents examined, documents")
 
 
 class QueriesEngine(Engine[QueriesPhase]):

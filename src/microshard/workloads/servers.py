@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -35,28 +34,19 @@ DELAY_SINCE = 13  # maxWireVersion of 5.0, which renamed slaveDelay to secondary
 def run_in_threads(calls: Sequence[Callable[[], Value]]) -> list[Value]:
     """The values of all calls, made at the same time; the first error is raised as soon as it happens.
 
-    Not an executor: that one waits for its threads when the program ends, so that SIGTERM would have to wait for
-    the slowest query or checkpoint. A single call stays on this thread.
+    The others are not waited for then: SIGTERM would have to wait for the slowest query or checkpoint. The engines'
+    program ends without them (hostlib.proc.leave). A single call stays on this thread.
     """
     if len(calls) == 1:
         return [calls[0]()]
-    done: queue.SimpleQueue[tuple[int, Any, BaseException | None]] = queue.SimpleQueue()
-
-    def work(number: int, call: Callable[[], Value]) -> None:
-        try:
-            done.put((number, call(), None))
-        except BaseException as error:  # noqa: BLE001 - raised in the caller's thread
-            done.put((number, None, error))
-
-    for number, call in enumerate(calls):
-        threading.Thread(target=work, args=(number, call), daemon=True).start()
-    found: dict[int, Value] = {}
-    for _ in calls:
-        number, value, error = done.get()
-        if error is not None:
-            raise error
-        found[number] = value
-    return [found[number] for number in range(len(calls))]
+    pool = ThreadPoolExecutor(max(len(calls), 1))
+    try:
+        futures = [pool.submit(call) for call in calls]
+        for future in as_completed(futures):
+            future.result()
+        return [future.result() for future in futures]
+    finally:
+        pool.shutdown(wait=False)
 
 
 def direct(process: ProcessInfo, **options: Any) -> Client:
@@ -86,53 +76,32 @@ def with_data(processes: Sequence[ProcessInfo]) -> list[ProcessInfo]:
 # --- memory and storage traffic
 
 
-@dataclass(frozen=True, slots=True)
-class ServerCounters:
-    """serverStatus summed over servers: resident memory now, and what WiredTiger read and wrote since their start.
+def server_counters(processes: Sequence[ProcessInfo]) -> dict[str, int]:
+    """Sums of serverStatus over the data-bearing processes. Raises PhaseError naming one that does not answer.
 
-    `reads` and `read_bytes` are the block manager's (blocks of collection and index files, after WiredTiger's cache:
-    the operating system's page cache may still serve them). `written_bytes` are the block manager's and the journal's
-    together. None where a storage engine does not count them.
+    `resident` memory, bytes; and since their start, where every storage engine counts them: `reads` and `read` bytes of
+    the block manager (blocks of collection and index files, after WiredTiger's cache: the operating system's page cache
+    may still serve them), and the bytes `written` by block manager and journal together.
     """
-
-    resident_bytes: int
-    reads: int | None
-    read_bytes: int | None
-    written_bytes: int | None
-
-
-def server_counters(processes: Sequence[ProcessInfo]) -> ServerCounters:
-    """The sum over the data-bearing processes. Raises PhaseError naming one that does not answer."""
     # The whole serverStatus: without `metrics` there is no `mem`.
-    return add_statuses(list(on_all(with_data(processes), lambda c: c.admin.command("serverStatus")).values()))
-
-
-def add_statuses(statuses: Sequence[Mapping[str, Any]]) -> ServerCounters:
-    """The sum of several answers of serverStatus."""
-    resident = sum(int(s.get("mem", {}).get("resident", 0)) * MIB for s in statuses)
+    statuses = list(on_all(with_data(processes), lambda c: c.admin.command("serverStatus")).values())
+    found = {"resident": sum(int(s.get("mem", {}).get("resident", 0)) * MIB for s in statuses)}
     blocks = [s.get("wiredTiger", {}).get("block-manager") for s in statuses]
     if not statuses or not all(blocks):
-        return ServerCounters(resident, None, None, None)
-    journals = [s["wiredTiger"].get("log", {}) for s in statuses]
-    return ServerCounters(
-        resident,
-        sum(int(b["blocks read"]) for b in blocks),
-        sum(int(b["bytes read"]) for b in blocks),
-        sum(int(b["bytes written"]) for b in blocks) + sum(int(j.get("log bytes written", 0)) for j in journals),
-    )
+        return found
+    for name, counter in (("reads", "blocks read"), ("read", "bytes read"), ("written", "bytes written")):
+        found[name] = sum(int(b[counter]) for b in blocks)
+    found["written"] += sum(int(s["wiredTiger"].get("log", {}).get("log bytes written", 0)) for s in statuses)
+    return found
 
 
-def storage_traffic(before: ServerCounters, after: ServerCounters, inserts: int) -> list[Metric]:
+def storage_traffic(before: Mapping[str, int], after: Mapping[str, int], inserts: int) -> list[Metric]:
     """Figures of the storage traffic per insert between two readings; none where it is not counted."""
-    pairs = (
-        ("storage reads per insert", "reads", before.reads, after.reads),
-        ("storage read per insert", "bytes", before.read_bytes, after.read_bytes),
-        ("storage written per insert", "bytes", before.written_bytes, after.written_bytes),
-    )
+    units = {"reads": "reads", "read": "bytes", "written": "bytes"}
     return [
-        Metric(name, unit, (new - old) / inserts, "lower")
-        for name, unit, old, new in pairs
-        if old is not None and new is not None and inserts
+        Metric(f"storage {name} per insert", unit, (after[name] - before[name]) / inserts, "lower")
+        for name, unit in units.items()
+        if name in before and name in after and inserts
     ]
 
 

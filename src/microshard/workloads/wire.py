@@ -17,15 +17,10 @@ from microshard.workloads.servers import direct
 
 MODULES = {"snappy": "snappy", "zlib": "zlib", "zstd": "zstandard"}  # that pymongo compresses with
 PACKAGES = {"snappy": "python-snappy", "zstd": "zstandard"}
-COLUMNS = [
-    Column("process"),
-    Column("compressor"),
-    Column("before compression", "bytes"),
-    Column("after compression", "bytes"),
-    Column("before decompression", "bytes"),
-    Column("after decompression", "bytes"),
-    Column("ratio"),
-]
+COLUMNS = Column.several(
+    "process; compressor; before compression, bytes; after compression, bytes; "
+    "before decompression, bytes; after decompression, bytes; ratio"
+)
 Readings = dict[tuple[str, ...], tuple[int, ...]]
 
 

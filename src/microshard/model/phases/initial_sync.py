@@ -58,19 +58,12 @@ class InitialSyncPhase(PhaseKeys):
         members = listed(getattr(topology, where).members)
         waiting = [n for n, m in enumerate(members) if not m.initial]
         if len(waiting) != 1:
-            yield (
-                ("engine",),
-                f"topology.{where}.members must have one member with initial: false, found {len(waiting)}",
-                "error",
-            )
+            message = f"topology.{where}.members must have one member with initial: false, found {len(waiting)}"
+            yield ("engine",), message, "error"
         if where == "shards" and topology.shards.count > 1 and self.replica_set is None:
             yield ("engine",), "there are several shards; name the one with replica_set, for example shard01", "error"
         if self.load:
             yield from write_concern_findings(self.load.write_concern, topology, "load", "write_concern")
-
-    def target(self) -> str | None:
-        """Where the load writes."""
-        return self.namespace
 
     def restarts(self) -> int:
         """Once for each interruption."""

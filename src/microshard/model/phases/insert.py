@@ -14,17 +14,9 @@ from microshard.model.phase import EstimateBasis, KeyFinding, PhaseContext, Phas
 from microshard.model.topology import Topology
 
 MESSAGE_BYTES = 47_000_000  # maxMessageSizeBytes is 48,000,000; a little is the command's
-
-
 INDEX_BYTES = 30  # of a document in a secondary index of a few numbers, with prefix compression
-
-
 LOAD_DOCUMENTS_PER_SECOND = 22_000  # per core, client included
-
-
-SENT_DOCUMENTS_PER_SECOND = (
-    120_000  # per core of the client host: 8 µs for making, sending and routing one (bench/load_rate.py)
-)
+SENT_DOCUMENTS_PER_SECOND = 120_000  # per core of the client host: 8 µs to make, send and route (bench/load_rate.py)
 
 
 class InsertPhase(PhaseKeys):
@@ -112,11 +104,7 @@ class InsertPhase(PhaseKeys):
 
     def raw_bytes(self) -> int:
         """BSON bytes of the data set, and what its secondary indexes take."""
-        return int((self._known() or 0) * (self._each() + self.secondary_indexes * INDEX_BYTES))
-
-    def _each(self) -> float:
-        """BSON bytes of a document."""
-        return self.dataset_info.average_bytes
+        return int((self._known() or 0) * (self.dataset_info.average_bytes + self.secondary_indexes * INDEX_BYTES))
 
     def adds(self) -> int:
         """Documents of the data set; 0 of a file, which is read only when it is loaded."""
@@ -125,7 +113,7 @@ class InsertPhase(PhaseKeys):
     def seconds(self, expected: EstimateBasis) -> float:
         """By the rate of one core of a 2020s server, client included, mongod 6.0.5."""
         # An index entry costs about half of what a small document does, a kilobyte about as much as one.
-        work = 1 + self.secondary_indexes / 2 + self._each() / 1024
+        work = 1 + self.secondary_indexes / 2 + self.dataset_info.average_bytes / 1024
         seconds = self.adds() * expected.copies * work / (LOAD_DOCUMENTS_PER_SECOND * max(expected.cores, 1))
         # However many hosts take the data, its clients and the mongos have to make and send it.
         return max(seconds, self.adds() / (SENT_DOCUMENTS_PER_SECOND * max(expected.client_cores, 1)))

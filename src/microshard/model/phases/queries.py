@@ -11,10 +11,7 @@ from microshard.model.base import AllowedText, Model, Namespace
 from microshard.model.phase import EstimateBasis, PhaseContext, PhaseKeys
 
 SCAN_SECONDS_PER_DOCUMENT = 1.0e-6  # a filter over a warm cache, one shard on one core
-
-
 JAVASCRIPT_SECONDS_PER_DOCUMENT = 1.2e-5  # $where and $function, mongod 6.0
-
 
 FormName = Annotated[
     str,

@@ -66,11 +66,8 @@ class WirePhase(PhaseKeys):
             if name not in topology.network.compressors:
                 yield at, f"topology.network.compressors does not have {name}, so the client would not get it", "error"
             elif embedded and name != "zlib":
-                yield (
-                    at,
-                    f"the embedded mongos speaks zlib to clients, not {name}; its shards speak what they like",
-                    "error",
-                )
+                message = f"the embedded mongos speaks zlib to clients, not {name}; its shards speak what they like"
+                yield at, message, "error"
         yield from write_concern_findings(self.load.write_concern, topology, "load", "write_concern")
 
     def seconds(self, expected: EstimateBasis) -> float:  # noqa: ARG002

@@ -209,10 +209,8 @@ class YcsbPhase(PhaseKeys):
         if self.distribution in GROWING and self.records < 2:
             yield f"records: too few for the distribution {self.distribution}; it needs at least 2"
         if inserts and self.distribution in GROWING and self.clients != 1:
-            yield (
-                f"clients: with inserts, the distribution {self.distribution} counts on keys of one client alone; "
-                "use one client, or uniform"
-            )
+            one = "counts on keys of one client alone; use one client, or uniform"
+            yield f"clients: with inserts, the distribution {self.distribution} {one}"
         if inserts and self.distribution == "zipfian" and self.operations is None:
             yield "operations: YCSB sizes the key space of zipfian with inserts by it, so it must be given"
 
@@ -250,11 +248,8 @@ class YcsbPhase(PhaseKeys):
         else:
             yield from self._given_in_vain()
         if kind != "load" and self.batch_size > 1:
-            yield (
-                ("batch_size",),
-                "YCSB would read records that are still in a client's batch; only a load has",
-                "error",
-            )
+            message = "YCSB would read records that are still in a client's batch; only a load has"
+            yield ("batch_size",), message, "error"
         if topology.kind != "sharded" and ("mongos" in given or self.clients == "per_mongos"):
             key = "mongos" if "mongos" in given else "clients"
             yield (key,), f"has no effect: kind: {topology.kind} has no mongos", "warning"
