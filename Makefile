@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
 # Targets share .venv, and a sweep measures: nothing may run beside it.
 .NOTPARALLEL:
-.PHONY: help setup dev data sweep test test-long test-hosts faults deploys clients lint audit generate check-generated lock bench clean
+.PHONY: help setup dev data sweep test test-long test-hosts faults deploys clients wheel collection lint audit generate check-generated lock bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,12 @@ deploys: dev ## 500 deploys and teardowns in one run: does anything grow? (30 mi
 clients: setup ## build and test the YCSB binding (a JDK 17 and Maven are needed); its tests in tests/clients then run too
 	@MICROSHARD_MONGOD=$$($(BIN)/python -c 'from microshard.embedded.binary import find_mongod; print(find_mongod())') \
 	  mvn --quiet --batch-mode --file clients/ycsb-mongodb/pom.xml package
+
+wheel: clients ## dist/microshard-….whl: everything in one file for pip, YCSB client included
+	@$(BIN)/python -m setup.archives wheel dist
+
+collection: dev ## dist/microshard-lab-….tar.gz: roles, modules and playbooks for ansible-galaxy
+	@$(BIN)/python -m setup.archives collection dist
 
 lint: dev ## ruff, mypy, import-linter, ansible-lint, yamllint
 	$(BIN)/ruff check .

@@ -6,6 +6,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: background_processes
 short_description: Start or end processes that run during a measurement
+author: The microshard project (!UNKNOWN)
 description:
   - Starts processes detached, each in a new session, or ends them.
   - A process is recognised by its pid file and by its marker, an argument of its command line. Nothing else is
@@ -67,8 +68,10 @@ options:
 attributes:
   check_mode:
     support: full
+    description: Says what it would change and changes nothing.
   diff_mode:
     support: none
+    description: Shows no differences.
 """
 
 EXAMPLES = r"""

@@ -6,6 +6,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: client_environment
 short_description: Install microshard on a client host
+author: The microshard project (!UNKNOWN)
 description:
   - Creates a virtual environment from wheels. No package index, ensurepip or compiler is needed on the host.
 options:
@@ -27,8 +28,10 @@ options:
 attributes:
   check_mode:
     support: full
+    description: Says what it would change and changes nothing.
   diff_mode:
     support: none
+    description: Shows no differences.
 """
 
 EXAMPLES = r"""

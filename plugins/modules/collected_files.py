@@ -6,6 +6,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: collected_files
 short_description: Fetch files of a run from a host into the run's folder of the controller
+author: The microshard project (!UNKNOWN)
 description:
   - Packs the folders on the host into one compressed archive.
   - The action plugin fetches it, compares the checksum and unpacks it.
@@ -27,8 +28,10 @@ options:
 attributes:
   check_mode:
     support: full
+    description: Says what it would change and changes nothing.
   diff_mode:
     support: none
+    description: Shows no differences.
 """
 
 EXAMPLES = r"""

@@ -6,6 +6,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: collected_logs
 short_description: Compress the logs of processes into the run's folder
+author: The microshard project (!UNKNOWN)
 description:
   - Keeps C(diagnostic.data) (FTDC) of every process with a C(db_path) as C(FOLDER/NAME.diagnostic.tar.gz).
   - Compresses every log that exists to C(FOLDER/NAME.log.gz). A copy carries the modification time of its log, and a
@@ -27,8 +28,10 @@ options:
 attributes:
   check_mode:
     support: full
+    description: Says what it would change and changes nothing.
   diff_mode:
     support: none
+    description: Shows no differences.
 """
 
 EXAMPLES = r"""

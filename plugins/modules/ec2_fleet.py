@@ -6,6 +6,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: ec2_fleet
 short_description: Launch or terminate the hosts of a run on EC2, with their network
+author: The microshard project (!UNKNOWN)
 description:
   - Creates network, security group, key pair, placement group and instances of a run, or reuses what exists already;
     fails when the attached volumes are not what was requested.

@@ -6,6 +6,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: emulated_volumes
 short_description: Mount loop devices with the IOPS and throughput of a volume in a run's folder
+author: The microshard project (!UNKNOWN)
 description:
   - Creates sparse files below the folder of a run, loop devices on them, filesystems, mounts, and limits of reads and
     writes by the kernel's block I/O controller (cgroup version 1 or 2), read back afterwards.
@@ -39,6 +40,7 @@ options:
 attributes:
   check_mode:
     support: full
+    description: Says what it would change and changes nothing.
 """
 
 EXAMPLES = r"""

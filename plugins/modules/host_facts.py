@@ -6,6 +6,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: host_facts
 short_description: Read the facts of a host that a plan needs
+author: The microshard project (!UNKNOWN)
 description:
   - Reads cores, memory, free disk, listening ports, Pythons and rights; changes nothing.
   - The action plugin of the same name adds the offset of the host's clock against the controller's.
@@ -21,8 +22,10 @@ options:
 attributes:
   check_mode:
     support: full
+    description: Says what it would change and changes nothing.
   diff_mode:
     support: none
+    description: Shows no differences.
 """
 
 EXAMPLES = r"""

@@ -6,6 +6,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: host_volumes
 short_description: Format and mount data, journal and log volumes of a host and set their readahead
+author: The microshard project (!UNKNOWN)
 description:
   - Finds devices by serial number or path, never by guess, and makes one filesystem on each without partitions, or on a
     RAID 0 array of several.
@@ -63,8 +64,10 @@ options:
 attributes:
   check_mode:
     support: full
+    description: Says what it would change and changes nothing.
   diff_mode:
     support: full
+    description: Shows what it changes.
 """
 
 EXAMPLES = r"""

@@ -6,6 +6,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: kernel_settings
 short_description: Save kernel settings before they are changed, verify them afterwards, put them back
+author: The microshard project (!UNKNOWN)
 description:
   - What stock modules do not say of a setting they change; whether the host has it, what it was before, and
     whether the kernel has kept the new value.
@@ -70,8 +71,10 @@ options:
 attributes:
   check_mode:
     support: full
+    description: Says what it would change and changes nothing.
   diff_mode:
     support: none
+    description: Shows no differences.
 """
 
 EXAMPLES = r"""

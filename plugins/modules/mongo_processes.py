@@ -6,6 +6,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: mongo_processes
 short_description: Start, pause, resume, restart, stop or remove the servers of a point on a host
+author: The microshard project (!UNKNOWN)
 description:
   - Starts, pauses, resumes, stops or removes many processes at the same time; a loop over tasks would take 0.3 s each.
   - A process is recognised by its pid file and by the path of its configuration file in its command line. Nothing else
@@ -123,8 +124,10 @@ options:
 attributes:
   check_mode:
     support: full
+    description: Says what it would change and changes nothing.
   diff_mode:
     support: full
+    description: Shows what it changes.
 """
 
 EXAMPLES = r"""

@@ -6,6 +6,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: mongo_topology
 short_description: Make running processes the planned replica sets and sharded cluster
+author: The microshard project (!UNKNOWN)
 description:
   - Initiates the replica sets, concurrently; adds the shards; sets the balancer and the chunk size; shards the
     collections and places their chunks; verifies the cluster's catalogue afterwards.
@@ -28,8 +29,10 @@ options:
 attributes:
   check_mode:
     support: full
+    description: Says what it would change and changes nothing.
   diff_mode:
     support: full
+    description: Shows what it changes.
 """
 
 EXAMPLES = r"""

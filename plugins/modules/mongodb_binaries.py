@@ -6,6 +6,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: mongodb_binaries
 short_description: Install mongod and mongos of a run where needed, and check that they execute
+author: The microshard project (!UNKNOWN)
 description:
   - Where O(install) says so and they are missing, the action plugin of the same name sends them from the controller,
     once, and they are installed in a folder that has their checksum in its name.
@@ -39,8 +40,10 @@ options:
 attributes:
   check_mode:
     support: full
+    description: Says what it would change and changes nothing.
   diff_mode:
     support: none
+    description: Shows no differences.
 """
 
 EXAMPLES = r"""

@@ -6,6 +6,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: run_folder
 short_description: Create, inspect or remove the folder of a run on a host
+author: The microshard project (!UNKNOWN)
 description:
   - Creates the folder with microshard's marker; or ends every process that names a path inside it, and removes both.
   - A folder without the marker is never changed.
@@ -30,8 +31,10 @@ options:
 attributes:
   check_mode:
     support: full
+    description: Says what it would change and changes nothing.
   diff_mode:
     support: none
+    description: Shows no differences.
 """
 
 EXAMPLES = r"""

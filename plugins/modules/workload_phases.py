@@ -6,6 +6,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: workload_phases
 short_description: Execute phases of a workload by an engine
+author: The microshard project (!UNKNOWN)
 description:
   - Writes the job, runs C(PYTHON -m microshard.workloads) with it and reads the result.
   - Always runs, so it always reports a change; in check mode it does nothing.
@@ -61,9 +62,11 @@ options:
 attributes:
   check_mode:
     support: partial
+    description: Supported in part.
     details: Nothing is executed.
   diff_mode:
     support: none
+    description: Shows no differences.
 """
 
 EXAMPLES = r"""

@@ -16,11 +16,19 @@ from microshard.errors import PlaceError
 
 
 def project_root() -> Path:
-    """The folder with ansible.cfg, playbooks/ and roles/. Raises PlaceError where it is missing."""
-    root = Path(__file__).resolve().parents[2]
-    if not (root / "ansible.cfg").is_file():
-        raise PlaceError(f"{root}: no ansible.cfg; microshard runs from its checkout (make setup)")
-    return root
+    """The folder with ansible.cfg, experiments/, inventories/ and schema/: of the checkout, or as it was installed.
+
+    `shipped` has links to the checkout's or, from a wheel, the files. Raises PlaceError on a client host, without both.
+    """
+    settings = Path(__file__).parent / "shipped" / "ansible.cfg"
+    if not settings.is_file():
+        raise PlaceError(f"{settings} is missing: only the engines of microshard are installed here")
+    return settings.resolve().parent
+
+
+def collection_root() -> Path:
+    """The folder of the Ansible collection microshard.lab: roles/, playbooks/ and plugins/."""
+    return Path(__file__).parent / "collections" / "ansible_collections" / "microshard" / "lab"
 
 
 def memory_mib(key: str = "MemTotal") -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import hashlib
 import os
@@ -10,28 +11,31 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import microshard
 from microshard.backends.binaries import cache_folder, cache_lock
 from microshard.errors import PlaceError
 from microshard.this_machine import project_root
 
 OLDEST_CLIENT = (3, 11)  # pyproject.toml: requires-python
 _KEEP_WHEELS = 86400.0  # s since a run used them
-_SOURCES = ("pyproject.toml", "requirements/run.in", "requirements/client.lock", "requirements/pip.lock", "src")
+_PACKAGE = Path(microshard.__file__).parent
+_CONTROLLER_ONLY = {"__pycache__", "collections", "shipped"}  # folders of the package that no client host needs
 
 
 @functools.lru_cache
 def client_key() -> str:
     """The first twelve hexadecimal digits of a digest of the client's software."""
-    root, total = project_root(), hashlib.sha256()
-    for name in _SOURCES:
-        path = root / name
-        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-            if file.is_file() and "__pycache__" not in file.parts and ".egg-info" not in str(file):
-                total.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes())
+    total = hashlib.sha256()
+    for name, content in _wheel_files().items():
+        total.update(name.encode() + b"\0" + content)
+    for lock in _locks():
+        total.update(lock.read_bytes())
     return total.hexdigest()[:12]
 
 
@@ -73,23 +77,48 @@ def _remove_old() -> None:
 
 
 def _build(folder: Path, version: str, machine: str) -> None:
-    """Build the wheel of microshard, and copy those of the libraries."""
-    root = project_root()
-    with tempfile.TemporaryDirectory() as copy:
-        # setuptools leaves build/ and an egg-info next to the sources, so it works on a copy.
-        for name in ("pyproject.toml", "requirements/run.in", "README.md"):
-            target = Path(copy, name)
-            target.parent.mkdir(exist_ok=True)
-            shutil.copyfile(root / name, target)
-        shutil.copytree(root / "src", Path(copy, "src"), ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-        _pip("wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(folder), copy)
-    for wheel in _libraries(version, machine).iterdir():
-        shutil.copy2(wheel, folder)
+    """Write the wheel of microshard, and copy those of the libraries."""
+    files = _wheel_files()
+    info = f"microshard-{metadata.version('microshard')}"
+    record = [f"{name},sha256={_digest(content)},{len(content)}" for name, content in files.items()]
+    files[f"{info}.dist-info/RECORD"] = "\n".join([*record, f"{info}.dist-info/RECORD,,", ""]).encode()
+    with zipfile.ZipFile(folder / f"{info}-py3-none-any.whl", "w", zipfile.ZIP_DEFLATED) as wheel:
+        for name, content in files.items():
+            wheel.writestr(name, content)
+    for library in _libraries(version, machine).iterdir():
+        shutil.copy2(library, folder)
+
+
+def _wheel_files() -> dict[str, bytes]:
+    """The files of a wheel of this microshard without what only a controller needs, by name; RECORD is missing.
+
+    Written without a build tool: where microshard was installed from a wheel there is none, and no source.
+    https://packaging.python.org/en/latest/specifications/binary-distribution-format/
+    """
+    files = {}
+    for path in sorted(_PACKAGE.rglob("*")):
+        inside = path.relative_to(_PACKAGE)
+        if path.is_file() and not _CONTROLLER_ONLY.intersection(inside.parts) and not inside.name.startswith("."):
+            files[f"microshard/{inside}"] = path.read_bytes()
+    installed = metadata.distribution("microshard")
+    info = f"microshard-{installed.version}.dist-info"
+    for name in ("METADATA", "entry_points.txt"):
+        files[f"{info}/{name}"] = (installed.read_text(name) or "").encode()
+    files[f"{info}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: microshard\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    return files
+
+
+def _digest(content: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+
+
+def _locks() -> list[Path]:
+    return [project_root() / "requirements" / f"{name}.lock" for name in ("client", "pip")]
 
 
 def _libraries(version: str, machine: str) -> Path:
     """The folder of the libraries' wheels; downloaded again only when the lock files change."""
-    locks = [project_root() / "requirements" / f"{name}.lock" for name in ("client", "pip")]
+    locks = _locks()
     key = f"{version} {machine} ".encode() + b"".join(lock.read_bytes() for lock in locks)
     folder = cache_folder() / f"wheels-libraries-{hashlib.sha256(key).hexdigest()[:12]}"
     if not folder.is_dir():

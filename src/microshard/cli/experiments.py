@@ -1,9 +1,12 @@
-"""Commands about experiments: run, resume, plan, validate, schema, reference."""
+"""Commands about experiments: run, resume, plan, validate, experiments, new, import-mlaunch, schema, reference."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import re
+import sys
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +19,8 @@ from microshard.errors import EXIT_DEFINITION, RunFolderError
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from microshard.model.plan import Plan
 
 
 @click.command("run")
@@ -76,21 +81,41 @@ def resume(name: str | None, as_begun: bool, yes: bool, runs: Path) -> int:
 @runs_option
 @on_option
 @json_option
-def plan(file: Path, scale: str | None, overrides: dict[str, Any], runs: Path, on: str, as_json: bool) -> None:
+@click.option("--as", "form", type=click.Choice(["mlaunch"]), help="Print each point as a command of mlaunch (mtools).")
+def plan(
+    file: Path, scale: str | None, overrides: dict[str, Any], runs: Path, on: str, as_json: bool, form: str | None
+) -> None:
     """Show processes, ports, caches, disk, time and order, on EC2 hosts, volumes and prices; creates nothing."""
     from rich.console import Console
 
     from microshard.plan.render import render
     from microshard.run.prepare import prepared
 
+    if form and (as_json or on != "local"):
+        raise click.UsageError("--as mlaunch goes with neither --json nor --on: mlaunch starts processes here")
     if on == "ec2":
         _plan_on_ec2(file, scale, overrides, Console(), as_json=as_json)
         return
     with prepared(file, scale=scale, overrides=overrides, runs=runs, backend=chosen(on)) as ready:
-        if as_json:
+        if form:
+            _show_mlaunch(ready.plan)
+        elif as_json:
             click.echo(json.dumps(dataclasses.asdict(ready.plan), indent=1, default=str))
         else:
             render(ready.plan, Console())
+
+
+def _show_mlaunch(plan: Plan) -> None:
+    """Print lines for a shell: a command for each point, and as comments what it leaves out."""
+    from microshard.plan.mlaunch import mlaunch_commands
+
+    for point, (command, left_out) in zip(
+        plan.points, mlaunch_commands(plan, Path(sys.executable).parent), strict=True
+    ):
+        click.echo(f"# {point.id}: {point.label}")
+        for what in left_out:
+            click.echo(f"# without: {what}")
+        click.echo(command)
 
 
 def _plan_on_ec2(file: Path, scale: str | None, overrides: dict[str, Any], console: Console, *, as_json: bool) -> None:
@@ -138,6 +163,58 @@ def validate(files: tuple[Path, ...], scale: str | None) -> int:
                 click.echo(f"{file}: warning: {warning}", err=True)
             click.echo(f"{file}: ok, {len(points)} point{'' if len(points) == 1 else 's'}")
     return EXIT_DEFINITION if wrong else 0
+
+
+@click.command("experiments")
+def experiments() -> None:
+    """List the experiments that come with microshard; `run`, `plan`, `up` and `validate` take their names."""
+    from microshard.experiment.yaml_reader import read
+    from microshard.this_machine import project_root
+
+    files = sorted((project_root() / "experiments").glob("*.yml"))
+    width = max(len(file.stem) for file in files)
+    for file in files:
+        click.echo(f"{file.stem:{width}}  {read(file)[0].data['title']}")
+
+
+@click.command("new")
+@click.argument("name")
+def new(name: str) -> None:
+    """Write NAME.yml, a commented experiment that runs as it is: an aggregation on 1, 2 and 4 shards."""
+    _write_new(name, _template(name))
+
+
+@click.command("import-mlaunch")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("name", required=False)
+def import_mlaunch(folder: Path, name: str | None) -> None:
+    """Write NAME.yml with the topology that mlaunch has in FOLDER (its --dir), by default named like the folder.
+
+    Its workload is that of `microshard new`; processes and data of mlaunch are not touched.
+    """
+    from microshard.plan.mlaunch import topology_text
+
+    name = name or folder.resolve().name
+    before, _, after = _template(name).partition("topology:\n")
+    workload, _, _ = after[after.index("workload:") :].partition("# Every combination")
+    _write_new(name, f"{before}# As in {folder}/.mlaunch_startup.\n{topology_text(folder)}\n{workload.rstrip()}\n")
+
+
+def _template(name: str) -> str:
+    if not re.fullmatch(r"[a-z][a-z0-9-]{0,62}", name):
+        raise click.BadParameter(f"{name!r}: a name has lower-case letters, digits and hyphens, as in my-shards")
+    text = resources.files("microshard.experiment").joinpath("new.yml").read_text(encoding="utf-8")
+    return text.replace("NAME", name, 1)
+
+
+def _write_new(name: str, text: str) -> None:
+    path = Path(f"{name}.yml")
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise click.ClickException(f"{path} exists already; take another name, or move it away") from None
+    click.echo(f"{path}: change it, then microshard run {path}")
 
 
 @click.command("schema")

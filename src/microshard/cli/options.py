@@ -8,7 +8,24 @@ from typing import Any
 
 import click
 
-FILE = click.Path(path_type=Path)
+
+class ExperimentFile(click.Path):
+    """The path of an experiment file, or the name of an experiment that comes with microshard, such as quickstart."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """The path; for a word without a dot and a slash that is no file, that of the shipped experiment."""
+        path = Path(value)
+        if path.suffix or len(path.parts) != 1 or path.exists():
+            return path
+        from microshard.this_machine import project_root
+
+        shipped = project_root() / "experiments" / f"{path}.yml"
+        if not shipped.is_file():
+            self.fail(f"{path} is no file, and no experiment of `microshard experiments` has that name", param, ctx)
+        return shipped
+
+
+FILE = ExperimentFile(path_type=Path)
 
 
 def _overrides(_ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Samples /proc at an interval and writes a JSON line each: CPU, memory, disks, network, and the processes of a file.
 
 `python3 host_telemetry.py --out FILE [--interval 1] [--host NAME] [--processes FILE] [--client-pid-file FILE]`

@@ -16,7 +16,7 @@ from typing import Any
 from microshard.errors import EXIT_DEFINITION, MicroshardError
 from microshard.records.run_folder import RunFolder, write_json
 from microshard.run.ansible_server import AnsibleProcess
-from microshard.this_machine import project_root
+from microshard.this_machine import collection_root, project_root
 
 Event = dict[str, Any]
 EventHandler = Callable[[Event], None]
@@ -115,7 +115,7 @@ class Playbooks:
         """
         root = project_root()
         arguments = ["--inventory", str(self.inventory or root / "inventories" / "local")]
-        arguments.append(str(root / "playbooks" / f"{name}.yml"))
+        arguments.append(str((collection_root() / "playbooks" / f"{name}.yml").resolve()))
         if variables is not None:
             arguments += ["--extra-vars", f"@{self._marked(variables)}"]
         if limit or self.limit:

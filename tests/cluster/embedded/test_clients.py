@@ -23,7 +23,7 @@ BINARIES = Path(sys.executable).parent
 
 
 def test_mlaunch_builds_a_cluster(tmp_path: Path) -> None:
-    port = _free_ports(5)
+    port = free_ports(5)
     data = tmp_path / "data"
     try:
         done = subprocess.run(
@@ -38,7 +38,7 @@ def test_mlaunch_builds_a_cluster(tmp_path: Path) -> None:
             client.made.by_mlaunch.insert_many([{"_id": number} for number in range(100)])
             assert client.made.by_mlaunch.count_documents({}) == 100
     finally:
-        _end_processes_in(data)
+        end_processes_in(data)
 
 
 def test_a_cluster_by_one_command(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_the_fixture_starts_one_too(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def _free_ports(count: int) -> int:
+def free_ports(count: int) -> int:
     """The first of so many free ports in a row: mlaunch counts upwards from the one it is given."""
     while True:
         first = random.randrange(20_000, 30_000)  # below the range of outgoing connections
@@ -92,7 +92,7 @@ def _free_ports(count: int) -> int:
         return first
 
 
-def _end_processes_in(folder: Path) -> None:
+def end_processes_in(folder: Path) -> None:
     """End the processes with this test's folder on their command line."""
     started = [process for process in psutil.process_iter(["cmdline"])
                if any(str(folder) in argument for argument in process.info["cmdline"] or ())

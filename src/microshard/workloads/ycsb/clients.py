@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from microshard.hostlib.proc import die_with_parent
+from microshard.this_machine import collection_root
 from microshard.workloads.base import PhaseError
 from microshard.workloads.ycsb.properties import ClientSpec, properties_file
 
 LEAST_JAVA = 17  # the binding is compiled for it
-BUILT_JAR = Path(__file__).parents[4] / "clients" / "ycsb-mongodb" / "target" / "ycsb-mongodb.jar"
+BUILT_JAR = (collection_root() / "roles" / "ycsb_client" / "files" / "ycsb-mongodb.jar").resolve()
 INSTALL_JAVA = (
     "install a JRE 17 or newer (Debian, Ubuntu: openjdk-17-jre-headless; Amazon Linux: "
     "java-17-amazon-corretto-headless; Fedora, RHEL: java-17-openjdk-headless)"

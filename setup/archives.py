@@ -1,0 +1,70 @@
+"""`make wheel` and `make collection`: dist/microshard-….whl and dist/microshard-lab-….tar.gz.
+
+Both are built in a copy of the tree, so that the tools leave nothing in it. In src/microshard/collections and
+src/microshard/shipped are links to the folders of the top level; the archives have the files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+COLLECTION = Path("src/microshard/collections/ansible_collections/microshard/lab")
+_WHEEL = ("pyproject.toml", "README.md", "requirements/run.in", "requirements/mongodb.in", "src")
+# What tools leave in a tree, and settings of the linter.
+_LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.egg-info", ".*_cache", "ruff.toml")
+
+
+def _left_out(folder: str, names: list[str]) -> set[str]:
+    return _LEFT_OUT(folder, names) | {name for name in names if not Path(folder, name).exists()}
+
+
+def copy_files(source: Path, target: Path) -> None:
+    """Copy a file, or a folder with files in place of links; a link to what was not built is left out."""
+    if source.is_dir():
+        shutil.copytree(source, target, ignore=_left_out)
+    else:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+
+
+def wheel(folder: Path) -> Path:
+    """Build the wheel into a folder; its path."""
+    with tempfile.TemporaryDirectory() as copy:
+        for name in _WHEEL:
+            copy_files(ROOT / name, Path(copy, name))
+        pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "wheel"]
+        options = ["--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", str(folder)]
+        subprocess.run([*pip, *options, copy], check=True)
+    return max(folder.glob("microshard-*.whl"), key=lambda path: path.stat().st_mtime)
+
+
+def collection(folder: Path) -> Path:
+    """Build the archive of the collection microshard.lab into a folder; its path."""
+    with tempfile.TemporaryDirectory() as temporary:
+        copy = Path(temporary, "lab")
+        copy_files(ROOT / COLLECTION, copy)
+        galaxy = Path(sys.executable).with_name("ansible-galaxy")
+        command = [str(galaxy), "collection", "build", "--force", "--output-path", str(folder), str(copy)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return max(folder.glob("microshard-lab-*.tar.gz"), key=lambda path: path.stat().st_mtime)
+
+
+def main() -> None:
+    """Build what is named, and say what was built."""
+    parser = argparse.ArgumentParser(prog="python -m setup.archives", description="Build the archives of microshard.")
+    parser.add_argument("what", choices=["wheel", "collection"])
+    parser.add_argument("folder", type=Path)
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    built = {"wheel": wheel, "collection": collection}[options.what](options.folder.absolute())
+    sys.stdout.write(f"{built} ({built.stat().st_size / 1e6:.1f} MB)\n")
+
+
+if __name__ == "__main__":
+    main()
