@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from microshard.backends.ec2.fleet import lost_hosts
-from microshard.backends.ec2.spec import VolumeSpec
+from microshard.backends.ec2.spec import GroupSpec, VolumeSpec
 
 from .fleets import FULL, Lab, WatchedLedger, client
 from .strict import Simulation
@@ -59,6 +59,30 @@ def test_every_type_of_volume_is_made_and_read_back(lab: Lab, kind: str, gib: in
     (data,) = [v for v in fleet.hosts[0].volumes if v.purpose == "data"]
     assert (data.type, data.size_gib) == (kind, gib)
     assert data.iops == (iops or {"gp2": 300}.get(kind))
+    assert lab.teardown().clean
+
+
+@pytest.mark.parametrize(
+    ("kind", "volume", "entry"),
+    [
+        ("c5.xlarge", VolumeSpec("data", "gp3", 100), {"purpose": "data", "serial": "vol"}),
+        ("c4.4xlarge", VolumeSpec("data", "standard", 512), {"purpose": "data", "device": "/dev/xvdf"}),
+        ("c4.4xlarge", VolumeSpec("data", "gp3", 100, number=2), {"purpose": "data", "device": "/dev/xvdba"}),
+        ("m5d.2xlarge", VolumeSpec("data", "instance_store", 279), None),
+        ("i3.8xlarge", VolumeSpec("data", "instance_store", 1769), None),
+        ("i3.8xlarge", VolumeSpec("log", "gp3", 10), {"purpose": "log", "device": "/dev/xvdh"}),
+        ("d2.xlarge", VolumeSpec("data", "instance_store", 1000), {"purpose": "data", "device": "/dev/xvdf"}),
+    ],
+)
+def test_the_inventory_says_how_the_type_shows_a_disk(
+    lab: Lab, kind: str, volume: VolumeSpec, entry: dict[str, str] | None
+) -> None:
+    fleet = lab.change(groups=(GroupSpec("shard_hosts", 1, (kind,), (volume,)),)).provision()
+    (host,) = fleet.hosts
+    named = fleet.inventory("python")["all"]["hosts"][host.name]["microshard_volumes"]
+    if entry is not None and "serial" in entry:
+        entry = {**entry, "serial": host.volumes[1].id.replace("-", "")}
+    assert [known for known in named if known["purpose"] != "root"] == ([entry] if entry else [])
     assert lab.teardown().clean
 
 

@@ -24,7 +24,9 @@ class Play:
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
         self.folder = lab.folder
-        playbook = [{"name": "Fleet", "hosts": "localhost", "gather_facts": False, "roles": ["ec2_fleet"]}]
+        playbook = [
+            {"name": "Fleet", "hosts": "localhost", "gather_facts": False, "roles": ["microshard.lab.ec2_fleet"]}
+        ]
         (self.folder / "play.yml").write_text(json.dumps(playbook))
 
     def run(self, *options: str, **variables: Any) -> subprocess.CompletedProcess[str]:

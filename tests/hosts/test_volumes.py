@@ -134,6 +134,34 @@ def all_on_their_volumes(machines: Machines, run: Path, deployment: str) -> None
 
 
 @pytest.mark.long
+@pytest.mark.timeout(700)
+def test_what_an_axis_sets_on_the_hosts_is_in_force_for_each_of_its_points(machines: Machines) -> None:
+    groups = {"shard_hosts": ["host1"], "client_hosts": ["host1"]}
+    named = [{"purpose": "data", "device": "{{ bed_devices.data }}"}]
+    inventory = machines.bed.write_inventory(groups, name="readahead", microshard_volumes=named)
+    hosts = {"count": 1, "volumes": {"data": {"type": "existing", "size_gib": 2}}}
+    experiment = small(
+        infrastructure={"shard_hosts": hosts},
+        matrix={"infrastructure.shard_hosts.kernel.readahead_sectors": [32, 512]},
+        repetitions=2,
+    )
+    experiment["topology"] = {"kind": "standalone"}
+    code, said = machines.run("run", machines.write(experiment), "--on", inventory, patience=600)
+    assert code == 0, said
+    (run,) = [found.path for found in find_runs(machines.runs)]
+    plan = json.loads((run / "plan.json").read_text())
+    for point in plan["points"]:
+        sectors = point["machines"]["shard_hosts"]["kernel"]["readahead_sectors"]
+        for file in sorted((run / "results" / point["id"]).glob("r*.json")):
+            ((_, environment),) = json.loads(file.read_text())["environment"].items()
+            assert str(sectors // 2) in environment["readahead_kib"].values(), (point["id"], file.name)
+    # r1 of both points, then r2: the point measured last begins the second round.
+    events = [json.loads(line) for line in (run / "journal.jsonl").read_text().splitlines()]
+    assert sum(event["event"] == "hosts prepared" for event in events) == 2
+    assert machines.mounts(0) == {}
+
+
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_files_lie_on_their_volumes_servers_keep_to_themselves_and_nothing_is_left(machines: Machines) -> None:
     inventory, experiment = inventory_and_experiment(machines.bed)

@@ -144,7 +144,7 @@ class EnvironmentBook:
         """One sentence for each setting that has changed; none for a result without telemetry."""
         axes = tuple(sorted((k, str(v)) for k, v in point.axes.items() if k.startswith(_ENVIRONMENT_AXES)))
         groups = {host.name: host.groups for host in point.hosts}
-        found: list[str] = []
+        found = list(_unplanned(result, point))
         for host, environment in result.environment.items():
             kind = (groups.get(host, (host,)), axes)
             found += self._changes(kind, f"{result.point} {result.step}", _settings(environment), f"{host}: ")
@@ -159,6 +159,35 @@ class EnvironmentBook:
             before, here = known.get(name, "unknown"), now.get(name, "unknown")
             if before != here:
                 yield f"{prefix}{name}: {before} at first, {here} here (first: {where})"
+
+
+# Name in the telemetry's environment → setting of `infrastructure.GROUP.kernel`.
+_PLANNED_SETTINGS = {
+    "transparent_huge_pages": "transparent_huge_pages",
+    "governor": "cpu_governor",
+    "swappiness": "swappiness",
+    "zone_reclaim_mode": "zone_reclaim_mode",
+}
+
+
+def _unplanned(result: StepResult, point: Point) -> Iterator[str]:
+    """One sentence for each setting that is not the one planned for the point."""
+    groups = {host.name: [point.machines[g] for g in host.groups if g in point.machines] for host in point.hosts}
+    for host, environment in result.environment.items():
+        for machine in groups.get(host, [])[:1]:
+            kernel = machine["kernel"]
+            wanted = {name: kernel[setting] for name, setting in _PLANNED_SETTINGS.items()}
+            for name, value in wanted.items():
+                if value is not None and str(value) != str(environment.get(name)):
+                    yield f"{host}: {name} is {environment.get(name)}, planned for this point: {value}"
+            sectors, devices = kernel["readahead_sectors"], environment.get("readahead_kib") or {}
+            if sectors is not None and machine["volumes"].get("data") and str(sectors // 2) not in devices.values():
+                shown = ", ".join(f"{device} {kib} KiB" for device, kib in devices.items()) or "unknown"
+                yield f"{host}: readahead is {shown}, planned for this point: {sectors // 2} KiB"
+    wanted_version = point.mongodb.get("version")
+    for version in result.versions if wanted_version else ():
+        if not f"{version}.".startswith(f"{wanted_version}."):
+            yield f"MongoDB {version} answered, planned for this point: {wanted_version}"
 
 
 def _settings(environment: Mapping[str, Any]) -> dict[str, str]:

@@ -31,7 +31,7 @@ from microshard.plan.hosts import (
     numa_settings,
     placement_warnings,
 )
-from microshard.plan.order import steps
+from microshard.plan.order import host_settings, steps
 from microshard.plan.render import value_text
 from microshard.plan.topology import (
     PlacedProcess,
@@ -76,6 +76,7 @@ def build_plan(experiment: Experiment, points: Sequence[PointDefinition], inputs
         seed=experiment.order.seed,
         repeat_first=experiment.order.repeat_first,
         redeploy=redeploy,
+        settings={p.id: host_settings(p) for p in planned},
     )
     by_id = {p.id: p for p in planned}
     seconds = sum(

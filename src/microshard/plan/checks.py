@@ -75,7 +75,7 @@ def refuse_impossible(points: Sequence[PointDefinition], inputs: Inputs) -> None
 
 def _impossible_servers(experiment: Experiment, first: Mapping[str, Any], inputs: Inputs) -> Iterator[Issue]:
     yield from unsupported(experiment, inputs.backend)
-    if inputs.backend == "hosts":
+    if inputs.backend != "local":
         yield from _varied(machines(experiment.infrastructure), first)
     for name, volume in experiment.infrastructure.shard_hosts.volumes.named():
         if volume.type == "emulated" and inputs.no_volumes is not None:
@@ -96,11 +96,21 @@ def phase_context(
     )
 
 
-def _varied(wanted: Mapping[str, Mapping[str, object]], first: Mapping[str, Mapping[str, object]]) -> Iterator[Issue]:
-    for group, parts in wanted.items():
-        for part, value in parts.items():
-            if group in first and first[group][part] != value:
-                yield f"infrastructure.{group}.{part}", "hosts are prepared once for a run: it cannot be an axis"
+def _varied(wanted: Mapping[str, Mapping[str, Any]], first: Mapping[str, Mapping[str, Any]]) -> Iterator[Issue]:
+    """Differences between two points that cannot be made on the same hosts."""
+    for group in wanted.keys() & first.keys():
+        here, there = wanted[group], first[group]
+        if here["volumes"] != there["volumes"]:
+            yield f"infrastructure.{group}.volumes", "hosts keep their volumes for a whole run: they cannot be an axis"
+        for setting, value in here["kernel"].items():
+            other = there["kernel"][setting]
+            # What a point leaves as it is would stay as the point before has set it.
+            unset = (None, False) if setting == "production_notes" else (None,)
+            if value != other and (value in unset or other in unset):
+                yield (
+                    f"infrastructure.{group}.kernel.{setting}",
+                    "as an axis it needs a value at every point: what one leaves as it is, another has changed",
+                )
 
 
 def unsupported(experiment: Experiment, backend: str) -> list[Issue]:

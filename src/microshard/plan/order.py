@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from microshard.model.plan import HostNeeds, Plan, Purpose, Redeploy, Step
+from microshard.model.plan import HostNeeds, Plan, Point, Purpose, Redeploy, Step
+
+
+def host_settings(point: Point) -> str:
+    """What prepare.yml sets on the hosts of a point and a point with other settings changes: alike or not, as text."""
+    package = point.mongodb["version"] if point.mongodb["source"] == "packages" else None
+    return json.dumps([point.machines, package], sort_keys=True, default=str)
 
 
 def steps(
-    points: Sequence[str], repetitions: int, *, policy: str, seed: int, repeat_first: bool, redeploy: Redeploy
+    points: Sequence[str],
+    repetitions: int,
+    *,
+    policy: str,
+    seed: int,
+    repeat_first: bool,
+    redeploy: Redeploy,
+    settings: Mapping[str, str] | None = None,
 ) -> tuple[Step, ...]:
     """Every point `repetitions` times, in the order of the policy.
 
     The same seed gives the same order. With `repeat_first` the first measured point comes once more at
     the end, with the purpose `drift`. A point is deployed before its first step and undeployed after its
     last one (redeploy per_point), or around every step (per_repetition).
+
+    Each change of `settings` (point → host_settings) prepares the hosts anew: points with the same are neighbours, by
+    the policy `sequential` in the whole order and by `interleaved` in each round; `random` disregards them.
     """
-    pairs = _pairs(list(points), repetitions, policy, random.Random(seed))  # noqa: S311 - an order, not a secret
+    pairs = _pairs(list(points), repetitions, policy, random.Random(seed), settings or {})  # noqa: S311 - no secret
     measurements: list[tuple[str, int, Purpose]] = [(point, repetition, "measure") for point, repetition in pairs]
     if repeat_first:
         measurements.append((measurements[0][0], 1, "drift"))
@@ -41,13 +58,18 @@ def steps(
     return tuple(result)
 
 
-def _pairs(points: list[str], repetitions: int, policy: str, rng: random.Random) -> list[tuple[str, int]]:
+def _pairs(
+    points: list[str], repetitions: int, policy: str, rng: random.Random, settings: Mapping[str, str]
+) -> list[tuple[str, int]]:
     if policy == "sequential":
+        points = _neighbours(points, settings)
         return [(point, repetition) for point in points for repetition in range(1, repetitions + 1)]
     rounds: list[tuple[str, int]] = []
     for repetition in range(1, repetitions + 1):
         shuffled = points.copy()
         rng.shuffle(shuffled)
+        if policy == "interleaved":
+            shuffled = _neighbours(shuffled, settings, rounds[-1][0] if rounds else None)
         rounds += [(point, repetition) for point in shuffled]
     if policy == "random":
         # The order of repetitions does not matter, only that of points.
@@ -59,6 +81,13 @@ def _pairs(points: list[str], repetitions: int, policy: str, rng: random.Random)
             count[point] = count.get(point, 0) + 1
             rounds.append((point, count[point]))
     return rounds
+
+
+def _neighbours(points: list[str], settings: Mapping[str, str], before: str | None = None) -> list[str]:
+    """The points, those with the same settings together; first those with the settings of the point `before`."""
+    order = dict.fromkeys(settings.get(point, "") for point in ([before] if before else []) + points)
+    place = {value: number for number, value in enumerate(order)}
+    return sorted(points, key=lambda point: place[settings.get(point, "")])
 
 
 def join_plans(plans: Sequence[Plan]) -> Plan:

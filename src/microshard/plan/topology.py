@@ -97,17 +97,28 @@ def initial_shards(topology: Topology) -> int:
 
 
 def _assigned(topology: Topology, hosts: HostsByRole) -> list[tuple[_Slot, Host]]:
-    """Every process with its host: shards round-robin over the data hosts, members of a set over successive hosts.
+    """Every process with its host.
 
-    Shard 1 begins on the first host, shard 2 on the second …, so that the first members, which become primaries, are
-    spread as evenly as the shards; as long as there are enough hosts no two members of a set share one.
+    The first members of the shards, which become primaries, are on successive data hosts. Every other member is on the
+    host with the fewest data-bearing processes among those without a member of its set, so none is idle while another
+    has two; of equals on the next after the member before. mongos and config servers are on successive hosts.
     """
     of_role = {"mongos": hosts.mongos, "config": hosts.config}
-    chosen = []
-    for slot in _slots(topology):
+    slots = list(_slots(topology))
+    chosen: dict[str, Host] = {}
+    bearing: Counter[str] = Counter()
+    members: dict[str | None, list[Host]] = {}
+    for slot in sorted(slots, key=lambda slot: slot.place > 1):  # stable: first members before the others
         candidates = of_role.get(slot.role, hosts.data)
-        chosen.append((slot, candidates[(slot.shard - 1 + slot.place - 1) % len(candidates)]))
-    return chosen
+        start = (slot.shard - 1 + slot.place - 1) % len(candidates)
+        rotated = [*candidates[start:], *candidates[:start]]
+        if slot.role not in of_role and slot.place > 1:
+            free = [host for host in rotated if host not in members[slot.replica_set]]
+            rotated = sorted(free or rotated, key=lambda host: bearing[host.name])
+        chosen[slot.name] = rotated[0]
+        members.setdefault(slot.replica_set, []).append(rotated[0])
+        bearing[rotated[0].name] += slot.bears_data
+    return [(slot, chosen[slot.name]) for slot in slots]
 
 
 def ports_needed(topology: Topology, hosts: HostsByRole) -> int:

@@ -16,6 +16,7 @@ from microshard.interrupts import Stopped, raise_if_interrupted, signals
 from microshard.model.plan import Plan, Point, Step
 from microshard.model.result import StepResult
 from microshard.model.run_records import JournalEvent, LedgerRecord
+from microshard.plan.order import host_settings
 from microshard.records.run_folder import DiskError, RunFolder, write_json
 from microshard.run.backend import Backend, Binaries
 from microshard.run.completed_steps import deserves_repetition
@@ -66,6 +67,7 @@ class Runner:
         self.lost: set[str] = set()  # names of hosts that are gone for good
         self.meter = meter or Meter()
         self.longest = 0.0  # seconds of the longest step so far
+        self.in_force = ""  # the settings the hosts were prepared with last (plan.order.host_settings)
 
     def run(self) -> Outcome:
         """Execute every step, then tear down as the plan says. Never raises for what a point does wrong."""
@@ -100,10 +102,11 @@ class Runner:
         return outcome
 
     def prepare(self) -> None:
-        """Prepare the hosts, once before the first point. Raises MicroshardError."""
+        """Prepare the hosts for every point, for that of the first step last. Raises MicroshardError."""
         ready: set[str] = set()
+        first = self.plan.steps[0].point if self.plan.steps else ""
         with self._stage(None, "prepare"):
-            for point in self.plan.points:
+            for point in sorted(self.plan.points, key=lambda point: point.id == first):
                 # All that playbooks/prepare.yml, which prepares all hosts, reads of a point.
                 read = [self.binaries[point.id].variables(), point.topology, point.machines]
                 needs = json.dumps(
@@ -112,6 +115,18 @@ class Runner:
                 if needs not in ready:
                     self.backend.prepare(self.folder, self.playbooks, self._variables(point, None))
                     ready.add(needs)
+                    self.in_force = host_settings(point)
+
+    def set_hosts(self, point: Point, step: Step) -> None:
+        """Prepare the hosts again where other settings are in force than those of the point. Raises MicroshardError."""
+        settings = host_settings(point)
+        if settings == self.in_force:
+            return
+        with self._stage(step, "prepare"):
+            self.in_force = ""  # not known while it is changing
+            self.backend.prepare(self.folder, self.playbooks, self._variables(point, None))
+        self.in_force = settings
+        self.folder.journal.append(JournalEvent("hosts prepared", step=step.index, point=point.id))
 
     def deploy(self, point: Point, step: Step | None = None) -> None:
         """Start a point's processes; every process and volume is recorded in the ledger before it is created."""
@@ -207,6 +222,7 @@ class Runner:
     def _attempt(self, point: Point, step: Step) -> StepResult:
         """One measurement, from deployment to result."""
         self.folder.journal.append(JournalEvent("step started", step=step.index, point=point.id, name=step.name))
+        self.set_hosts(point, step)
         if step.deploy:
             self.deploy(point, step)
         raise_if_interrupted()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import secrets
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from microshard.analysis.gates import EnvironmentBook, checks, documents_by_shard, variation
+from microshard.model.infrastructure import Kernel
 from microshard.model.plan import Host, Point
 from microshard.model.result import GateCheck, PhaseResult, StepResult
 from tests.unit.analysis import make
@@ -166,8 +168,29 @@ def test_a_setting_that_changed_since_the_first_measurement_is_named(tmp_path: P
     assert book.differs(result(), _point(tmp_path)) == []
     (sentence,) = book.differs(result(readahead_kib={"vda": "16"}), _point(tmp_path))
     assert sentence == "local: readahead_kib: 128 at first, 16 here (first: p01 r1)"
-    (sentence,) = book.differs(result(versions=("6.0.27",)), _point(tmp_path))
+    *_, sentence = book.differs(result(versions=("6.0.27",)), _point(tmp_path))
     assert "MongoDB: 6.0.5 at first, 6.0.27 here" in sentence
+
+
+@pytest.mark.parametrize(
+    ("kernel", "settings", "sentence"),
+    [
+        ({"readahead_sectors": 32}, {"readahead_kib": {"nvme1n1": "16"}}, None),
+        ({"readahead_sectors": 32}, {"readahead_kib": {"nvme1n1": "256"}}, "h1: readahead is nvme1n1 256 KiB, planned"),
+        ({"swappiness": 1}, {"swappiness": "60"}, "h1: swappiness is 60, planned for this point: 1"),
+        ({"transparent_huge_pages": "never"}, {"transparent_huge_pages": "always"}, "transparent_huge_pages is always"),
+        ({}, {"swappiness": "60"}, None),
+        ({}, {"versions": ("8.0.4",)}, "MongoDB 8.0.4 answered, planned for this point: 6.0"),
+    ],
+)
+def test_a_point_is_compared_with_its_own_plan(
+    tmp_path: Path, kernel: dict[str, Any], settings: dict[str, Any], sentence: str | None
+) -> None:
+    volumes = {"data": {"type": "gp3"}, "journal": None, "log": None}
+    machines = {"shard_hosts": {"volumes": volumes, "kernel": Kernel.model_validate(kernel).model_dump()}}
+    point = dataclasses.replace(_point(tmp_path), machines=machines, mongodb={"source": "packages", "version": "6.0"})
+    found = EnvironmentBook().differs(result("h1", **settings), point)
+    assert (found == []) if sentence is None else found[0].startswith(sentence) or sentence in found[0]
 
 
 def test_hosts_of_one_group_are_compared_and_device_names_are_not(tmp_path: Path) -> None:

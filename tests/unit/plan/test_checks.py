@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from microshard.model.plan import Inputs
-from microshard.plan.checks import PlanError
+from microshard.experiment.matrix import PointDefinition
+from microshard.model.plan import Host, Inputs
+from microshard.plan.checks import PlanError, refuse_impossible
 
 from .conftest import experiment, points
 
@@ -49,6 +50,32 @@ def test_ec2_needs_types_and_an_end_and_has_no_embedded_mongos() -> None:
         "budget.max_hours",
         "topology.mongodb.source",
     ]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "key"),
+    [
+        ({"kernel": {"readahead_sectors": 32}}, {"kernel": {"readahead_sectors": 512}}, None),
+        ({"kernel": {"readahead_sectors": 32}}, {}, "shard_hosts.kernel.readahead_sectors"),
+        ({"kernel": {"production_notes": True}}, {}, "shard_hosts.kernel.production_notes"),
+        ({"volumes": {"data": {"type": "existing", "size_gib": 1}}}, {}, "shard_hosts.volumes"),
+        ({"numa": {"policy": "interleave"}}, {}, None),
+    ],
+)
+def test_what_cannot_be_changed_between_the_points_on_the_same_hosts_is_refused(
+    one: dict[str, Any], other: dict[str, Any], key: str | None
+) -> None:
+    hosts = (Host("db1", "10.0.0.1", ("shard_hosts",), 4, 16384.0, 10**12, numa_nodes=(0,), numactl=True),
+             Host("load1", "10.0.0.9", ("client_hosts",), 4, 16384.0, 10**12))  # fmt: skip
+    axis = "infrastructure.shard_hosts"
+    both = [PointDefinition({axis: g}, experiment(infrastructure={"shard_hosts": g})) for g in (one, other)]
+    inputs = Inputs(backend="hosts", where="lab", hosts=hosts)
+    if key is None:
+        refuse_impossible(both, inputs)
+        return
+    with pytest.raises(PlanError) as caught:
+        refuse_impossible(both, inputs)
+    assert [found for found, _ in caught.value.problems] == [f"infrastructure.{key}"]
 
 
 def test_an_emulated_volume_is_refused_on_ec2() -> None:

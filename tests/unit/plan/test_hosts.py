@@ -47,6 +47,22 @@ def test_members_of_a_set_are_on_different_hosts_and_first_members_spread(planne
     assert sorted(firsts) == ["db1", "db2", "db3"]
 
 
+@pytest.mark.parametrize("members", [1, 2, 3, 5])
+@pytest.mark.parametrize("hosts", [2, 3, 5, 6, 9])
+@pytest.mark.parametrize("shards", [1, 2, 3, 4, 7])
+def test_no_host_idles_while_another_has_two_data_bearing_members(
+    planned: Any, shards: int, hosts: int, members: int
+) -> None:
+    plan = planned([shards], on(lab(hosts)), topology={"shards": {"count": shards, "members": members}},
+                   **infrastructure(hosts))  # fmt: skip
+    bearing = Counter({f"db{n}": 0 for n in range(1, hosts + 1)})
+    bearing.update(p.host for p in plan.points[0].processes if p.role == "shard")
+    assert max(bearing.values()) == 1 or min(bearing.values()) > 0, bearing
+    for replica_set in plan.points[0].replica_sets:
+        used = [by_name(plan)[m.process] for m in replica_set.members]
+        assert replica_set.name == "config" or len(set(used)) == min(members, hosts)
+
+
 def test_too_few_hosts_for_the_members_is_reported(planned):
     plan = planned([1], on(lab(2)), topology={"shards": {"members": 3}}, **infrastructure(2))
     assert any("3 members of each replica set on 2 hosts" in warning for warning in plan.warnings)

@@ -1,4 +1,5 @@
 from collections import Counter
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,6 +45,17 @@ def test_a_point_is_deployed_once_before_its_first_step_and_undeployed_after_its
         mine = [s for s in order if s.point == point]
         assert [s.deploy for s in mine] == [True] + [False] * (len(mine) - 1)
         assert [s.undeploy for s in mine] == [False] * (len(mine) - 1) + [True]
+
+
+@given(_points, st.integers(1, 6), st.sampled_from(["interleaved", "sequential"]), st.integers(0, 1000))
+def test_the_hosts_are_prepared_anew_as_rarely_as_the_policy_allows(points, repetitions, policy, seed):
+    settings = {point: str(number % 3) for number, point in enumerate(points)}
+    order = steps(points, repetitions, policy=policy, seed=seed, repeat_first=False, redeploy="per_point",
+                  settings=settings)  # fmt: skip
+    changes = sum(settings[a.point] != settings[b.point] for a, b in pairwise(order))
+    kinds = len(set(settings.values()))
+    assert changes == (kinds - 1) * (repetitions if policy == "interleaved" else 1)
+    assert Counter(s.point for s in order) == Counter(dict.fromkeys(points, repetitions))
 
 
 def test_per_repetition_deploys_and_undeploys_around_every_step():

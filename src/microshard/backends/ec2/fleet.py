@@ -100,10 +100,7 @@ class Ec2Fleet:
             "ansible_ssh_common_args": " ".join(f"-o {shlex.quote(f'{k}={v}')}" for k, v in options.items()),
             "microshard_address": host.private_address,  # between the processes of the cluster
             "microshard_instance": host.instance_id,
-            "microshard_volumes": [
-                {"purpose": v.purpose, "type": v.type, "serial": v.serial, "device": v.device, "size_gib": v.size_gib}
-                for v in host.volumes
-            ],
+            "microshard_volumes": [entry for v in host.volumes if (entry := v.inventory_entry) is not None],
         }
 
 
@@ -246,7 +243,7 @@ def _hosts(
         group = group_of[identity]
         root = {image_of(group, instance).root_device: group.root_volume}
         requested[identity] = {**root, **{volume.device: volume for volume in group.volumes}}
-    attached = read_volumes(api, instances, requested)
+    attached = read_volumes(api, instances, requested, types)
     return [
         Ec2Host(
             name=f"{group.name}-{number}",

@@ -203,16 +203,30 @@ class HostVolume:
 
     purpose: str  # root, data, journal or log
     id: str  # empty for instance store
-    serial: str  # of the NVMe disk: the id without its dash; empty for instance store
-    device: str  # as attached; Nitro hosts name disks otherwise, so they are found by serial
+    serial: str  # of the NVMe disk: the id without its dash; empty for instance store and where disks have none
+    device: str  # as attached
+    nvme: bool  # how the type shows such disks (model.ec2_facts, devices)
     type: str
     size_gib: int
     iops: int | None
     throughput_mibps: int | None
 
+    @property
+    def inventory_entry(self) -> dict[str, str] | None:
+        """An entry of `microshard_volumes` (role host_storage): `serial`, or `device` where the disk has none.
+
+        None for the NVMe disks of an instance store, which the role finds by their model.
+        """
+        if not self.nvme:
+            return {"purpose": self.purpose, "device": self.device.replace("/dev/sd", "/dev/xvd")}
+        return {"purpose": self.purpose, "serial": self.serial} if self.serial else None
+
 
 def read_volumes(
-    api: Api, instances: Sequence[Instance], requested: Mapping[str, Mapping[str, VolumeSpec]]
+    api: Api,
+    instances: Sequence[Instance],
+    requested: Mapping[str, Mapping[str, VolumeSpec]],
+    types: Mapping[str, TypeDescription],
 ) -> dict[str, tuple[HostVolume, ...]]:
     """Wait until the volumes of every instance are attached, and return them by instance id.
 
@@ -239,19 +253,23 @@ def read_volumes(
         message = f"after {api.retry.launch:.0f} s: {'; '.join(missing)}."
         raise LaunchError("DescribeVolumes", "VolumeNotAttached", message)
     found, problems = {}, []
+    type_of = {str(i["InstanceId"]): types[str(i["InstanceType"])] for i in instances}
     for name, by_device in requested.items():
+        kind = type_of[name]
         volumes = []
         for device, spec in by_device.items():
             if spec.type == "instance_store":
-                volumes.append(HostVolume(spec.purpose, "", "", device, spec.type, spec.size_gib, None, None))
+                nvme = kind.instance_store_nvme
+                volumes.append(HostVolume(spec.purpose, "", "", device, nvme, spec.type, spec.size_gib, None, None))
                 continue
             found_volume = described[ids[name][device]]
             identity = str(found_volume["VolumeId"])
             volume = HostVolume(
                 purpose=spec.purpose,
                 id=identity,
-                serial=identity.replace("-", ""),
+                serial=identity.replace("-", "") if kind.ebs_nvme else "",
                 device=device,
+                nvme=kind.ebs_nvme,
                 type=str(found_volume["VolumeType"]),
                 size_gib=int(found_volume["Size"]),
                 iops=found_volume.get("Iops"),

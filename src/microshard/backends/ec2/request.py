@@ -47,6 +47,7 @@ class TypeDescription:
     valid_threads: tuple[int, ...]
     instance_store: bool
     instance_store_nvme: bool  # False: the disks appear only when they are mapped at launch
+    ebs_nvme: bool  # False: an EBS volume appears under the name it is attached as, without a serial
     strategies: tuple[str, ...]  # of placement groups it supports
 
     @classmethod
@@ -62,6 +63,7 @@ class TypeDescription:
             valid_threads=tuple(cpu.get("ValidThreadsPerCore", ())),
             instance_store=bool(answer.get("InstanceStorageSupported")),
             instance_store_nvme=store.get("NvmeSupport", "unsupported") != "unsupported",
+            ebs_nvme=answer["EbsInfo"].get("NvmeSupport") == "required",
             strategies=tuple(answer.get("PlacementGroupInfo", {}).get("SupportedStrategies", ())),
         )
 
