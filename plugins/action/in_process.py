@@ -1,18 +1,14 @@
 """Executes a module of this project in Ansible's own process where it would run on this machine, else sends it.
 
 meta/runtime.yml of the collection names it for the modules that have no action plugin of their own; those extend it by
-work on the controller. `record` is a file of the controller for what a host reports; `source` a file or folder that is
-sent where the module lacks it.
+work on the controller. `record` is a file of the controller for what a host reports.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
-import os
 import sys
-import tarfile
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +32,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible has no types
         """The result of the task."""
         super().run(tmp, task_vars)
         arguments = dict(self._task.args)
-        record, source = arguments.pop("record", None), arguments.pop("source", None)
+        record = arguments.pop("record", None)
         result = self.execute(arguments, task_vars or {})
-        if source and result.get("exists") is False and not result.get("failed") and not self._task.check_mode:
-            # Below the run's folder; the module removes it.
-            archive = os.path.join(
-                (task_vars or {})["microshard_run"]["folder"], "tmp", f"{os.path.basename(source)}.sent"
-            )
-            self._send(str(source), archive)
-            result = self.execute({**arguments, "archive": archive}, task_vars or {})
         if record and result.get("record") and not self._task.check_mode:
             self.write_json(Path(record), result.pop("record"))
         return result
@@ -70,17 +59,6 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible has no types
         """Keep on the controller what a host has reported."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-
-    def _send(self, source: str, remote: str) -> None:
-        """Copy a file of the controller, or the files of a folder as one tar archive, to the host."""
-        if os.path.isfile(source):
-            self._connection.put_file(source, remote)
-            return
-        with tempfile.NamedTemporaryFile(suffix=".tar") as file:
-            with tarfile.open(file.name, "w") as tar:
-                for name in sorted(os.listdir(source)):
-                    tar.add(os.path.join(source, name), arcname=name)
-            self._connection.put_file(file.name, remote)
 
     def _runs_here(self, variables: dict[str, Any]) -> bool:
         """Whether the module would run on this machine, as this user, with this interpreter."""

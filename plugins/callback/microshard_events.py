@@ -26,7 +26,7 @@ from ansible.plugins.callback import CallbackBase
 
 _VARIABLE = "MICROSHARD_EVENTS_FD"
 # Keys of the results of this project's modules that the runner's journal keeps.
-_RESULT_KEYS = ("seconds", "processes", "changes", "versions", "phases", "logs", "facts", "run")
+_RESULT_KEYS = ("seconds", "processes", "changes", "phases", "logs", "facts", "run")
 
 
 class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible has no types
@@ -119,7 +119,11 @@ def _role(task: Any) -> str | None:
 
 
 def _message(content: Any) -> str:
-    """The message, and the end of the output of a command that failed."""
+    """The message, and the end of the output of a command that failed; of a loop, those of the items that failed."""
+    items = content.get("results") or ()
+    failed = [item for item in items if isinstance(item, dict) and item.get("failed")]
+    if failed:
+        return "\n".join(_message(item) for item in failed)
     parts = [str(content.get("msg") or "")]
     if content.get("rc"):
         parts += [str(content.get(key) or "").strip()[-2000:] for key in ("stderr", "stdout")]

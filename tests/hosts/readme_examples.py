@@ -34,11 +34,11 @@ def example(role: str) -> str:
 
 
 def play(
-    lab: Bed, role: str, folder: Path, *words: str, inventory: Path | None = None, **variables: Any
+    lab: Bed, role: str, folder: Path, *words: str, inventory: Path | None = None, text: str = "", **variables: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run the example of a role from a folder; `words` are options of ansible-playbook, such as --check."""
+    """Run the example of a role, or `text` instead, from a folder; `words` are options of ansible-playbook: --check."""
     playbook = folder / f"{role}.yml"
-    playbook.write_text(example(role), encoding="utf-8")
+    playbook.write_text(text or example(role), encoding="utf-8")
     command: list[str | Path] = [_PLAYBOOK, "--inventory", inventory or lab.inventory, playbook, *words]
     return subprocess.run(
         lab.inside([*command, "--extra-vars", json.dumps(variables)]),

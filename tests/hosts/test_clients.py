@@ -14,6 +14,8 @@ from microshard.records.run_folder import find_runs
 from microshard.workloads.ycsb.clients import BUILT_JAR
 from tests.hosts.bed import Bed
 from tests.hosts.controller import Controller, gone, one_point_lost
+from tests.hosts.readme_examples import converge
+from tests.hosts.test_roles_by_hand import archive_of
 
 pytestmark = [
     pytest.mark.long,
@@ -109,3 +111,23 @@ def test_a_client_host_that_is_killed_fails_its_point_by_name_and_the_other_poin
             time.sleep(0.3)
         vanish()
         one_point_lost(controller, process, "has vanished")
+
+
+# YCSB's own workload, on the mongod that was installed beside it.
+_LOAD = f"""
+mkdir /tmp/ycsb
+/opt/mongodb-6.0/bin/mongod --fork --dbpath /tmp/ycsb --logpath /tmp/ycsb/log --port 27500 --nounixsocket
+{_JAVA}/bin/java -cp /opt/ycsb/ycsb-mongodb.jar site.ycsb.Client -load -db site.ycsb.db.MongoDbClient \\
+  -p mongodb.url=mongodb://127.0.0.1:27500/ycsb -p workload=site.ycsb.workloads.CoreWorkload -p recordcount=50 2>&1
+/opt/mongodb-6.0/bin/mongod --shutdown --dbpath /tmp/ycsb
+rm -rf /opt/mongodb-6.0 /opt/ycsb /tmp/ycsb
+"""
+
+
+@pytest.mark.timeout(400)
+def test_mongodb_and_the_client_alone_by_hand(lab: Bed, java: str, tmp_path: Path) -> None:
+    archive_of(tmp_path / "mongodb.tgz")
+    shutil.copy(BUILT_JAR, tmp_path / "ycsb-mongodb.jar")
+    inventory = lab.write_inventory({"client_hosts": ["host2"]}, name="by-hand", ycsb_client_java=java)
+    converge(lab, "ycsb_client", tmp_path, inventory=inventory)
+    assert "[INSERT], Return=OK, 50" in lab.machines[1].enter("sh", "-c", _LOAD)

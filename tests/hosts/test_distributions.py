@@ -1,23 +1,24 @@
 """MongoDB's packages the way of other distributions than the bed's, by their own package managers, from a mirror."""
 
 import json
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.hosts.bed import Bed, Machine
-from tests.hosts.controller import MICROSHARD
 from tests.hosts.mirror import KEY, Mirror, served
 from tests.hosts.mirror_rpm import RpmMirror
 from tests.hosts.needs import need
+from tests.hosts.readme_examples import play
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
-ROOT = Path(__file__).parents[2]
 SERIES, VERSION, YOUNGER, UNSIGNED = "8.0", "8.0.4", "8.0.99", "8.0.5"
 NAMES = ("mongodb-org-mongos", "mongodb-org-server")
 _LEAVE = """
@@ -104,21 +105,18 @@ class Elsewhere:
         """What a script says on it, as root, however it ends."""
         return self.machine.enter("sh", "-c", f"{script}\ntrue")
 
-    def prepared(self, version: str) -> subprocess.CompletedProcess[str]:
+    def prepared(self, version: str, **variables: Any) -> subprocess.CompletedProcess[str]:
         """The packages of a version by the role."""
-        play = {"name": "Packages", "hosts": "shard_hosts", "gather_facts": False, "roles": ["mongodb_binaries"]}
-        install = {"kind": "packages", "version": version}
-        binaries = {"mongod": "/usr/bin/mongod", "mongos": "", "embedded": True, "version": version, "install": install}
-        variables = {
-            "microshard_run": {"bin": binaries, "backend": "inventory"},
-            "microshard_point": {"topology": "standalone"},
+        text = json.dumps(
+            [{"hosts": "shard_hosts", "gather_facts": False, "roles": ["microshard.lab.mongodb_binaries"]}]
+        )
+        given = {
+            "mongodb_binaries_source": "packages",
+            "mongodb_binaries_version": version,
             **self._mirror,
+            **variables,
         }
-        playbook = self.folder / "role.yml"
-        playbook.write_text(json.dumps([play]))
-        words: list[str | Path] = [MICROSHARD.with_name("ansible-playbook"), "--inventory", self.inventory, playbook]
-        words += ["--extra-vars", json.dumps(variables)]
-        return subprocess.run(self.lab.inside(words), cwd=ROOT, capture_output=True, text=True, check=False)
+        return play(self.lab, "mongodb_binaries", self.folder, inventory=self.inventory, text=text, **given)
 
 
 @pytest.fixture(params=DISTRIBUTIONS)
@@ -156,3 +154,30 @@ def test_packages_are_pinned_and_held_and_their_service_never_starts(elsewhere: 
     assert refused.returncode != 0, refused.stdout
     assert distribution.refusal in " ".join(refused.stdout.split()), refused.stdout
     assert sorted(output_of(distribution.installed).splitlines()) == [f"{name} {YOUNGER}" for name in NAMES]
+
+
+# Holds the lock until its input ends.
+_HOLD = """
+import fcntl, sys
+lock = open("/var/lib/apt/lists/lock", "w")
+fcntl.lockf(lock, fcntl.LOCK_EX)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("elsewhere", ["ubuntu-24.04"], indirect=True)
+def test_a_held_lock_and_a_repository_that_does_not_answer_are_named(elsewhere: Elsewhere) -> None:
+    lab = elsewhere.lab
+    words = ["ssh", *lab.ssh_options, f"lab@{elsewhere.machine.address}", "sudo", "python3", "-c", shlex.quote(_HOLD)]
+    holder = subprocess.Popen(lab.inside(words), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        held = elsewhere.prepared(VERSION, mongodb_binaries_lock_retries=1, mongodb_binaries_lock_delay=1)
+    finally:
+        holder.communicate(timeout=20)
+    assert "another program has held apt's lock" in " ".join(held.stdout.replace("''", "'").split()), held.stdout
+    away = elsewhere.prepared(VERSION, mongodb_binaries_servers="http://127.0.0.1:9")
+    assert "cannot be read" in " ".join(away.stdout.split()), away.stdout
+    assert "127.0.0.1:9" in away.stdout

@@ -112,7 +112,7 @@ def test_packages_come_from_a_mirror_pinned_and_held_and_their_service_never_sta
     assert "changed=0" in again.stdout
     assert "changed=1" not in again.stdout
 
-    other = host.prepared_again(mongodb_binaries_install={"kind": "packages", "version": f"{version}9"})
+    other = host.prepared_again(mongodb_binaries_version=f"{version}9")
     assert other.returncode != 0
     assert f"no available installation candidate for mongodb-org-server={version}9" in other.stdout
     assert "[host1]" in other.stdout

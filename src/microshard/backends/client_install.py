@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import zipfile
@@ -39,9 +40,9 @@ def client_key() -> str:
     return total.hexdigest()[:12]
 
 
-def wheels_folder() -> Path:
-    """The folder of all wheels for the client hosts' environment, those of microshard and pip included."""
-    return cache_folder() / f"wheels-{client_key()}"
+def wheels_archive() -> Path:
+    """The tar archive of all wheels for the client hosts' environment, those of microshard and pip included."""
+    return cache_folder() / f"wheels-{client_key()}.tar"
 
 
 def client_wheels(clients: Mapping[str, Mapping[str, Any]]) -> Path:
@@ -58,22 +59,29 @@ def client_wheels(clients: Mapping[str, Mapping[str, Any]]) -> Path:
     if len(versions) != 1:
         raise PlaceError(f"client hosts must have the same Python and processor, not {sorted(versions)}")
     ((version, machine),) = versions
-    folder = wheels_folder()
+    archive = wheels_archive()
     with cache_lock():  # two runs must not build the same
-        if not folder.is_dir():
+        if not archive.is_file():
             with tempfile.TemporaryDirectory(dir=cache_folder()) as draft:
-                _build(Path(draft), ".".join(map(str, version[:2])), machine)
-                shutil.copytree(draft, folder)
-        os.utime(folder)  # in use
+                wheels = Path(draft, "wheels")
+                wheels.mkdir()
+                _build(wheels, ".".join(map(str, version[:2])), machine)
+                with tarfile.open(f"{draft}/wheels.tar", "w") as tar:
+                    tar.add(wheels, arcname="wheels")
+                Path(draft, "wheels.tar").rename(archive)
+        os.utime(archive)  # in use
         _remove_old()
-    return folder
+    return archive
 
 
 def _remove_old() -> None:
     """Remove wheels that were not used for a day; another run may use younger ones."""
     for old in cache_folder().glob("wheels-*"):
         if time.time() - old.stat().st_mtime > _KEEP_WHEELS:
-            shutil.rmtree(old, ignore_errors=True)
+            if old.is_dir():
+                shutil.rmtree(old, ignore_errors=True)
+            else:
+                old.unlink()
 
 
 def _build(folder: Path, version: str, machine: str) -> None:

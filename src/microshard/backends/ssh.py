@@ -236,7 +236,7 @@ class SshBackend(Backend):
             **super().variables(folder),
             "software": f"{self.base}/software",
             "client_folder": self.client_folder(),
-            "client_wheels": str(client_install.wheels_folder()),
+            "client_wheels": str(client_install.wheels_archive()),
             "clock_offsets": {name: facts["clock_offset"] for name, facts in self.facts.items()},
             "client_pythons": {name: facts["client_python"]["path"] for name, facts in self.facts.items()},
             "make_base": [name for name, facts in self.facts.items() if not facts["writable"]],

@@ -32,7 +32,7 @@ def source(tmp_path: Path) -> Path:
 
 def play(folder: Path, *words: str, spoil: tuple[str, ...] = (), **variables: Any) -> tuple[int, str]:
     """The role on this machine, and again after each of the commands `spoil`; its exit code and output."""
-    role = {"ansible.builtin.include_role": {"name": "run_secrets"}}
+    role = {"ansible.builtin.include_role": {"name": "microshard.lab.run_secrets"}}
     tasks: list[dict[str, Any]] = [role]
     for command in spoil:
         tasks += [{"ansible.builtin.shell": command.format(folder=folder / "there")}, role]

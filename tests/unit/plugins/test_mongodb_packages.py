@@ -1,32 +1,34 @@
-"""What is installed from MongoDB's repositories, by distribution."""
+"""What the role mongodb_binaries installs from MongoDB's repositories, by distribution: its variables."""
 
 from __future__ import annotations
 
-import importlib.util
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.errors import AnsibleFilterError
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
 
-_FILE = Path(__file__).parents[3] / "plugins" / "filter" / "mongodb_packages.py"
+ROLE = Path(__file__).parents[3] / "roles" / "mongodb_binaries"
 
 
-def wanted(version: str, name: str, release: str, machine: str = "x86_64", servers: str = "") -> dict[str, Any]:
-    spec = importlib.util.spec_from_file_location("mongodb_packages", _FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+def read(name: str) -> Any:
+    """A file of the role, its strings templates."""
+    return DataLoader().load_from_file(str(ROLE / name), trusted_as_template=True)
+
+
+def of_host(version: str, name: str, release: str, machine: str = "x86_64", **given: Any) -> Templar:
+    """The variables of the role on a host; `line` is that of apt's sources."""
+    line = trust_as_template((ROLE / "templates/mongodb-org.list.j2").read_text(encoding="utf-8"))
     facts = {
         "distribution": name,
         "distribution_version": release,
         "distribution_major_version": release.split(".", maxsplit=1)[0],
         "architecture": machine,
+        "packages": given.pop("packages", {}),
     }
-    found: dict[str, Any] = module.mongodb_packages(version, facts, servers)
-    return found
+    variables = {**read("defaults/main.yml"), **read("vars/main.yml"), "mongodb_binaries_version": version, **given}
+    return Templar(loader=DataLoader(), variables={**variables, "ansible_facts": facts, "line": line})
 
 
 @pytest.mark.parametrize(
@@ -37,59 +39,45 @@ def wanted(version: str, name: str, release: str, machine: str = "x86_64", serve
         ("Ubuntu", "24.04", "x86_64", "arch=amd64 {key} ] {here}/apt/ubuntu noble/mongodb-org/8.0 multiverse"),
     ],
 )
-def test_debian_and_ubuntu_get_a_signed_source_and_pinned_packages(
-    name: str, release: str, machine: str, line: str
-) -> None:
+@pytest.mark.parametrize("mirror", ["", "http://mirror.lab/"])
+def test_debian_and_ubuntu_get_a_signed_source(name: str, release: str, machine: str, line: str, mirror: str) -> None:
+    host = of_host("8.0.4", name, release, machine, mongodb_binaries_servers=mirror)
     key = "signed-by=/usr/share/keyrings/mongodb-server-8.0.asc"
-    assert wanted("8.0.4", name, release, machine) == {
-        "manager": "apt",
-        "key_url": "https://pgp.mongodb.com/server-8.0.asc",
-        "key_path": "/usr/share/keyrings/mongodb-server-8.0.asc",
-        "repository_path": "/etc/apt/sources.list.d/mongodb-org-8.0.list",
-        "repository": f"deb [ {line.format(key=key, here='https://repo.mongodb.org')}\n",
-        "names": ["mongodb-org-server", "mongodb-org-mongos"],
-        "packages": ["mongodb-org-server=8.0.4", "mongodb-org-mongos=8.0.4"],
-        "installed": r"installed 8\.0\.4$",
-    }
+    here = mirror.rstrip("/") or "https://repo.mongodb.org"
+    assert host.template(trust_as_template("{{ line }}")).strip() == f"deb [ {line.format(key=key, here=here)}"
+    assert host.template(trust_as_template("{{ mongodb_binaries_key }}")) == "https://pgp.mongodb.com/server-8.0.asc"
 
 
-def test_amazon_linux_gets_a_checked_repository_of_its_processor() -> None:
-    found = wanted("7.0.14", "Amazon", "2023", "aarch64")
-    assert (found["manager"], found["repository_path"]) == ("dnf", "/etc/yum.repos.d/mongodb-org-7.0.repo")
-    assert found["repository"].splitlines() == [
-        "[mongodb-org-7.0]",
-        "name=MongoDB 7.0",
-        "baseurl=https://repo.mongodb.org/yum/amazon/2023/mongodb-org/7.0/aarch64/",
-        "gpgcheck=1",
-        "enabled=1",
-        "gpgkey=file:///etc/pki/rpm-gpg/mongodb-server-7.0.asc",
-    ]
-    assert found["packages"] == ["mongodb-org-server-7.0.14", "mongodb-org-mongos-7.0.14"]
-
-
-def test_a_series_alone_pins_the_series() -> None:
-    assert re.match(wanted("6.0", "Ubuntu", "22.04")["installed"], "installed 6.0.19")
-    assert not re.match(wanted("6.0", "Ubuntu", "22.04")["installed"], "installed 6.1.0")
-    assert wanted("6.0", "Ubuntu", "22.04")["packages"][0] == "mongodb-org-server=6.0.*"
-    assert wanted("8.0", "Amazon", "2023")["packages"][0] == "mongodb-org-server-8.0.*"
-
-
-def test_a_mirror_takes_the_place_of_the_servers() -> None:
+def test_amazon_linux_gets_a_repository_of_its_own() -> None:
+    host = of_host("7.0.14", "Amazon", "2023", "aarch64")
+    assert host.template(trust_as_template("{{ mongodb_binaries_repository.manager }}")) == "dnf"
+    assert host.template(trust_as_template("{{ mongodb_binaries_url }}")) == "https://repo.mongodb.org/yum/amazon/2023"
     assert (
-        " http://mirror.lab/apt/debian bookworm/"
-        in wanted("8.0", "Debian", "12", servers="http://mirror.lab/")["repository"]
+        host.template(trust_as_template("{{ mongodb_binaries_key_path }}")) == "/etc/pki/rpm-gpg/mongodb-server-7.0.asc"
     )
 
 
 @pytest.mark.parametrize(
-    ("which", "words"),
+    ("version", "pinned", "installed", "missing"),
     [
-        (("8.0", "Fedora", "41"), "no packages of MongoDB are known here for Fedora 41"),
-        (("8.0", "Debian", "11"), "known here for Debian 11"),
-        (("8.0", "Debian", "12", "riscv64"), "processors of kind riscv64"),
-        (("eight", "Debian", "12"), "'eight' is not a version"),
+        ("8.0.4", "8.0.4", ["8.0.4", "8.0.4"], False),
+        ("8.0.4", "8.0.4", ["8.0.4"], True),
+        ("8.0.4", "8.0.4", ["8.0.4", "8.0.5"], True),
+        ("8.0.4", "8.0.4", [], True),
+        ("8.0", "8.0.*", ["8.0.4", "8.0.19"], False),
+        ("8.0", "8.0.*", ["8.0.4", "8.1.0"], True),
     ],
 )
-def test_what_there_are_no_packages_for_is_refused_by_name(which: tuple[str, ...], words: str) -> None:
-    with pytest.raises(AnsibleFilterError, match=words):
-        wanted(*which)
+def test_a_series_pins_the_series_and_a_release_the_release(
+    version: str, pinned: str, installed: list[str], missing: bool
+) -> None:
+    names = ["mongodb-org-server", "mongodb-org-mongos"]
+    packages = {name: [{"version": found}] for name, found in zip(names, installed, strict=False)}
+    host = of_host(version, "Debian", "12", packages=packages)
+    assert host.template(trust_as_template("{{ mongodb_binaries_pinned }}")) == pinned
+    assert host.template(trust_as_template("{{ mongodb_binaries_missing }}")) is missing
+
+
+@pytest.mark.parametrize(("name", "release"), [("Fedora", "41"), ("Debian", "11.4")])
+def test_other_distributions_have_none(name: str, release: str) -> None:
+    assert of_host("8.0", name, release).template(trust_as_template("{{ mongodb_binaries_repository }}")) == {}
