@@ -18,6 +18,49 @@ from microshard.embedded import wire
 DATABASE = "faults"
 LSID = {"id": Binary(bytes(16), 4)}
 
+# Fields of the servers' own, of sessions and of the Stable API.
+EXTRA: dict[str, Any] = {
+    "lsid": LSID,
+    "txnNumber": Int64(1),
+    "autocommit": False,
+    "startTransaction": True,
+    "stmtId": 1,
+    "stmtIds": [1],
+    "shardVersion": [Timestamp(1, 0), ObjectId()],
+    "databaseVersion": {"uuid": Binary(bytes(16), 4)},
+    "$client": {},
+    "$configServerState": {"opTime": {}},
+    "$clusterTime": {"clusterTime": Timestamp(2**31, 1)},
+    "mayBypassWriteBlocking": 1,
+    "$readPreference": {"mode": 5},
+    "readConcern": {"level": "snapshot"},
+    "writeConcern": {"w": 900},
+    "maxTimeMS": -5,
+    "$audit": {},
+    "fromMongos": True,
+    "needsMerge": True,
+    "use44SortKeys": 1,
+    "allowImplicitCollectionCreation": 0,
+    "runtimeConstants": {},
+    "isTimeseriesNamespace": True,
+    "clientOperationKey": Binary(bytes(16), 4),
+    "explain": 1,
+    "let": {"x": 1},
+    "collation": {"locale": "xx"},
+    "$_generateV2ResumeTokens": True,
+    "bypassDocumentValidation": "x",
+    "encryptionInformation": {},
+    "exchange": {},
+    "batchSize": -1,
+    "singleBatch": "yes",
+    "tailable": True,
+    "noCursorTimeout": 3,
+    "$tenant": ObjectId(),
+    "originalOpTime": 1,
+    "apiVersion": "9",
+    "apiStrict": "x",
+}
+
 Attack = Callable[[random.Random], bytes]
 
 
@@ -197,51 +240,10 @@ def wrong_types(rng: random.Random) -> bytes:
         bson.MaxKey(),
         Binary(b"x", 3),
     ]
-    extra = {
-        "lsid": LSID,
-        "txnNumber": Int64(1),
-        "autocommit": False,
-        "startTransaction": True,
-        "stmtId": 1,
-        "stmtIds": [1],
-        "shardVersion": [Timestamp(1, 0), ObjectId()],
-        "databaseVersion": {"uuid": Binary(bytes(16), 4)},
-        "$client": {},
-        "$configServerState": {"opTime": {}},
-        "$clusterTime": {"clusterTime": Timestamp(2**31, 1)},
-        "mayBypassWriteBlocking": 1,
-        "$readPreference": {"mode": 5},
-        "readConcern": {"level": "snapshot"},
-        "writeConcern": {"w": 900},
-        "maxTimeMS": -5,
-        "$audit": {},
-        "fromMongos": True,
-        "needsMerge": True,
-        "use44SortKeys": 1,
-        "allowImplicitCollectionCreation": 0,
-        "runtimeConstants": {},
-        "isTimeseriesNamespace": True,
-        "clientOperationKey": Binary(bytes(16), 4),
-        "explain": 1,
-        "let": {"x": 1},
-        "collation": {"locale": "xx"},
-        "$_generateV2ResumeTokens": True,
-        "bypassDocumentValidation": "x",
-        "encryptionInformation": {},
-        "exchange": {},
-        "batchSize": -1,
-        "singleBatch": "yes",
-        "tailable": True,
-        "noCursorTimeout": 3,
-        "$tenant": ObjectId(),
-        "originalOpTime": 1,
-        "apiVersion": "9",
-        "apiStrict": "x",
-    }
     for _ in range(rng.randrange(1, 3)):
         if rng.random() < 0.5:
-            key = rng.choice(sorted(extra))
-            command[key] = rng.choice([extra[key], rng.choice(strange)])
+            key = rng.choice(sorted(EXTRA))
+            command[key] = rng.choice([EXTRA[key], rng.choice(strange)])
         else:
             command[rng.choice(sorted(command))] = rng.choice(strange)
     return message(body_of(command))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.embedded.lab import small_cluster
-from tests.faults import definitions, disk, endless, full, kills, router
+from tests.faults import conversations, definitions, disk, endless, full, kills, router
 from tests.faults.table import Row
 
 SEED = datetime.date.today().toordinal()
@@ -45,6 +45,7 @@ def test_fuzzing_the_loader_by_its_coverage(tmp_path: Path) -> None:
 def test_hostile_clients(tmp_path: Path) -> None:
     with small_cluster(tmp_path) as cluster:
         clean(router.campaign(cluster, SEED, each=12, connections=400))
+        clean([conversations.campaign(cluster, SEED, times=60)])
 
 
 @pytest.mark.long
@@ -52,6 +53,7 @@ def test_hostile_clients(tmp_path: Path) -> None:
 def test_very_many_hostile_clients(tmp_path: Path) -> None:
     with small_cluster(tmp_path) as cluster:
         clean(router.campaign(cluster, SEED, each=150))
+        clean([conversations.campaign(cluster, SEED, times=400)])
 
 
 def test_disks_that_fail_and_files_that_end_anywhere(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from bson import Int64
 
-from microshard.embedded import api_version
+from microshard.embedded import api_version, refusals
 from microshard.embedded.cluster import MAJORITY
 from microshard.embedded.errors import CommandError, ErrorCode, require_ok
 from microshard.embedded.mongod_connections import Document
@@ -234,7 +234,7 @@ async def _validate(request: Request) -> Reply:
 
 async def _fsync(request: Request) -> Reply:
     if request.document.get("lock"):
-        raise CommandError(ErrorCode.CommandNotSupported, "can't do lock through mongos")
+        raise refusals.FSYNC_LOCK.error()
     return {"numFiles": 1, "all": await request.cluster.on_all_shards("admin", request.command)}
 
 

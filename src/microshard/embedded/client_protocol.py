@@ -12,9 +12,8 @@ from typing import cast
 
 import bson
 
-from microshard.embedded import api_version, wire
+from microshard.embedded import api_version, refusals, wire
 from microshard.embedded.errors import (
-    CHANGE_STREAM_UNSUPPORTED,
     DATABASE_FIELD_MISSING,
     NOT_OK,
     STALE_ROUTING,
@@ -41,16 +40,6 @@ _BODY = 21  # offset of the BSON in such a message
 _SEQUENCE = b"\x01"  # the kind of section a document sequence is
 _NAME = _BODY + 4  # its first element: type, name
 _MAX_WAITING = 1 << 16  # bytes of further requests read ahead while one is under way
-# A message with one of these fields would end the router mongod (an invariant): it must not get there.
-_NO_TRANSACTIONS = (ErrorCode.OperationNotSupportedInTransaction, "The embedded mongos has no transactions.")
-_REFUSED_FIELDS = {
-    "autocommit": _NO_TRANSACTIONS,
-    "startTransaction": _NO_TRANSACTIONS,
-    # Drivers know the first words, and advise their user to switch retryable writes off.
-    "txnNumber": (ErrorCode.IllegalOperation, "Transaction numbers are only allowed on a replica set member or mongos; "
-                  "the embedded mongos has no retryable writes and no transactions."),
-    "lsid": (ErrorCode.IllegalOperation, "The embedded mongos has no sessions: send the command without lsid."),
-}  # fmt: skip
 
 
 def with_write_concern(message: bytes, body_end: int, name_end: int, concern: bytes) -> bytes:
@@ -286,8 +275,7 @@ class ClientProtocol(ClientConnection):
             if not self.authenticated and not (names and names[0] in BEFORE_LOGIN):
                 text = f"command {names[0] if names else ''} requires authentication"
                 raise CommandError(ErrorCode.Unauthorized, text)
-            if refused := [error for name, error in _REFUSED_FIELDS.items() if name in names]:
-                raise CommandError(*refused[0])
+            refusals.require_no_refused_field(names)
             if not self._forward_normalised(request, names):
                 await self._answer(request)
         except CommandError as error:
@@ -333,8 +321,7 @@ class ClientProtocol(ClientConnection):
         pipeline = wire.decode_raw(body).get("pipeline", ())
         stages = {name for stage in pipeline if isinstance(stage, Mapping) for name in stage}
         if "$changeStream" in stages:
-            raise CommandError(CHANGE_STREAM_UNSUPPORTED, "The $changeStream stage is only supported on replica sets: "
-                               "the embedded mongos has no change streams.")  # fmt: skip
+            raise refusals.CHANGE_STREAM.error()
         return self.server.write_concern_element if stages & WRITING_STAGES else b""
 
     async def _answer(self, message: wire.Message) -> None:

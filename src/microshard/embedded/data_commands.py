@@ -8,7 +8,7 @@ from typing import Any
 import bson
 from bson import Int64
 
-from microshard.embedded import api_version, wire
+from microshard.embedded import api_version, refusals, wire
 from microshard.embedded.cluster import UNSHARDED, shard_key_of
 from microshard.embedded.errors import (
     DISTINCT_TOO_BIG,
@@ -165,8 +165,7 @@ async def _find_and_modify(request: Request) -> Reply:
 async def _map_reduce(request: Request) -> Reply:
     """mapReduce as the aggregation a mongos makes of it."""
     if request.document.get("scope"):
-        message = "mapReduce with a scope is not supported by the embedded mongos: write its values into the functions."
-        raise CommandError(ErrorCode.CommandNotSupported, message, fields={"info": "mongos"})
+        raise refusals.MAP_REDUCE_SCOPE.error()
     call = {"lang": "js"}
     pipeline: list[Any] = [{f"${'match' if name == 'query' else name}": request.document[name]}
                            for name in ("query", "sort", "limit") if request.document.get(name)]  # fmt: skip

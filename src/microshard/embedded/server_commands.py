@@ -12,7 +12,7 @@ from typing import Any
 
 from bson import Int64
 
-from microshard.embedded import wire
+from microshard.embedded import refusals, wire
 from microshard.embedded.errors import CommandError, ErrorCode, checked, without_clocks
 from microshard.embedded.mongod_connections import Document
 from microshard.embedded.server import DESCRIPTION, PACKAGE_VERSION, Command, Handler, Reply, Request, through_router
@@ -157,8 +157,7 @@ async def _profile(request: Request) -> Reply:
 async def _set_parameter(request: Request) -> Reply:
     """Set a parameter of the router mongod, but none that would make it refuse this process."""
     if "requireApiVersion" in request.document:
-        message = "requireApiVersion is not supported by the embedded mongos: its router mongod would refuse it too."
-        raise CommandError(ErrorCode.CommandNotSupported, message, fields={"info": "mongos"})
+        raise refusals.REQUIRE_API_VERSION.error()
     return await request.cluster.through_router("admin", request.command)
 
 
@@ -294,29 +293,9 @@ def _opcounters(forwarded: dict[str, int], handled: dict[str, int]) -> dict[str,
 # --- what the embedded mongos cannot do
 
 
-def _refused(names: str, reason: str, code: ErrorCode = ErrorCode.CommandNotSupported) -> dict[str, Command]:
-    async def refuse(request: Request) -> Reply:
-        message = f"{request.name} is not supported by the embedded mongos: {reason}"
-        raise CommandError(code, message, fields={"info": "mongos"})
+async def _refuse(request: Request) -> Reply:
+    raise refusals.COMMANDS[request.name].error()
 
-    return dict.fromkeys(names.split(), Command(refuse))
-
-
-REFUSED_COMMANDS = {
-    **_refused("startSession endSessions refreshSessions killSessions killAllSessions killAllSessionsByPattern "
-               "reapLogicalSessionCacheNow refreshLogicalSessionCacheNow", "it has no sessions.",
-               ErrorCode.IllegalOperation),
-    **_refused("commitTransaction abortTransaction coordinateCommitTransaction prepareTransaction",
-               "it has no transactions.", ErrorCode.OperationNotSupportedInTransaction),
-    **_refused("authenticate", "clients log in with SCRAM only."),
-    **_refused("rotateCertificates", "certificates are read at the start only."),
-    **_refused("replSetGetStatus replSetGetConfig replSetInitiate replSetReconfig replSetStepDown replSetFreeze "
-               "replSetMaintenance replSetSyncFrom", "a mongos is no replica set member; ask a shard."),
-    **_refused("top compact reIndex dbHash lockInfo cleanupOrphaned applyOps oplogSize repairDatabase "
-               "cloneCollectionAsCapped setFreeMonitoring getFreeMonitoringStatus getDiagnosticData",
-               "a mongos holds no data; ask a shard."),
-    **_refused("compactStructuredEncryptionData", "queryable encryption needs transactions."),
-}  # fmt: skip
 
 _ANY_DATABASE: dict[str, Handler] = {
     "ping": _ping,
@@ -349,5 +328,5 @@ _ADMIN_DATABASE: dict[str, Handler] = {
 COMMANDS = {
     **{name: Command(handler) for name, handler in _ANY_DATABASE.items()},
     **{name: Command(handler, admin_only=True) for name, handler in _ADMIN_DATABASE.items()},
-    **REFUSED_COMMANDS,
+    **dict.fromkeys(refusals.COMMANDS, Command(_refuse)),
 }

@@ -1,4 +1,4 @@
-"""A real small cluster for tests and benchmarks, and what they ask of its processes."""
+"""A real small cluster for tests and benchmarks, and what they read of its processes."""
 
 import contextlib
 import time

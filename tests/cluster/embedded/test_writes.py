@@ -93,6 +93,14 @@ def test_find_and_modify_finds_the_owner_of_a_shard_key(cluster: SmallCluster, d
     assert refused.value.code == 61
 
 
+def test_a_document_cannot_move_to_another_shard_by_an_update(sharded: Any) -> None:
+    for change in (sharded.update_one, sharded.find_one_and_update):
+        with pytest.raises(OperationFailure, match="transaction") as refused:
+            change({"k": 700}, {"$set": {"k": 1}})
+        assert refused.value.code == 20
+        assert sharded.count_documents({"k": 700}) == 1
+
+
 def test_find_and_modify_carries_the_version_of_its_routing(cluster: SmallCluster, sharded: Any) -> None:
     """Without it a shard would change a document of a chunk it has just given away."""
     with cluster.shard("shard1") as shard:
