@@ -101,7 +101,7 @@ def make_run(folder: Path, shape: Shape | None = None) -> Path:
                 name = "r2-2"
             result, clock = _result(point, step, name, clock, shape, rng)
             _write(run / "results" / point["id"] / f"{name}.json", result)
-            journal.write(json.dumps({"t": clock, "event": "step", "point": point["id"], "step": name}) + "\n")
+            journal.write(json.dumps({"t": clock, "event": "step done", "point": point["id"], "name": name}) + "\n")
     return run
 
 

@@ -62,23 +62,15 @@ class Estimate:
         return replace(self, value=self.value * factor, interval=span)
 
 
-def median_estimate(values: Sequence[float], level: float = LEVEL) -> Estimate:
+def median_estimate(values: Sequence[float]) -> Estimate:
     """The median of the repetitions with its bootstrap interval, in the unit of `values`.
 
     One repetition has no interval. Raises ValueError when there is none or one is not finite.
     """
-    return _median_estimate(checked_samples(values), level)
+    return _cached((checked_samples(values),), _median)
 
 
-@lru_cache(maxsize=65536)
-def _median_estimate(values: Samples, level: float) -> Estimate:
-    middle = float(np.median(values))
-    if len(values) == 1:
-        return Estimate(middle, None, 1, "one repetition has no interval")
-    return Estimate(middle, bootstrap_interval((values,), _median, middle, level), len(values))
-
-
-def ratio_estimate(numerator: Sequence[float], denominator: Sequence[float], level: float = LEVEL) -> Estimate:
+def ratio_estimate(numerator: Sequence[float], denominator: Sequence[float]) -> Estimate:
     """Median of `numerator` over median of `denominator`, both resampled independently; without unit.
 
     Raises ValueError when a side is empty, or holds a value that is not finite and positive.
@@ -86,27 +78,28 @@ def ratio_estimate(numerator: Sequence[float], denominator: Sequence[float], lev
     above, below = checked_samples(numerator), checked_samples(denominator)
     if min(above) <= 0 or min(below) <= 0:
         raise ValueError("a ratio needs positive values")
-    return _ratio_estimate(above, below, level)
+    return _cached((above, below), _median_ratio)
 
 
-@lru_cache(maxsize=65536)
-def _ratio_estimate(above: Samples, below: Samples, level: float) -> Estimate:
-    value = float(np.median(above) / np.median(below))
-    fewest = min(len(above), len(below))
+def estimate(data: tuple[Samples, ...], statistic: Callable[..., Any]) -> Estimate:
+    """A statistic of one or more samples with its bootstrap interval; none where a sample has one value only."""
+    value = float(statistic(*map(np.asarray, data)))
+    fewest = min(map(len, data))
     if fewest == 1:
         return Estimate(value, None, 1, "one repetition has no interval")
-    return Estimate(value, bootstrap_interval((above, below), _median_ratio, value, level), fewest)
+    return Estimate(value, bootstrap_interval(data, statistic, value), fewest)
 
 
-def speed_up(
-    base: Sequence[float], values: Sequence[float], better: Better = "lower", level: float = LEVEL
-) -> Estimate:
+_cached = lru_cache(maxsize=65536)(estimate)
+
+
+def speed_up(base: Sequence[float], values: Sequence[float], better: Better = "lower") -> Estimate:
     """How many times as fast `values` is as `base`; 1 is as fast, without unit.
 
     Times (`better` = "lower"): median(base) / median(values). Rates ("higher"): median(values) / median(base).
     Raises ValueError as `ratio_estimate` does.
     """
-    return ratio_estimate(base, values, level) if better == "lower" else ratio_estimate(values, base, level)
+    return ratio_estimate(base, values) if better == "lower" else ratio_estimate(values, base)
 
 
 def efficiency(speed: Estimate, size: float, base_size: float) -> Estimate:
@@ -145,53 +138,39 @@ def _median_ratio(above: NDArray[np.float64], below: NDArray[np.float64], axis: 
     return np.median(above, axis=axis) / np.median(below, axis=axis)
 
 
-def bootstrap_interval(
-    data: tuple[Samples, ...], statistic: Callable[..., Any], value: float, level: float
-) -> Interval:
+def bootstrap_interval(data: tuple[Samples, ...], statistic: Callable[..., Any], value: float) -> Interval:
     """Bootstrap interval of `statistic` over one or more samples of two or more values each."""
-    coverage = min([level, *(1 - 2.0 ** (1 - len(sample)) for sample in data)])
+    coverage = min([LEVEL, *(1 - 2.0 ** (1 - len(sample)) for sample in data)])
     if all(min(sample) == max(sample) for sample in data):
-        return Interval(value, value, level, "all repetitions are equal", coverage)
-    fewest = min(len(sample) for sample in data)
-    for method in ("BCa", "percentile") if fewest >= BCA_FROM else ("percentile",):
-        low, high = _bootstrap(data, statistic, level, method)
+        return Interval(value, value, LEVEL, "all repetitions are equal", coverage)
+    arrays = tuple(map(np.asarray, data))
+    if min(map(len, data)) >= BCA_FROM:
+        low, high = _bca(arrays, statistic)
         # BCa of nearly degenerate data is NaN, or an interval beside its own estimate.
         if math.isfinite(low) and math.isfinite(high) and low <= value <= high:
-            return Interval(low, high, level, f"{method} bootstrap", coverage)
+            return Interval(low, high, LEVEL, "BCa bootstrap", coverage)
+    low, high = _percentile(arrays, statistic)
     # Rounding in the resampled ratio can leave the estimate one unit in the last place outside.
-    return Interval(min(low, value), max(high, value), level, "percentile bootstrap", coverage)
+    return Interval(min(low, value), max(high, value), LEVEL, "percentile bootstrap", coverage)
 
 
-def _bootstrap(
-    data: tuple[Samples, ...], statistic: Callable[..., Any], level: float, method: str
-) -> tuple[float, float]:
-    arrays = tuple(np.asarray(sample) for sample in data)
+def _bca(arrays: tuple[NDArray[np.float64], ...], statistic: Callable[..., Any]) -> tuple[float, float]:
+    from scipy import stats  # noqa: PLC0415 - half a second, and the command line starts without it
+
+    options: dict[str, Any] = {"n_resamples": RESAMPLES, "confidence_level": LEVEL, "method": "BCa"}
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")  # degenerate data is answered by the caller
-        if method == "percentile":
-            return _percentile(arrays, statistic, level)
-        from scipy import stats  # noqa: PLC0415 - half a second, and the command line starts without it
-
-        result = stats.bootstrap(
-            arrays,
-            statistic,
-            n_resamples=RESAMPLES,
-            confidence_level=level,
-            method=method,
-            vectorized=True,
-            paired=False,
-            rng=np.random.default_rng(SEED),
-        )
-    return float(result.confidence_interval.low), float(result.confidence_interval.high)
+        rng = np.random.default_rng(SEED)
+        found = stats.bootstrap(arrays, statistic, vectorized=True, paired=False, rng=rng, **options)
+    return float(found.confidence_interval.low), float(found.confidence_interval.high)
 
 
-def _percentile(
-    arrays: tuple[NDArray[np.float64], ...], statistic: Callable[..., Any], level: float
-) -> tuple[float, float]:
+def _percentile(arrays: tuple[NDArray[np.float64], ...], statistic: Callable[..., Any]) -> tuple[float, float]:
     """What `scipy.stats.bootstrap` says, but for rounding, in two fifths of its time: a thousand points ask for it."""
-    chosen = _resamples(tuple(len(array) for array in arrays))
-    found = statistic(*(array[places] for array, places in zip(arrays, chosen, strict=True)), axis=-1)
-    low, high = np.quantile(found, ((1 - level) / 2, (1 + level) / 2))
+    chosen = _resamples(tuple(map(len, arrays)))
+    with np.errstate(all="ignore"):
+        found = statistic(*(array[places] for array, places in zip(arrays, chosen, strict=True)), axis=-1)
+    low, high = np.quantile(found, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
     return float(low), float(high)
 
 

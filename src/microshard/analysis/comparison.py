@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -102,11 +102,12 @@ def change(base: Sequence[float], other: Sequence[float], tolerance: float = 0.0
     `tolerance` is a share: 0.05 takes ratios from 1/1.05 to 1.05 for equal. Values must be positive to be compared.
     """
     if not base or not other:
-        return Change(None, None, None, None, "inconclusive", "no valid measurement in " + _without_values(base, other))
+        where = "either run" if not base and not other else "the first run" if not base else "the second run"
+        return Change(None, None, None, None, "inconclusive", f"no valid measurement in {where}")
     if min(*base, *other) <= 0 or not all(map(math.isfinite, (*base, *other))):
         return Change(None, None, None, None, "inconclusive", "a ratio needs positive values")
     logs = [[math.log(v) for v in side] for side in (base, other)]
-    difference = _mean(logs[1]) - _mean(logs[0])
+    difference = statistics.fmean(logs[1]) - statistics.fmean(logs[0])
     if min(len(base), len(other)) < 2:
         return Change(math.exp(difference), None, None, None, "inconclusive", "needs at least 2 repetitions")
     margin = math.log1p(tolerance)
@@ -147,57 +148,35 @@ def decide(changes: Sequence[Change], better: Sequence[Better]) -> list[Change]:
     return result
 
 
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
-
-
-def _without_values(base: Sequence[float], other: Sequence[float]) -> str:
-    return "either run" if not base and not other else "the first run" if not base else "the second run"
-
-
 def compare(base: Path, other: Path, tolerance: float = 0.0) -> Comparison:
     """Compare two run folders. Raises RunFolderError, NothingInCommonError."""
-    first, second = read_run(base), read_run(other)
-    sides = [dict(_sides(raw)) for raw in (first, second)]
-    labels = [{key: label for key, (label, _) in side.items()} for side in sides]
+    runs = read_run(base), read_run(other)
+    sides = [_measured(run) for run in runs]
     common = [key for key in sides[0] if key in sides[1]]
     if not common:
-        raise NothingInCommonError(_nothing_in_common(first, second))
-    pairs = [(sides[0][key][1], sides[1][key][1]) for key in common]
-    found = [(_side(mine), _side(theirs)) for mine, theirs in pairs]
-    shown = [_named(mine, theirs) for mine, theirs in pairs]
-    changes = decide(
-        [_change(a, b, names, tolerance) for (a, b), names in zip(found, map(_metrics, pairs), strict=True)],
-        [named.better for named in shown],
-    )
-    rows = tuple(
-        ComparedPhase(
-            label=labels[0][key],
-            axes=json.loads(key[0]),
-            phase=key[1],
-            metric=named.metric,
-            unit=named.unit,
-            better=named.better,
-            base=a,
-            other=b,
-            change=verdict,
-            other_answer=_answers_differ(a, b),
+        shown = " and ".join(map(_shown, runs))
+        raise NothingInCommonError(
+            f"{shown} have no measured point in common: points are the same when their axes and their phase are"
         )
-        for key, named, (a, b), verdict in zip(common, shown, found, changes, strict=True)
-    )
+    rows = [_row(key, sides[0][key], sides[1][key], tolerance) for key in common]
+    changes = decide([row.change for row in rows], [row.better for row in rows])
+    only = [
+        tuple(dict.fromkeys(label for key, (label, _) in mine.items() if key not in theirs))
+        for mine, theirs in (sides, reversed(sides))
+    ]
     return Comparison(
-        base=first.marker.run_id,
-        other=second.marker.run_id,
+        base=runs[0].marker.run_id,
+        other=runs[1].marker.run_id,
         tolerance=tolerance,
-        rows=rows,
-        definition=tuple(differences(_definition(first), _definition(second))),
-        environment=tuple(differences(_environment(first), _environment(second))),
-        only_base=tuple(dict.fromkeys(label for key, label in labels[0].items() if key not in sides[1])),
-        only_other=tuple(dict.fromkeys(label for key, label in labels[1].items() if key not in sides[0])),
+        rows=tuple(replace(row, change=change) for row, change in zip(rows, changes, strict=True)),
+        definition=tuple(differences(*map(_definition, runs))),
+        environment=tuple(differences(*map(_environment, runs))),
+        only_base=only[0],
+        only_other=only[1],
     )
 
 
-def _sides(run: RunFiles) -> Iterator[tuple[Key, tuple[str, list[Measurement]]]]:
+def _measured(run: RunFiles) -> dict[Key, tuple[str, list[Measurement]]]:
     """Every metric of every point → the point's label and its measurements, in the order of the plan."""
     grouped: dict[Key, tuple[str, list[Measurement]]] = {}
     by_point: dict[str, list[tuple[str, StepResult]]] = {}
@@ -209,49 +188,49 @@ def _sides(run: RunFiles) -> Iterator[tuple[Key, tuple[str, list[Measurement]]]]
             for measured in measurements(point, point.id, step, order, result):
                 if measured.result.kind == "measure" and measured.purpose == "measure":
                     grouped.setdefault((axes, measured.result.name), (point.label, []))[1].append(measured)
-    yield from grouped.items()
+    return grouped
 
 
-def _named(mine: list[Measurement], theirs: list[Measurement]) -> Measurement:
-    """The measurement that names the metric: a failed one does not."""
-    return next((m for m in (*mine, *theirs) if m.counts), mine[0])
-
-
-def _metrics(pair: tuple[list[Measurement], list[Measurement]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(f"{m.metric} in {m.unit}" for side in pair for m in side if m.counts))
-
-
-def _change(base: ComparedSide, other: ComparedSide, metrics: tuple[str, ...], tolerance: float) -> Change:
+def _row(
+    key: Key, base: tuple[str, list[Measurement]], other: tuple[str, list[Measurement]], tolerance: float
+) -> ComparedPhase:
+    """One metric at one point, compared without regard to the others."""
+    every = [*base[1], *other[1]]
+    named = next((m for m in every if m.counts), base[1][0])  # a failed measurement does not name the metric
+    metrics = dict.fromkeys(f"{m.metric} in {m.unit}" for m in every if m.counts)
+    mine, theirs = _side(base[1]), _side(other[1])
     if len(metrics) > 1:
-        return Change(None, None, None, None, "inconclusive", f"not the same metric: {' and '.join(metrics)}")
-    return change(base.values, other.values, tolerance)
+        found = Change(None, None, None, None, "inconclusive", f"not the same metric: {' and '.join(metrics)}")
+    else:
+        found = change(mine.values, theirs.values, tolerance)
+    known = dict(mine.answers)
+    return ComparedPhase(
+        label=base[0],
+        axes=json.loads(key[0]),
+        phase=key[1],
+        metric=named.metric,
+        unit=named.unit,
+        better=named.better,
+        base=mine,
+        other=theirs,
+        change=found,
+        other_answer=any(known.get(question, answer) != answer for question, answer in theirs.answers),
+    )
 
 
 def _side(found: list[Measurement]) -> ComparedSide:
+    answers = dict.fromkeys((m.question, m.result.answer_sha256) for m in found if m.counts and m.result.answer_sha256)
     return ComparedSide(
         values=tuple(m.value for m in found if m.counts and m.value is not None),
         invalid=tuple(dict.fromkeys(p for m in found if not m.counts for p in m.problems or ("no value",))),
-        answers=tuple(
-            dict.fromkeys((m.question, digest) for m in found if m.counts and (digest := m.result.answer_sha256))
-        ),
+        answers=tuple((question, str(digest)) for question, digest in answers),
     )
 
 
-def _answers_differ(base: ComparedSide, other: ComparedSide) -> bool:
-    known = dict(base.answers)
-    return any(known.get(question, answer) != answer for question, answer in other.answers)
-
-
-def _nothing_in_common(first: RunFiles, second: RunFiles) -> str:
-    def shown(run: RunFiles) -> str:
-        labels = [point.label for point in run.plan.points] if run.plan else []
-        points = ", ".join(labels[:6]) + (" …" if len(labels) > 6 else "") if labels else "none"
-        return f"{run.marker.run_id} ({run.marker.experiment}; points: {points})"
-
-    return (
-        f"{shown(first)} and {shown(second)} have no measured point in common: "
-        "points are the same when their axes and their phase are"
-    )
+def _shown(run: RunFiles) -> str:
+    labels = [point.label for point in run.plan.points] if run.plan else []
+    points = ", ".join(labels[:6]) + (" …" if len(labels) > 6 else "") if labels else "none"
+    return f"{run.marker.run_id} ({run.marker.experiment}; points: {points})"
 
 
 def _definition(run: RunFiles) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from microshard.analysis.bootstrap import LEVEL, Estimate, bootstrap_interval, checked_samples
+from microshard.analysis.bootstrap import Estimate, checked_samples, estimate
 from microshard.model.result import Better
 
 
@@ -32,7 +32,6 @@ def curve_distance(
     published: Mapping[float, float],
     better: Better = "lower",
     published_better: Better = "lower",
-    level: float = LEVEL,
 ) -> CurveDistance | None:
     """Distance of the repetitions by size to published values by size; units need not agree.
 
@@ -55,12 +54,6 @@ def curve_distance(
         gap = own - target.reshape((-1,) + (1,) * (own.ndim - 1))
         return np.exp(np.sqrt(np.mean(gap[1:] ** 2, axis=0)))
 
-    value = float(statistic(*(np.asarray(sample) for sample in samples)))
-    fewest = min(len(sample) for sample in samples)
-    if fewest == 1:
-        distance = Estimate(value, None, 1, "one repetition has no interval")
-    else:
-        distance = Estimate(value, bootstrap_interval(samples, statistic, value, level), fewest)
     logs = sign * np.log([np.median(sample) / np.median(samples[0]) for sample in samples]) - target
     ratios = tuple((size, float(np.exp(log))) for size, log in zip(sizes, logs, strict=True))
-    return CurveDistance(distance, float(np.exp(np.mean(logs[1:]))), sizes[0], ratios)
+    return CurveDistance(estimate(samples, statistic), float(np.exp(np.mean(logs[1:]))), sizes[0], ratios)

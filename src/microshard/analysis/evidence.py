@@ -13,14 +13,8 @@ from microshard.model.result import PhaseResult
 from microshard.model.telemetry import HostUse, ProcessUse, ServerUse, TelemetrySummary
 
 # Who a process works for, by its role in the plan. The embedded router's own mongod is named "NAME/router".
-ROLES = {
-    "shard": "shards",
-    "member": "shards",
-    "standalone": "shards",
-    "mongos": "router",
-    "config": "config",
-    "client": "client",
-}
+ROLES = dict.fromkeys(("shard", "member", "standalone"), "shards")
+ROLES |= {"mongos": "router", "config": "config", "client": "client"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,18 +49,13 @@ class UslFit:
 
     def throughput(self, size: float) -> float:
         """X(N) at `size`, in the unit of `rate`."""
-        return self.rate * self.speed_up(size)
-
-    def speed_up(self, size: float) -> float:
-        """X(N) / X(1) at `size`."""
-        return size / (1 + self.sigma.value * (size - 1) + self.kappa.value * size * (size - 1))
+        return self.rate * size / (1 + self.sigma.value * (size - 1) + self.kappa.value * size * (size - 1))
 
 
 def fit_usl(
     sizes: Sequence[float],
     repetitions: Sequence[Sequence[float]],
     better: Better = "lower",
-    level: float = LEVEL,
 ) -> UslFit | Refused:
     """Fit the law to the medians of `repetitions` at `sizes`; times ("lower") or rates ("higher").
 
@@ -85,16 +80,9 @@ def fit_usl(
         return Refused(f"the curve does not have this shape: the best fit is {misfit:.0%} off at {n[worst]:g}")
     resampled = _resample(n, costs)
     fewest = min(len(sample) for sample in samples)
-    sigmas, kappas = resampled[:, 0], resampled[:, 1]
-    knee, note = _knee(sigma, kappa, resampled, float(n.max()), fewest, level)
-    return UslFit(
-        rate,
-        _with_interval(sigma, sigmas, fewest, level),
-        _with_interval(kappa, kappas, fewest, level),
-        knee,
-        note,
-        misfit,
-    )
+    contention, coherency = (_with_interval(v, resampled[:, c], fewest) for c, v in enumerate((sigma, kappa)))
+    knee, note = _knee(sigma, kappa, resampled, float(n.max()), fewest)
+    return UslFit(rate, contention, coherency, knee, note, misfit)
 
 
 def _cost(size: float, values: NDArray[np.float64], better: Better) -> NDArray[np.float64]:
@@ -120,27 +108,23 @@ def _resample(n: NDArray[np.float64], costs: Sequence[NDArray[np.float64]]) -> N
     """sigma and kappa of every resample, a row each; resamples without a solution are left out."""
     rng = np.random.default_rng(SEED)
     columns = [np.median(rng.choice(cost, (RESAMPLES, len(cost))), axis=1) for cost in costs]
-    rows = []
-    for medians in np.stack(columns, axis=1):
-        solved = _solve(n, medians)
-        if solved is not None:
-            rows.append(solved[1:3])
-    return np.asarray(rows).reshape(-1, 2)
+    solved = (_solve(n, medians) for medians in np.stack(columns, axis=1))
+    return np.asarray([found[1:3] for found in solved if found is not None]).reshape(-1, 2)
 
 
-def _with_interval(value: float, resampled: NDArray[np.float64], fewest: int, level: float) -> Estimate:
+def _with_interval(value: float, resampled: NDArray[np.float64], fewest: int) -> Estimate:
     if fewest < 2:
         return Estimate(value, None, fewest, "one repetition has no interval")
-    tail = (1 - level) / 2
+    tail = (1 - LEVEL) / 2
     # method "lower"/"higher" never interpolates towards the infinite knee of a resample without coherency
     low = float(np.quantile(resampled, tail, method="lower"))
     high = float(np.quantile(resampled, 1 - tail, method="higher"))
-    coverage = min(level, 1 - 2.0 ** (1 - fewest))
-    return Estimate(value, Interval(min(low, value), max(high, value), level, "percentile bootstrap", coverage), fewest)
+    coverage = min(LEVEL, 1 - 2.0 ** (1 - fewest))
+    return Estimate(value, Interval(min(low, value), max(high, value), LEVEL, "percentile bootstrap", coverage), fewest)
 
 
 def _knee(
-    sigma: float, kappa: float, resampled: NDArray[np.float64], largest: float, fewest: int, level: float
+    sigma: float, kappa: float, resampled: NDArray[np.float64], largest: float, fewest: int
 ) -> tuple[Estimate | None, str]:
     # Bounds come before arithmetic: whether a contention of 1 is fitted as 1 or as 1 - 1e-16 depends on the processor.
     full_contention = sigma >= 1 - NOTHING
@@ -153,7 +137,7 @@ def _knee(
         knees = np.sqrt(
             np.clip(1 - resampled[:, 0], 0, None) / np.where(resampled[:, 1] > NOTHING, resampled[:, 1], 0.0)
         )
-    estimate = _with_interval(value, np.maximum(np.nan_to_num(knees, nan=1.0, posinf=math.inf), 1.0), fewest, level)
+    estimate = _with_interval(value, np.maximum(np.nan_to_num(knees, nan=1.0, posinf=math.inf), 1.0), fewest)
     if estimate.interval is not None and math.isinf(estimate.interval.high):
         return None, f"the repetitions do not tell kappa from 0 (best guess of the knee: {value:.1f})"
     if value > 2 * largest:

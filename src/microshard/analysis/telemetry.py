@@ -90,7 +90,7 @@ def _most(parts: Sequence[Overlap[R]], figure: Callable[[R], float | None]) -> f
     return max((value for part in parts if (value := figure(part.record)) is not None), default=None)
 
 
-def _entry(group: Callable[[R], Mapping[str, float]], name: str) -> Callable[[R], float | None]:
+def _entry(group: Callable[[R], Mapping[str, float | None]], name: str) -> Callable[[R], float | None]:
     return lambda record: group(record).get(name)
 
 
@@ -106,40 +106,37 @@ def process_use(parts: Sequence[Overlap[HostRecord]]) -> dict[str, ProcessUse]:
     seconds = sum(part.seconds for part in parts)
 
     def use(name: str) -> ProcessUse:
-        def figure(key: str) -> Callable[[HostRecord], float | None]:
-            return lambda record: record.proc.get(name, {}).get(key)
+        def figures(record: HostRecord) -> Mapping[str, float | None]:
+            return record.proc.get(name, {})
 
+        cpu, limit, held, rss, r_bytes, w_bytes, faults = (
+            _entry(figures, key) for key in ("cpu", "limit", "held", "rss", "r_bytes", "w_bytes", "faults")
+        )
         return ProcessUse(
-            cpu_mean=_total(parts, figure("cpu")) / seconds,
-            cpu_max=_most(parts, figure("cpu")) or 0.0,
-            rss_max=_most(parts, figure("rss")) or 0.0,
-            r_bytes=_total(parts, figure("r_bytes")),
-            w_bytes=_total(parts, figure("w_bytes")),
-            limit=_most(parts, figure("limit")) or None,
-            held_mean=_mean(parts, figure("held")),
-            faults_mean=_mean(parts, figure("faults")),
+            cpu_mean=_total(parts, cpu) / seconds,
+            cpu_max=_most(parts, cpu) or 0.0,
+            rss_max=_most(parts, rss) or 0.0,
+            r_bytes=_total(parts, r_bytes),
+            w_bytes=_total(parts, w_bytes),
+            limit=_most(parts, limit) or None,
+            held_mean=_mean(parts, held),
+            faults_mean=_mean(parts, faults),
         )
 
     return {name: use(name) for name in sorted({name for part in parts for name in part.record.proc})}
 
 
-def _disk(parts: Sequence[Overlap[HostRecord]]) -> dict[str, dict[str, float]]:
-    names = sorted({name for part in parts for name in part.record.disk})
-
-    def figures(name: str) -> dict[str, float]:
-        means = _means(parts, lambda r: r.disk.get(name, {}))
-        return {f"{key}_mean": means[key] for key in DISK_FIGURES if key in means}
-
-    return {name: figures(name) for name in names}
+def _disk(parts: Sequence[Overlap[HostRecord]], name: str) -> dict[str, float]:
+    means = _means(parts, lambda r: r.disk.get(name, {}))
+    return {f"{key}_mean": means[key] for key in DISK_FIGURES if key in means}
 
 
-def _net(parts: Sequence[Overlap[HostRecord]]) -> dict[str, NetUse]:
-    def use(name: str) -> NetUse:
-        received = _total(parts, lambda r: r.net.get(name, {}).get("rx_bytes"))
-        sent = _total(parts, lambda r: r.net.get(name, {}).get("tx_bytes"))
-        return NetUse(received, sent, _mean(parts, lambda r: r.net.get(name, {}).get("speed")))
+def _net(parts: Sequence[Overlap[HostRecord]], name: str) -> NetUse:
+    def figures(record: HostRecord) -> Mapping[str, float]:
+        return record.net.get(name, {})
 
-    return {name: use(name) for name in sorted({name for part in parts for name in part.record.net})}
+    received, sent, speed = (_entry(figures, key) for key in ("rx_bytes", "tx_bytes", "speed"))
+    return NetUse(_total(parts, received), _total(parts, sent), _mean(parts, speed))
 
 
 @dataclass(slots=True)
@@ -174,8 +171,8 @@ def host_figures(records: Sequence[HostRecord], started: float, ended: float, *,
             processes=sorted(processes),
         ),
         processes=processes,
-        disk=_disk(parts),
-        net=_net(parts),
+        disk={name: _disk(parts, name) for name in sorted({name for part in parts for name in part.record.disk})},
+        net={name: _net(parts, name) for name in sorted({name for part in parts for name in part.record.net})},
         # dbPaths and devices are not in every record
         db_path_bytes=min(with_paths, key=lambda r: abs(r.t - ended)).db_path_bytes if with_paths else {},
         devices=next((record.devices for record in reversed(records) if record.devices), {}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -40,7 +41,7 @@ def list_runs(as_json: bool, runs: Path) -> None:
 
     found = summaries(runs, has_processes)
     if as_json:
-        click.echo(json.dumps([item.as_json() for item in found], indent=1))
+        click.echo(json.dumps([asdict(item) for item in found], indent=1))
         return
     if not found:
         click.echo(f"No runs in {runs}.")

@@ -27,6 +27,7 @@ T = TypeVar("T")
 MARKER = "run.json"
 PLAN = "plan.json"
 LOCK = "lock.json"
+MOST_UNREAD = 5  # lines of a journal or ledger that are named
 
 
 class DiskError(RunFolderError):
@@ -112,8 +113,13 @@ class JsonLines(Generic[T]):
         return (record for record in self._lines() if not isinstance(record, str))
 
     def unread(self) -> list[str]:
-        """A sentence for every line that is no record: half written in a crash, damaged, or of another version."""
-        return [line for line in self._lines() if isinstance(line, str)]
+        """A sentence for every line that is no record: half written in a crash, damaged, or of another version.
+
+        Of more than MOST_UNREAD the last sentence says how many.
+        """
+        found = [line for line in self._lines() if isinstance(line, str)]
+        rest = len(found) - MOST_UNREAD
+        return found if rest <= 0 else [*found[:MOST_UNREAD], f"{self.path.name}: {rest} more lines are not records"]
 
     def _lines(self) -> Iterator[T | str]:
         """The record of each line, or why it is none. One without the end of its line is whole all the same."""

@@ -22,21 +22,11 @@ if TYPE_CHECKING:
 _MOST_LOGS = 400  # rows; logs/POINT/summary.json has them all
 _MOST_INVALID = 500  # rows of the list; figures.csv has them all
 _PER_PROCESS_OPTIONS = {
-    "net.port",
-    "net.bindIp",
-    "storage.dbPath",
-    "systemLog.path",
-    "processManagement.pidFilePath",
+    "net.port", "net.bindIp", "storage.dbPath", "systemLog.path", "processManagement.pidFilePath",
     "replication.replSetName",
-}
+}  # fmt: skip
 _HOST = {"cpu": "CPU", "ram_mib": "RAM", "python": "Python"}
-_ROLE_NAMES = {
-    "shard": "shards",
-    "member": "members",
-    "standalone": "server",
-    "config": "config servers",
-    "mongos": "mongos",
-}
+_ROLE_NAMES = {"shard": "shards", "member": "members", "standalone": "server", "config": "config servers"}
 
 
 def page(model: ReportModel, pictures: list[Picture]) -> str:

@@ -7,9 +7,8 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from microshard.errors import EXIT_LEFT, MicroshardError, RunFolderError
 from microshard.model.run_records import RunMarker
@@ -40,10 +39,6 @@ class RunSummary:
     def when(self) -> str:
         """Local time it was made."""
         return time.strftime("%Y-%m-%d %H:%M", time.localtime(self.created))
-
-    def as_json(self) -> dict[str, Any]:
-        """For programs."""
-        return asdict(self)
 
 
 def named(runs: Path, names: Sequence[str]) -> list[RunFolder]:

@@ -30,20 +30,15 @@ class Outcome:
     measuring: float = 0.0  # seconds of it in warm_up and measure phases, warm-up queries included
 
     def add(self, other: Outcome) -> None:
-        """Add how a part of the run ended."""
-        self.done += other.done
-        self.failed |= other.failed
-        self.wrong |= other.wrong
-        self.invalid |= other.invalid
-        self.kept |= other.kept
-        self.left += other.left
-        self.stopped_by = self.stopped_by if self.stopped_by is not None else other.stopped_by
-        self.over_budget = self.over_budget or other.over_budget
-        self.unprepared = self.unprepared or other.unprepared
+        """Add how a part of the run ended; the times of the whole run are known at its end."""
+        for name in ("done", "loading", "measuring", "left"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in ("failed", "wrong", "invalid", "kept"):
+            getattr(self, name).update(getattr(other, name))
+        for name in ("stopped_by", "over_budget", "unprepared"):
+            setattr(self, name, getattr(self, name) or getattr(other, name))
         for stage, seconds in other.stages.items():
             self.stages[stage] = self.stages.get(stage, 0.0) + seconds
-        self.loading += other.loading
-        self.measuring += other.measuring
 
     def add_completed(self, parts: Sequence[RunProgress]) -> None:
         """Add what the run has measured before it was resumed; an invalid step that is repeated may become valid."""

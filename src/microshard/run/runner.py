@@ -131,29 +131,11 @@ class Runner:
     def deploy(self, point: Point, step: Step | None = None) -> None:
         """Start a point's processes; every process and volume is recorded in the ledger before it is created."""
         for volume in point.volumes:
-            self.folder.ledger.append(
-                LedgerRecord(
-                    "volume",
-                    "about to be made",
-                    point=point.id,
-                    name=volume.name,
-                    image=volume.image,
-                    mount=volume.mount,
-                )
-            )
+            made = LedgerRecord("volume", "about to be made", name=volume.name, image=volume.image, mount=volume.mount)
+            self.folder.ledger.append(dataclasses.replace(made, point=point.id))
         for process in point.processes:
-            self.folder.ledger.append(
-                LedgerRecord(
-                    "process",
-                    "about to start",
-                    point=point.id,
-                    name=process.name,
-                    folder=process.folder,
-                    config_path=process.config_path,
-                    pid_path=process.pid_path,
-                    port=process.port,
-                )
-            )
+            places = {key: getattr(process, key) for key in ("name", "folder", "config_path", "pid_path", "port")}
+            self.folder.ledger.append(LedgerRecord("process", "about to start", point=point.id, **places))
         self.deployed.add(point.id)
         variables = self._variables(point, step)
         with self._stage(step, "deploy"):

@@ -49,7 +49,6 @@ def test_known_coefficients_are_found_from_rates_and_from_times() -> None:
         assert knee(fit).value == pytest.approx(np.sqrt(0.95 / 0.01))
         assert fit.misfit < 1e-9
         assert fit.throughput(8) == pytest.approx(law(8))
-        assert fit.speed_up(1) == 1.0
 
 
 def test_an_independent_non_linear_fit_finds_the_same_coefficients() -> None:

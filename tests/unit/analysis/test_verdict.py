@@ -40,123 +40,82 @@ def volume(name: str = "vda", figures: dict[str, float] | None = None, **limits:
     )
 
 
-LIMITS: dict[str, tuple[str, Evidence, Evidence]] = {
-    "cores of the shards": ("CPU", evidence(hosts=(host(0.91),)), evidence(hosts=(host(0.89),))),
+def router(cpu: float, limit: float, name: str = "mongos1") -> ProcessLoad:
+    return ProcessLoad(name, cpu, limit=limit)
+
+
+def client(cpu: float, limit: float, **more: float) -> dict[str, Any]:
+    return {"client": ProcessLoad("client", cpu, limit=limit, **more)}
+
+
+def hosts(busy: float = 0.3, **changes: Any) -> dict[str, Any]:
+    return {"hosts": (host(busy, **changes),)}
+
+
+def shards(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    return {"shards": (shard(**first), shard("shard02", **second))}
+
+
+def disk(stall: float = 0.0, figures: dict[str, float] | None = None, **limits: float) -> dict[str, Any]:
+    return {"volumes": (volume("vda", figures, **limits),)} | (hosts(stall={"io": stall}) if stall else {})
+
+
+# Case: the bottleneck, what has just reached the limit, and what has not.
+CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "cores of the shards": ("CPU", hosts(0.91), hosts(0.89)),
     "cores of the client": (
-        "client",
-        evidence(hosts=(host(0.95, roles={"shards": 1.0, "client": 2.8}),)),
-        evidence(hosts=(host(0.89, roles={"shards": 1.0, "client": 2.5}),)),
-    ),
+        "client", hosts(0.95, roles={"shards": 1.0, "client": 2.8}), hosts(0.89, roles={"shards": 1.0, "client": 2.5})),
     "cores of the router": (
-        "router",
-        evidence(hosts=(host(0.95, roles={"shards": 1.0, "router": 2.8}),)),
-        evidence(hosts=(host(0.89, roles={"shards": 1.0, "router": 2.5}),)),
-    ),
-    "one core of a client": (
-        "client",
-        evidence(client=ProcessLoad("client", 0.95, limit=1)),
-        evidence(client=ProcessLoad("client", 0.85, limit=1)),
-    ),
-    "quota of a client": (
-        "client",
-        evidence(client=ProcessLoad("client", 0.19, limit=0.2, held=0.7)),
-        evidence(client=ProcessLoad("client", 0.17, limit=0.2)),
-    ),
+        "router", hosts(0.95, roles={"shards": 1.0, "router": 2.8}), hosts(0.89, roles={"shards": 1.0, "router": 2.5})),
+    "one core of a client": ("client", client(0.95, 1), client(0.85, 1)),
+    "quota of a client": ("client", client(0.19, 0.2, held=0.7), client(0.17, 0.2)),
     "one core of a router": (
-        "router",
-        evidence(routers=(ProcessLoad("mongos1", 0.93, limit=1), ProcessLoad("mongos1/router", 0.9, limit=4))),
-        evidence(routers=(ProcessLoad("mongos1", 0.88, limit=1), ProcessLoad("mongos1/router", 0.99, limit=4))),
-    ),
+        "router", {"routers": (router(0.93, 1), router(0.9, 4, "mongos1/router"))},
+        {"routers": (router(0.88, 1), router(0.99, 4, "mongos1/router"))}),
     "cores of a mongod's own": (
-        "CPU",
-        evidence(
-            shards=(
-                MongodLoad(ProcessLoad("a", 0.95, limit=1), "local"),
-                MongodLoad(ProcessLoad("b", 0.9, limit=1), "local"),
-            )
-        ),
-        evidence(
-            shards=(
-                MongodLoad(ProcessLoad("a", 0.85, limit=1), "local"),
-                MongodLoad(ProcessLoad("b", 0.9, limit=4), "local"),
-            )
-        ),
-    ),
+        "CPU", {"shards": (limited("a", 0.95, 1), limited("b", 0.9, 1))},
+        {"shards": (limited("a", 0.85, 1), limited("b", 0.9, 4))}),
     "one thread a shard": (
-        "CPU",
-        evidence(concurrency=1, shards=(shard(cpu=0.82), shard("shard02", cpu=0.8))),
-        evidence(concurrency=1, shards=(shard(cpu=0.78), shard("shard02", cpu=0.7))),
-    ),
-    "known rate of requests": (
-        "disk IOPS",
-        evidence(volumes=(volume(r_ios=100),)),
-        evidence(volumes=(volume(r_ios=120),)),
-    ),
+        "CPU", {"concurrency": 1} | shards({"cpu": 0.82}, {"cpu": 0.8}),
+        {"concurrency": 1} | shards({"cpu": 0.78}, {"cpu": 0.7})),
+    "known rate of requests": ("disk IOPS", disk(r_ios=100), disk(r_ios=120)),
     "known rate of bytes": (
-        "disk throughput",
-        evidence(volumes=(volume(figures={"w_bytes": 91e6}, r_ios=500, w_bytes=100e6),)),
-        evidence(volumes=(volume(figures={"w_bytes": 85e6}, r_ios=500, w_bytes=100e6),)),
-    ),
-    "known rate, in bursts": (
-        "disk IOPS",
-        evidence(volumes=(volume(r_ios=120),), hosts=(host(stall={"io": 0.3}),)),
-        evidence(volumes=(volume(r_ios=140),), hosts=(host(stall={"io": 0.3}),)),
-    ),
-    "busy volume, small requests": (
-        "disk IOPS",
-        evidence(volumes=(volume(figures={"util": 0.95}),), hosts=(host(stall={"io": 0.4}),)),
-        evidence(volumes=(volume(figures={"util": 0.95}),), hosts=(host(stall={"io": 0.2}),)),
-    ),
+        "disk throughput", disk(figures={"w_bytes": 91e6}, r_ios=500, w_bytes=100e6),
+        disk(figures={"w_bytes": 85e6}, r_ios=500, w_bytes=100e6)),
+    "known rate, in bursts": ("disk IOPS", disk(0.3, r_ios=120), disk(0.3, r_ios=140)),
+    "busy volume, small requests": ("disk IOPS", disk(0.4, {"util": 0.95}), disk(0.2, {"util": 0.95})),
     "busy volume, large requests": (
-        "disk throughput",
-        evidence(volumes=(volume(figures={"util": 0.95, "r_bytes": 95e6}),), hosts=(host(stall={"io": 0.4}),)),
-        evidence(volumes=(volume(figures={"util": 0.8, "r_bytes": 95e6}),), hosts=(host(stall={"io": 0.4}),)),
-    ),
+        "disk throughput", disk(0.4, {"util": 0.95, "r_bytes": 95e6}), disk(0.4, {"util": 0.8, "r_bytes": 95e6})),
     "pages moved by operations": (
-        "cache",
-        evidence(shards=(shard(operation_time=2, stall=1.1), shard("shard02", operation_time=2, stall=1.2))),
-        evidence(shards=(shard(operation_time=2, stall=0.9), shard("shard02", operation_time=2, stall=0.8))),
-    ),
+        "cache", shards({"operation_time": 2, "stall": 1.1}, {"operation_time": 2, "stall": 1.2}),
+        shards({"operation_time": 2, "stall": 0.9}, {"operation_time": 2, "stall": 0.8})),
     "tickets": (
         "lock or ticket",
-        evidence(shards=(shard(queue=6, no_ticket=0.9, operation_time=30), shard("shard02", queue=5, no_ticket=1))),
-        evidence(shards=(shard(queue=6, no_ticket=0.4, operation_time=30), shard("shard02", queue=0.5, no_ticket=1))),
-    ),
+        shards({"queue": 6, "no_ticket": 0.9, "operation_time": 30}, {"queue": 5, "no_ticket": 1}),
+        shards({"queue": 6, "no_ticket": 0.4, "operation_time": 30}, {"queue": 0.5, "no_ticket": 1})),
     "locks": (
-        "lock or ticket",
-        evidence(shards=(shard(queue=6, operation_time=9), shard("shard02", queue=6, operation_time=9))),
-        evidence(shards=(shard(queue=4, operation_time=9), shard("shard02", queue=4, operation_time=9))),
-    ),
-    "swapping": ("memory", evidence(hosts=(host(swap=2**20),)), evidence(hosts=(host(swap=2**19),))),
-    "waiting for memory": (
-        "memory",
-        evidence(hosts=(host(stall={"memory": 0.11}),)),
-        evidence(hosts=(host(stall={"memory": 0.09}),)),
-    ),
+        "lock or ticket", shards({"queue": 6, "operation_time": 9}, {"queue": 6, "operation_time": 9}),
+        shards({"queue": 4, "operation_time": 9}, {"queue": 4, "operation_time": 9})),
+    "swapping": ("memory", hosts(swap=2**20), hosts(swap=2**19)),
+    "waiting for memory": ("memory", hosts(stall={"memory": 0.11}), hosts(stall={"memory": 0.09})),
     "pages read again": (
-        "memory",
-        evidence(shards=(MongodLoad(ProcessLoad("shard01", 0.5, faults=120), "local"),)),
-        evidence(shards=(MongodLoad(ProcessLoad("shard01", 0.5, faults=90), "local"),)),
-    ),
+        "memory", {"shards": (MongodLoad(ProcessLoad("shard01", 0.5, faults=120), "local"),)},
+        {"shards": (MongodLoad(ProcessLoad("shard01", 0.5, faults=90), "local"),)}),
     "the link": (
-        "network",
-        evidence(interfaces=(InterfaceLoad("eth0", 110e6, 125e6),)),
-        evidence(interfaces=(InterfaceLoad("eth0", 90e6, 125e6), InterfaceLoad("eth1", 9e9, None))),
-    ),
+        "network", {"interfaces": (InterfaceLoad("eth0", 110e6, 125e6),)},
+        {"interfaces": (InterfaceLoad("eth0", 90e6, 125e6), InterfaceLoad("eth1", 9e9, None))}),
     "lost segments": (
-        "network",
-        evidence(hosts=(host(segments=5000, segments_again=60),)),
-        evidence(hosts=(host(segments=5000, segments_again=40),)),
-    ),
-    "the way": ("network", evidence(response=0.010, round_trip=0.006), evidence(response=0.010, round_trip=0.004)),
-}
+        "network", hosts(segments=5000, segments_again=60), hosts(segments=5000, segments_again=40)),
+    "the way": ("network", {"response": 0.010, "round_trip": 0.006}, {"response": 0.010, "round_trip": 0.004}),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("case", LIMITS)
-def test_each_limit_is_named_when_it_is_reached_and_not_before(case: str) -> None:
-    name, reached, below = LIMITS[case]
-    assert judge(reached).name == name
-    verdict = judge(below)
+@pytest.mark.parametrize(("name", "reached", "below"), CASES.values(), ids=CASES)
+def test_each_limit_is_named_when_it_is_reached_and_not_before(
+    name: str, reached: dict[str, Any], below: dict[str, Any]
+) -> None:
+    assert judge(evidence(**reached)).name == name
+    verdict = judge(evidence(**below))
     assert verdict.name == "none"
     assert verdict.runner_up is not None
     assert (verdict.runner_up.name, verdict.runner_up.holds) == (name, False)
@@ -195,12 +154,8 @@ def test_the_second_largest_user_of_full_cores_comes_next() -> None:
     ],
 )
 def test_what_costs_the_others_their_time_comes_first(reached: tuple[str, str], order: tuple[str, str]) -> None:
-    both = evidence()
-    for case in reached:
-        made = LIMITS[case][1]
-        changed = {k: getattr(made, k) for k in Evidence.__slots__ if getattr(made, k) != getattr(evidence(), k)}
-        both = replace(both, **changed)
-    verdict = judge(both)
+    first, second = (CASES[case][1] for case in reached)
+    verdict = judge(evidence(**first | second))
     assert verdict.runner_up is not None
     assert (verdict.name, verdict.runner_up.name, verdict.runner_up.holds) == (*order, True)
 
@@ -219,8 +174,8 @@ def test_a_limit_that_one_shard_alone_reached_is_skew() -> None:
 
 def test_unequal_shards_nobody_waits_for_are_no_bottleneck() -> None:
     assert judge(evidence(shards=(shard(cpu=0.6), shard("shard02", cpu=0.01)))).name == "none"
-    client = evidence(shards=(shard(cpu=0.6), shard("shard02", cpu=0.01)), client=ProcessLoad("client", 1.0, limit=1))
-    assert judge(client).name == "client"
+    busy = evidence(**shards({"cpu": 0.6}, {"cpu": 0.01}) | client(1.0, 1))
+    assert judge(busy).name == "client"
 
 
 def test_one_volume_of_several_at_its_limit_is_skew() -> None:

@@ -18,13 +18,16 @@ from microshard.analysis.evidence import Evidence
 from microshard.embedded.binary import find_mongod
 from microshard.hostlib import emulated_volumes as emulated
 from microshard.hostlib import throttle
+from tests.cluster.analysis.lab import Lab, fill, first_in_line, leave_line, summary_of, verdict
 from tests.cluster.embedded.lab import small_cluster
-from tests.cluster.judge.lab import Lab, fill, first_in_line, leave_line, summary_of, verdict
 from tests.cluster.workloads.mongods import Mongod, start_mongod, stop_mongod
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone]
 
 FAR = Path(__file__).with_name("far.py")
+QUARTER = {"cpu__cfs_quota_us": "25000", "cpu__cfs_period_us": "100000", "cpu__shares": "200000"}  # of a core
+TICKET = ("--setParameter", "wiredTigerConcurrentReadTransactions=1")
+PAGES = ("--wiredTigerEngineConfigString", "cache_size=4M")
 Start = Callable[..., Mongod]
 
 
@@ -73,7 +76,7 @@ def control_group(controller: str, **settings: str) -> Iterator[Path]:
 def test_a_client_held_to_a_quarter_of_a_core(lab: Lab, start: Start) -> None:
     mongod = start("shard01")
     fill(mongod, 1000)
-    with control_group("cpu", cpu__cfs_quota_us="25000", cpu__cfs_period_us="100000", cpu__shares="200000") as group:
+    with control_group("cpu", **QUARTER) as group:
         seen = lab.run([mongod.info], "find", uri=uri(mongod), connections=4, seconds=4, group=group)
     found = verdict(seen)
     assert found.name == "client", summary_of(seen)
@@ -82,13 +85,33 @@ def test_a_client_held_to_a_quarter_of_a_core(lab: Lab, start: Start) -> None:
 
 
 @pytest.mark.long
-def test_a_query_that_is_one_thread_on_a_cpu(lab: Lab, start: Start) -> None:
-    mongod = start("shard01")
-    fill(mongod, 20_000)
-    seen = lab.run([mongod.info], "scan", uri=uri(mongod))
+@pytest.mark.parametrize(
+    ("options", "filled", "work", "name", "figure", "between"),
+    [
+        ((), (20_000, 50), ("scan", 1), "CPU", "in_flight", (1, 1)),
+        (TICKET, (20_000, 50), ("scan", 12), "lock or ticket", "queue", (5, 12)),
+        # One large document a page: what it takes to bring it into the cache is far more than to count it.
+        (PAGES, (1_200, 120_000), ("count", 1), "cache", "cache_read_bytes_per_second", (10 * 2**20, 2**40)),
+    ],
+    ids=["one thread on a CPU", "one ticket for many readers", "a cache of a few pages"],
+)
+def test_reads_of_one_mongod(
+    lab: Lab,
+    start: Start,
+    options: tuple[str, ...],
+    filled: tuple[int, int],
+    work: tuple[str, int],
+    name: str,
+    figure: str,
+    between: tuple[float, float],
+) -> None:
+    mongod = start("shard01", *options)
+    fill(mongod, *filled)
+    seen = lab.run([mongod.info], work[0], uri=uri(mongod), connections=work[1])
     found = verdict(seen)
-    assert found.name == "CPU", summary_of(seen)
-    assert found.figures["in_flight"] == 1
+    assert found.name == name, summary_of(seen)
+    assert between[0] <= found.figures[figure] <= between[1]
+    assert found.figures.get("cache_bytes", 0) < 5 * 2**20
 
 
 @pytest.mark.long
@@ -101,28 +124,6 @@ def test_one_hot_shard_of_two(lab: Lab, start: Start) -> None:
     assert "shard01 had" in found.sentence
     assert found.runner_up is not None
     assert found.runner_up.name == "CPU"
-
-
-@pytest.mark.long
-def test_one_ticket_for_many_readers(lab: Lab, start: Start) -> None:
-    mongod = start("shard01", "--setParameter", "wiredTigerConcurrentReadTransactions=1")
-    fill(mongod, 20_000)
-    seen = lab.run([mongod.info], "scan", uri=uri(mongod), connections=12)
-    found = verdict(seen)
-    assert found.name == "lock or ticket", summary_of(seen)
-    assert found.figures["queue"] > 5
-
-
-@pytest.mark.long
-def test_a_cache_of_a_few_pages(lab: Lab, start: Start) -> None:
-    # One large document a page: what it takes to bring it into the cache is far more than to count it.
-    mongod = start("shard01", "--wiredTigerEngineConfigString", "cache_size=4M")
-    fill(mongod, 1_200, bytes_each=120_000)
-    seen = lab.run([mongod.info], "count", uri=uri(mongod))
-    found = verdict(seen)
-    assert found.name == "cache", summary_of(seen)
-    assert found.figures["cache_bytes"] < 5 * 2**20
-    assert found.figures["cache_read_bytes_per_second"] > 10 * 2**20
 
 
 @contextlib.contextmanager
@@ -158,21 +159,22 @@ def on_volume(lab: Lab, start: Start, folder: Path, kind: str) -> Evidence:
 
 
 @pytest.mark.long
-def test_a_volume_of_a_hundred_writes_a_second(lab: Lab, start: Start, tmp_path: Path) -> None:
-    with volume(tmp_path, iops=100):
-        seen = on_volume(lab, start, tmp_path, "insert")
+@pytest.mark.parametrize(
+    ("limits", "kind", "name", "figure", "limit"),
+    [
+        ({"iops": 100}, "insert", "disk IOPS", "w_ios_limit", 100),
+        ({"throughput_mibps": 6}, "blob", "disk throughput", "w_bytes_limit", 6 * 2**20),
+    ],
+    ids=["a hundred writes a second", "few megabytes a second"],
+)
+def test_a_limited_volume(
+    lab: Lab, start: Start, tmp_path: Path, limits: dict[str, int], kind: str, name: str, figure: str, limit: int
+) -> None:
+    with volume(tmp_path, **limits):
+        seen = on_volume(lab, start, tmp_path, kind)
     found = verdict(seen)
-    assert found.name == "disk IOPS", summary_of(seen)
-    assert found.figures["w_ios_limit"] == 100
-
-
-@pytest.mark.long
-def test_a_volume_of_few_megabytes_a_second(lab: Lab, start: Start, tmp_path: Path) -> None:
-    with volume(tmp_path, throughput_mibps=6):
-        seen = on_volume(lab, start, tmp_path, "blob")
-    found = verdict(seen)
-    assert found.name == "disk throughput", summary_of(seen)
-    assert found.figures["w_bytes_limit"] == 6 * 2**20
+    assert found.name == name, summary_of(seen)
+    assert found.figures[figure] == limit
 
 
 @pytest.mark.long
@@ -193,9 +195,7 @@ def test_a_router_held_to_a_quarter_of_a_core(lab: Lab, tmp_path: Path) -> None:
             pid_file = tmp_path / f"{server['name']}.pid"
             pid_file.write_text(f"{pids[str(server['name'])]}\n")
             server |= {"pid_path": str(pid_file), "host": "local"}
-        with control_group(
-            "cpu", cpu__cfs_quota_us="25000", cpu__cfs_period_us="100000", cpu__shares="200000"
-        ) as group:
+        with control_group("cpu", **QUARTER) as group:
             (group / "cgroup.procs").write_text(str(cluster.mongos.router_pid()))
             address = f"mongodb://127.0.0.1:{cluster.mongos.port}/"
             seen = lab.run(servers, "find", uri=address, connections=8, seconds=5)
@@ -227,7 +227,7 @@ def test_servers_that_are_five_milliseconds_away(lab: Lab, tmp_path: Path) -> No
         carrier.communicate()
     found = verdict(seen)
     assert found.name == "network", summary_of(seen)
-    assert found.figures["way_seconds"] >= 0.0099  # a busy machine carries later, never sooner
+    assert found.figures["round_trip_seconds"] >= 0.0099  # a busy machine carries later, never sooner
 
 
 def test_work_that_has_no_limit(lab: Lab, start: Start) -> None:
@@ -294,10 +294,6 @@ def _memory_group() -> Path:
     return Path(f"/sys/fs/cgroup/memory{path}")
 
 
-def _server(mongod: Mongod, **changes: Any) -> dict[str, Any]:
-    return mongod.info | changes
-
-
 @pytest.mark.long
 def test_other_programs_are_reported_from_the_run(lab: Lab, start: Start) -> None:
     """A program beside the run keeps a core busy; the run's own processes have next to nothing to do."""
@@ -305,7 +301,7 @@ def test_other_programs_are_reported_from_the_run(lab: Lab, start: Start) -> Non
     fill(mongod, 100)
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as beside:
         try:
-            seen = lab.run([_server(mongod)], "idle", uri=uri(mongod), seconds=3)
+            seen = lab.run([mongod.info], "idle", uri=uri(mongod), seconds=3)
         finally:
             beside.kill()
     (machine,) = seen.hosts
