@@ -105,3 +105,18 @@ def test_load_client(lab: Bed, tmp_path: Path) -> None:
         host.enter("rm", "-rf", "/opt/microshard")
     refused = play(lab, "load_client", tmp_path, load_client_python="/usr/bin/none").stdout
     assert "needs Python 3.11 or newer with its module venv" in " ".join(refused.split())
+
+
+def test_run_folder(lab: Bed, tmp_path: Path) -> None:
+    converge(lab, "run_folder", tmp_path)
+    host = lab.machines[0]
+    there = "/var/lib/microshard/by-hand"
+    assert '"run_id": "by-hand"' in lab.ssh(host, "cat", f"{there}/run.json").stdout
+    said = succeed(lab, "run_folder", tmp_path, "-v", run_folder_state="inspected")
+    assert not any(changes(said).values())
+    host.enter("rm", f"{there}/run.json")
+    assert "is not a folder of a run" in play(lab, "run_folder", tmp_path, state="absent").stdout
+    host.enter("rm", "-rf", there)
+    succeed(lab, "run_folder", tmp_path, state="absent")
+    for machine in lab.machines:
+        assert "by-hand" not in machine.enter("ls", "/var/lib/microshard")
