@@ -84,16 +84,6 @@ def collection_of(client: Client, namespace: str) -> Collection[dict[str, Any]]:
     return client[database][name]
 
 
-def read_keys(phase: PlannedPhase, model: type[Keys]) -> Keys:
-    """The parameters of a phase as the keys of its engine. Raises JobError naming the key that is wrong."""
-    try:
-        return model.model_validate({"engine": phase.engine, **phase.parameters})
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise JobError(f"phase {phase.name}: {key}: {first['msg']}") from None
-
-
 class Engine(ABC, Generic[Keys]):
     """One kind of work. __init__ reads the parameters (JobError); prepare and run raise PhaseError.
 
@@ -109,7 +99,13 @@ class Engine(ABC, Generic[Keys]):
     def __init__(self, phase: PlannedPhase, context: Context) -> None:
         self.phase = phase
         self.context = context
-        self.keys = read_keys(phase, self.keys_model)  # type: ignore[assignment]  # the class is that of Keys
+        try:
+            found = self.keys_model.model_validate({"engine": phase.engine, **phase.parameters})
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = ".".join(map(str, first["loc"]))
+            raise JobError(f"phase {phase.name}: {key}: {first['msg']}") from None
+        self.keys = found  # type: ignore[assignment]  # the class is that of Keys
         self.outcome = PhaseResult(phase.name, phase.kind, phase.engine)
         self._cleanups: list[Callable[[], object]] = []
 

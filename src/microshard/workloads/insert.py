@@ -40,21 +40,9 @@ class InsertEngine(Engine[InsertParameters]):
         indexes = self._check_data()
         layout = point.collection(keys.namespace)
         streams = assign(self.documents, self.key_ranges, keys.processes, layout.chunks if layout else ())
-        database, _, collection = keys.namespace.partition(".")
-        target = {
-            "uri": self.context.job.connection_string,
-            "database": database,
-            "collection": collection,
-            "write_concern": keys.write_concern,
-            "ordered": keys.ordered,
-        }
-        common = {
-            "target": target,
-            "dataset": keys.dataset,
-            "options": {option: getattr(keys, option) for option in self.dataset.info.options},
-            "seed": keys.seed,
-            "batch_size": keys.batch_size,
-        }
+        common = keys.model_dump(include={"namespace", "write_concern", "ordered", "dataset", "seed", "batch_size"})
+        common["uri"] = self.context.job.connection_string
+        common["options"] = {option: getattr(keys, option) for option in self.dataset.info.options}
         self.on_close(self.workers.end)
         self.workers.start([common | {"streams": [(s.first, s.first_id, s.count) for s in mine]} for mine in streams])
         with self.context.connect() as client:

@@ -10,7 +10,6 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -19,7 +18,7 @@ from bson.raw_bson import RawBSONDocument
 
 from microshard.hostlib.proc import leave
 from microshard.workloads import datasets
-from microshard.workloads.base import PhaseError
+from microshard.workloads.base import PhaseError, collection_of
 from microshard.workloads.connections import connect
 from microshard.workloads.datasets import Dataset
 from microshard.workloads.streams import Stream
@@ -29,17 +28,6 @@ BLOCK_DOCUMENTS = 4096  # generated at a time: large enough for numpy, 1 MB of i
 BLOCK_BYTES = 4 << 20  # … and no more than this of large documents, unless a batch is more
 BUFFERED_BYTES = 60_000_000  # over all streams of a process
 SENDING_SECONDS = 0.003  # a command of 1,000 inspections is encoded, and through the mongos, in 2 ms
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Where documents go and how."""
-
-    uri: str
-    database: str
-    collection: str
-    write_concern: dict[str, Any]
-    ordered: bool
 
 
 def batches(dataset: Dataset[Any], stream: Stream, seed: int, size: int, block: int) -> Iterator[list[RawBSONDocument]]:
@@ -82,36 +70,31 @@ def check(reply: dict[str, Any], sent: int) -> None:
         raise PhaseError("WriteError", f"{sent} documents were sent, the reply says {reply.get('n')}")
 
 
-def insert(target: Target, dataset: Dataset[Any], streams: list[Stream], seed: int, size: int) -> None:
-    """Insert everything, reporting to the engine. Raises PhaseError and PyMongoError at the first error.
+def insert(work: dict[str, Any]) -> None:
+    """Insert the streams of this process, reporting to the engine. Raises the first PhaseError or PyMongoError.
 
     The documents go out as one `insert` command a batch, encoded already (RawBSONDocument): half a microsecond of
     the client's time a document instead of six with insert_many, which looks at each of them. Database.command
     sends once and never again, so nothing can be in twice. One command is under way at a time, so a stream keeps its
     order; the next batch is generated meanwhile, or the server would wait for it.
     """
-    with connect(target.uri, maxPoolSize=1) as client, ThreadPoolExecutor(1, "command") as sender:
+    streams = [Stream(*stream) for stream in work["streams"]]
+    dataset = datasets.make(work["dataset"], work["options"])
+    with connect(work["uri"], maxPoolSize=1) as client, ThreadPoolExecutor(1, "command") as sender:
         client.admin.command("ping")
-        database = client[target.database]
+        target = collection_of(client, work["namespace"])
         send(ready=True)
         if not wait_for_go():
             return
         began, reported = time.process_time(), time.monotonic()
         documents = size_bytes = 0
         spare = 0.0  # s, of the last reply
-        waiting = interleaved(dataset, streams, seed, size)
+        waiting = interleaved(dataset, streams, work["seed"], work["batch_size"])
         batch = next(waiting, None)
         while batch is not None:
             sent = len(batch)
-            reply = sender.submit(
-                database.command,
-                {
-                    "insert": target.collection,
-                    "documents": batch,
-                    "ordered": target.ordered,
-                    "writeConcern": target.write_concern,
-                },
-            )
+            options = {"ordered": work["ordered"], "writeConcern": work["write_concern"]}
+            reply = sender.submit(target.database.command, {"insert": target.name, "documents": batch, **options})
             # Sending comes first: generating documents meanwhile takes interpreter and core from it. Wait no longer
             # than for the last reply, or the server would wait for the next batch.
             wait([reply], timeout=min(spare, SENDING_SECONDS))
@@ -131,12 +114,5 @@ def insert(target: Target, dataset: Dataset[Any], streams: list[Stream], seed: i
         send(finished=True, cpu_seconds=time.process_time() - began)
 
 
-def work_on(work: dict[str, Any]) -> None:
-    """Insert the streams of this process."""
-    streams = [Stream(*stream) for stream in work["streams"]]
-    dataset = datasets.make(work["dataset"], work["options"])
-    insert(Target(**work["target"]), dataset, streams, work["seed"], work["batch_size"])
-
-
 if __name__ == "__main__":
-    leave(run_worker(work_on))
+    leave(run_worker(insert))

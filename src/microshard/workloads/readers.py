@@ -32,13 +32,11 @@ class ReadersEngine(Engine[ReadersPhase]):
     def prepare(self) -> None:
         """Determine the `_id`s of the collection; have every reader and writer connected. Raises PhaseError."""
         keys = self.keys
-        database, _, collection = keys.namespace.partition(".")
         with self.context.connect() as client:
             ids = known_ids(client, keys.namespace)
         common = {
             "uri": self.context.job.connection_string,
-            "database": database,
-            "collection": collection,
+            "namespace": keys.namespace,
             "ids": ids,
             "seed": keys.seed,
             "seconds": keys.duration_seconds,

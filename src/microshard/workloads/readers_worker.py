@@ -23,7 +23,7 @@ from pymongo.errors import PyMongoError
 
 from microshard.hostlib.proc import die_with_parent, leave
 from microshard.workloads import recording
-from microshard.workloads.base import cpu_seconds
+from microshard.workloads.base import collection_of, cpu_seconds
 from microshard.workloads.connections import connect
 from microshard.workloads.workers import REPORT_SECONDS, run_worker, send, send_error, wait_for_go
 
@@ -51,14 +51,14 @@ class ProcessResult:
 def reader(work: dict[str, Any], client: MongoClient[Any], random_: random.Random) -> Operation:
     """Reading one document by its `_id`."""
     preference = PREFERENCES[work["read_preference"]]
-    collection = client.get_database(work["database"], read_preference=preference)[work["collection"]]
+    collection = collection_of(client, work["namespace"]).with_options(read_preference=preference)
     pick = id_picker(work["ids"], random_)
     return lambda: (1, 0) if collection.find_one({"_id": pick()}) is not None else (0, 1)
 
 
 def writer(work: dict[str, Any], client: MongoClient[Any], random_: random.Random) -> Operation:
     """Updating a batch of random documents."""
-    collection = client[work["database"]][work["collection"]]
+    collection = collection_of(client, work["namespace"])
     pick, size = id_picker(work["ids"], random_), work["batch"]
 
     def write() -> tuple[int, int]:

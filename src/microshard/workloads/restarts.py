@@ -23,7 +23,7 @@ from pymongo.errors import PyMongoError
 
 from microshard.hostlib import kernel_settings, proc
 from microshard.model.job import ProcessInfo
-from microshard.workloads.base import Context, PhaseError
+from microshard.workloads.base import Context, PhaseError, collection_of
 from microshard.workloads.connections import Client
 from microshard.workloads.servers import direct, with_data
 
@@ -242,11 +242,10 @@ def empty_local_caches(processes: Sequence[ProcessInfo]) -> str:
 
 def wait_until_answering(client: Client, namespace: str) -> None:
     """Wait until the point answers for every shard again, without touching the data. Raises PhaseError."""
-    database, _, collection = namespace.partition(".")
     deadline = time.monotonic() + READY_SECONDS
     while True:
         try:
-            list(client[database][collection].aggregate([{"$collStats": {"count": {}}}]))
+            list(collection_of(client, namespace).aggregate([{"$collStats": {"count": {}}}]))
         except PyMongoError as error:
             if time.monotonic() > deadline:
                 raise PhaseError("NotAnswering", f"after the restart of the mongods: {error}") from error

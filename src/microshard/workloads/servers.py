@@ -16,7 +16,7 @@ from pymongo.errors import OperationFailure, PyMongoError
 
 from microshard.model.job import JobPoint, ProcessInfo, ReplicaSetInfo
 from microshard.model.result import Metric, ShardSize, StorageSize
-from microshard.workloads.base import PhaseError
+from microshard.workloads.base import PhaseError, collection_of
 from microshard.workloads.connections import Client, connect
 
 Value = TypeVar("Value")
@@ -134,10 +134,9 @@ def db_path_bytes(processes: Sequence[ProcessInfo]) -> int | None:
 def storage_size(client: Client, namespace: str, processes: Sequence[ProcessInfo]) -> StorageSize:
     """The `storage` of a result, after a checkpoint."""
     checkpoint(processes)
-    database, _, collection = namespace.partition(".")
     by_shard: dict[str, ShardSize] = {}
     data_bytes = index_bytes = 0
-    for stats in client[database][collection].aggregate([{"$collStats": {"storageStats": {}}}]):
+    for stats in collection_of(client, namespace).aggregate([{"$collStats": {"storageStats": {}}}]):
         storage = stats["storageStats"]
         size = ShardSize(int(storage.get("count", 0)), int(storage["storageSize"]))
         by_shard[_shard_name(stats, processes)] = size
