@@ -11,11 +11,10 @@ from pymongo.errors import PyMongoError
 from microshard.model.phases.initial_sync import InitialSyncPhase
 from microshard.model.plan import PlannedPhase
 from microshard.model.result import Column, Series, Stage, Table
-from microshard.workloads import restarts
 from microshard.workloads.background_load import BackgroundLoad
 from microshard.workloads.base import Context, Engine, PhaseError
 from microshard.workloads.connections import connect
-from microshard.workloads.servers import SECONDARY, add_members, direct, members_to_add
+from microshard.workloads.servers import SECONDARY, add_members, direct, members_to_add, process_of
 from microshard.workloads.sync_progress import (
     SYSTEM_DATABASES,
     SyncAttempt,
@@ -137,13 +136,7 @@ class InitialSyncEngine(Engine[InitialSyncPhase]):
 
     def _is_alive(self) -> bool:
         """Whether the member's process runs, as far as this host can tell."""
-        if not Path(self.info.pid_path).is_file():
-            return True
-        try:
-            restarts.find(self.info)
-        except PhaseError:
-            return False
-        return True
+        return not Path(self.info.pid_path).is_file() or process_of(self.info) is not None
 
     def _progress(self) -> str:
         sync = self.sync

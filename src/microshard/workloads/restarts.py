@@ -22,12 +22,12 @@ from typing import Any
 from pymongo.errors import PyMongoError
 
 from microshard.hostlib import kernel_settings, proc
+from microshard.hostlib.host_counters import control_groups, read_pid
 from microshard.model.job import ProcessInfo
 from microshard.workloads.base import Context, PhaseError, collection_of
 from microshard.workloads.connections import Client
-from microshard.workloads.servers import direct, with_data
+from microshard.workloads.servers import direct, process_of, with_data
 
-CGROUPS = "/sys/fs/cgroup"  # where systemd mounts cgroup version 2; emulated volumes use no other mount
 STOP_SECONDS = 60.0  # SIGTERM: quiesce takes up to 15 s, the final checkpoint the rest
 START_SECONDS = 60.0  # recovery from the journal and the election
 READY_SECONDS = 60.0  # until a router has found the restarted shards
@@ -49,38 +49,26 @@ class Restartable:
     process: proc.LiveProcess
     folder: str
     environment: dict[str, str]
-    cgroup: str = ""  # of version 2; "" where this machine has none
+    cgroup: str  # folder of version 2; "" where this machine has none
 
 
 def find(info: ProcessInfo) -> Restartable:
     """The running process behind a pid file. Raises PhaseError when there is none or it is another program."""
-    path = Path(info.pid_path)
+    process, other = process_of(info), proc.find(read_pid(info.pid_path) or 0)
+    if process is None and other is not None:
+        command = f"pid {other.pid} of {info.pid_path} runs {other.command_line[:200]!r} instead"
+        raise PhaseError("NotOurs", f"{info.name} is not restarted: {command}")
     try:
-        pid = int(path.read_text(encoding="ascii"))
-        environment = Path(f"/proc/{pid}/environ").read_bytes()
-        folder = str(Path(f"/proc/{pid}/cwd").readlink())
-        process, cgroup = proc.find(pid), _cgroup(pid)
         if process is None:
-            raise ValueError("it has ended")
-    except (OSError, ValueError) as error:
-        raise PhaseError("NotRunning", f"{info.name} cannot be restarted: no process behind {path} ({error})") from None
-    if not any(_is_below(part, path.parent) for part in process.command):
-        command = process.command_line[:200]
-        raise PhaseError("NotOurs", f"{info.name} is not restarted: pid {pid} of {path} runs {command!r} instead")
+            raise OSError("none is recorded, or it has ended")
+        environment = Path(f"/proc/{process.pid}/environ").read_bytes()
+        folder = str(Path(f"/proc/{process.pid}/cwd").readlink())
+    except OSError as error:
+        message = f"{info.name} cannot be restarted: no process behind {info.pid_path} ({error})"
+        raise PhaseError("NotRunning", message) from None
     pairs = (os.fsdecode(entry).partition("=") for entry in environment.split(b"\0") if b"=" in entry)
-    return Restartable(info, process, folder, {name: value for name, _, value in pairs}, cgroup)
-
-
-def _cgroup(pid: int | str) -> str:
-    """The cgroup of version 2 of a process."""
-    lines = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8").splitlines()
-    return next((line[3:] for line in lines if line.startswith("0::")), "")
-
-
-def _is_below(part: str, folder: Path) -> bool:
-    """Whether an argument (PATH or --option=PATH) names the folder or something in it."""
-    path = part.partition("=")[2] if part.startswith("-") else part
-    return path == str(folder) or path.startswith(f"{folder}/")
+    variables = {name: value for name, _, value in pairs}
+    return Restartable(info, process, folder, variables, control_groups(process.pid).get("", ""))
 
 
 def stop(processes: Sequence[Restartable], number: signal.Signals = signal.SIGTERM) -> None:
@@ -120,7 +108,7 @@ def launch(process: Restartable) -> None:
 def _spawn(process: Restartable) -> subprocess.Popen[bytes]:
     # Its cgroup is that of its predecessor, which has the limits of an emulated volume; a new session, for it must
     # outlive this engine and not receive the terminal's Ctrl-C.
-    cgroup = "" if process.cgroup in {"", _cgroup("self")} else CGROUPS + process.cgroup
+    cgroup = "" if process.cgroup == control_groups(os.getpid()).get("") else process.cgroup
     return subprocess.Popen(
         proc.in_cgroup(cgroup, list(process.process.command)),
         cwd=process.folder,
@@ -134,13 +122,8 @@ def _spawn(process: Restartable) -> subprocess.Popen[bytes]:
 
 def _record_pid(process: Restartable, child: subprocess.Popen[bytes]) -> None:
     """Write the new pid into the pid file, which teardown reads, unless mongod has written it."""
-    path = Path(process.info.pid_path)
-    try:
-        recorded = int(path.read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        recorded = 0
-    if child.poll() is None and recorded != child.pid:
-        path.write_text(f"{child.pid}\n", encoding="ascii")
+    if child.poll() is None and read_pid(process.info.pid_path) != child.pid:
+        Path(process.info.pid_path).write_text(f"{child.pid}\n", encoding="ascii")
 
 
 def is_ready(info: ProcessInfo) -> bool:

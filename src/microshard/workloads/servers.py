@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 from pymongo.errors import OperationFailure, PyMongoError
 
+from microshard.hostlib import proc
+from microshard.hostlib.host_counters import allocated_bytes, read_pid
 from microshard.model.job import JobPoint, ProcessInfo, ReplicaSetInfo
 from microshard.model.result import Metric, ShardSize, StorageSize
 from microshard.workloads.base import PhaseError, collection_of
@@ -68,6 +70,17 @@ def on_all(processes: Sequence[ProcessInfo], request: Callable[[Client], Value])
     return {process.name: value for process, value in zip(processes, values, strict=True)}
 
 
+def process_of(info: ProcessInfo) -> proc.LiveProcess | None:
+    """The process of this machine behind a pid file; None when it has ended or is another program by now.
+
+    One of its arguments (PATH or --option=PATH) must name the folder of the pid file or something in it.
+    """
+    folder, process = Path(info.pid_path).parent, proc.find(read_pid(info.pid_path) or 0)
+    words = process.command if process else ()
+    paths = (word.partition("=")[2] if word.startswith("-") else word for word in words)
+    return process if any(f"{path}/".startswith(f"{folder}/") for path in paths) else None
+
+
 def with_data(processes: Sequence[ProcessInfo]) -> list[ProcessInfo]:
     """The processes that can hold documents of the experiment."""
     return [process for process in processes if process.bears_data]
@@ -113,22 +126,10 @@ def checkpoint(processes: Sequence[ProcessInfo]) -> None:
     on_all(with_data(processes), lambda client: client.admin.command({"fsync": 1, "maxTimeMS": CHECKPOINT_MS}))
 
 
-def bytes_on_disk(folder: Path) -> int:
-    """Allocated bytes below a folder (st_blocks, so holes do not count); files that vanish meanwhile are skipped."""
-    total = 0
-    for parent, _, files in os.walk(folder):
-        for name in files:
-            try:
-                total += os.lstat(Path(parent, name)).st_blocks * 512
-            except FileNotFoundError:
-                continue
-    return total
-
-
 def db_path_bytes(processes: Sequence[ProcessInfo]) -> int | None:
     """Bytes of all dbPaths; None when one is not on this machine."""
-    paths = [Path(p.db_path) for p in processes if p.db_path is not None]
-    return sum(map(bytes_on_disk, paths)) if all(path.is_dir() for path in paths) else None
+    paths = [p.db_path for p in processes if p.db_path is not None]
+    return sum(map(allocated_bytes, paths)) if all(map(os.path.isdir, paths)) else None
 
 
 def storage_size(client: Client, namespace: str, processes: Sequence[ProcessInfo]) -> StorageSize:

@@ -6,12 +6,12 @@ import time
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 from microshard.hostlib import proc
-from microshard.hostlib.host_counters import TICKS, children, parse_cpu, parse_stat, read, read_pid
+from microshard.hostlib.host_counters import TICKS, children, parse_cpu, parse_stat, read
 from microshard.model.job import ProcessInfo
+from microshard.workloads.servers import process_of
 
 CLIENT_SHARE = 0.8  # of its host's cores; above it threads of the client wait for each other
 ROUTER_SHARE = 0.9  # of the cores a router can use
@@ -86,13 +86,10 @@ class CpuSampler:
     def add_servers(self, processes: Sequence[ProcessInfo]) -> None:
         """Sample those of these processes that run on this host."""
         for process in processes:
-            pid = read_pid(process.pid_path)
-            # The pid file may be another host's, or of an earlier process: arguments of the right one name its folder.
-            found = proc.find(pid) if pid else None
-            if pid and found and any(str(Path(process.pid_path).parent) in word for word in found.command):
-                self._add(process.name, pid, "router" if process.role == "mongos" else process.role)
+            if found := process_of(process):
+                self._add(process.name, found.pid, "router" if process.role == "mongos" else process.role)
                 if process.role == "mongos":
-                    for child in children(pid):
+                    for child in children(found.pid):
                         self._add(f"{process.name}/router", child, "router")
 
     def _add(self, name: str, pid: int, role: str) -> None:
