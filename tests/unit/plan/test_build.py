@@ -146,15 +146,25 @@ def test_a_later_attempt_has_a_name_of_its_own(planned):
     assert dataclasses.replace(step, attempt=3, purpose="drift").name == "drift-3"
 
 
-def test_more_cache_than_ram_is_refused_with_its_arithmetic(planned):
-    topology = {"storage": {"cache": {"policy": "per_process_mb", "value": 1024}}}
-    with pytest.raises(PlanError, match=r"8 × 1,024 MiB of cache are 8,192 MiB, this machine has 4,096 MiB"):
-        planned([8], Inputs(cores=2, ram_mib=4096.0), topology=topology)
+WRITES = [{"measure": {"engine": "insert", "documents": 1000}}]
+MISTYPED = [{"measure": {"engine": "aggregate", "pipeline": "greeness"}}]
+LARGE = {"storage": {"cache": {"policy": "per_process_mb", "value": 1024}}}
+TWO_CORES = Inputs(cores=2)
 
 
-def test_too_little_disk_is_refused(planned):
-    with pytest.raises(PlanError, match="GB are free"):
-        planned([1], Inputs(cores=2, free_disk_bytes=100_000_000))
+@pytest.mark.parametrize(
+    ("shards", "inputs", "changes", "message"),
+    [
+        (8, Inputs(cores=2, ram_mib=4096.0), {"topology": LARGE}, r"8 × 1,024 MiB of cache are 8,192 MiB, .* 4,096"),
+        (1, Inputs(cores=2, free_disk_bytes=100_000_000), {}, "GB are free"),
+        (1, TWO_CORES, {"workload": WRITES, "order": {"redeploy": "per_point"}}, "only reads"),
+        (1, Inputs(cores=2, pipelines={"other": []}), {"workload": MISTYPED}, "named greeness; known: other"),
+        (600, TWO_CORES, {"topology": {"network": {"base_port": 65000}}}, "below 65536"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused_with_the_figures(planned, shards, inputs, changes, message):
+    with pytest.raises(PlanError, match=message):
+        planned([shards], inputs, **changes)
 
 
 def test_points_that_do_not_fit_into_ram_together_are_deployed_one_at_a_time(planned):
@@ -167,16 +177,7 @@ def test_points_that_do_not_fit_into_ram_together_are_deployed_one_at_a_time(pla
 
 
 def test_a_measurement_that_writes_is_redeployed_for_every_repetition(planned):
-    workload = [{"measure": {"engine": "insert", "documents": 1000}}]
-    assert planned([1], workload=workload).redeploy == "per_repetition"
-    with pytest.raises(PlanError, match="only reads"):
-        planned([1], workload=workload, order={"redeploy": "per_point"})
-
-
-def test_an_unknown_pipeline_is_named_with_those_there_are(planned):
-    workload = [{"measure": {"engine": "aggregate", "pipeline": "greeness"}}]
-    with pytest.raises(PlanError, match="no pipeline is named greeness; known: other"):
-        planned([1], Inputs(cores=2, pipelines={"other": []}), workload=workload)
+    assert planned([1], workload=WRITES).redeploy == "per_repetition"
 
 
 def test_a_cold_measurement_has_no_warm_up(planned):
@@ -209,8 +210,3 @@ def test_the_connection_string_names_every_mongos(planned):
 
 def test_points_beyond_the_cores_get_a_note(planned):
     assert any("up to 16 shards on 2 cores" in w for w in planned([1, 16]).warnings)
-
-
-def test_ports_that_do_not_fit_are_refused(planned):
-    with pytest.raises(PlanError, match="below 65536"):
-        planned([600], Inputs(cores=2), topology={"network": {"base_port": 65000}})

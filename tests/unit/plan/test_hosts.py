@@ -110,21 +110,35 @@ def test_a_share_of_ram_is_of_the_ram_of_each_host(planned):
     assert {p.name: p.cache_mib for p in point.processes if p.role == "shard"} == {"shard01": 4096, "shard02": 16384}
 
 
-def test_what_a_host_cannot_hold_is_reported_by_its_name(planned):
-    hosts = (Host("db1", "10.0.0.1", DATA, 4, 16384.0), Host("db2", "10.0.0.2", DATA, 4, 512.0), lab(1)[-1])
-    with pytest.raises(PlanError, match=r"db2 has 512 MiB of RAM"):
-        planned([2], on(hosts), **infrastructure(2))
-    full = (Host("db1", "10.0.0.1", DATA, 4, 16384.0, 10**6), lab(1)[-1])
-    with pytest.raises(PlanError, match=r"GB of disk are needed at one time on db1"):
-        planned([1], on(full), **infrastructure(1))
+def with_one(host: Host) -> Inputs:
+    return on((Host("db1", "10.0.0.1", DATA, 4, 16384.0), host, lab(1)[-1]))
 
 
-def test_more_hosts_than_the_inventory_has_are_refused_by_group(planned):
-    with pytest.raises(PlanError) as caught:
-        planned([2], on(lab(2)), **infrastructure(3))
-    assert caught.value.problems == (
-        ("infrastructure.shard_hosts.count", "3 needed, inventories/lab has 2 in the group shard_hosts: db1, db2"),
-    )
+ROUND_ROBIN: dict[str, Any] = {"numa": {"policy": "node_round_robin"}}
+NODES: dict[str, Any] = {"numa": {"policy": "node_round_robin", "nodes": [0, 1]}}
+
+
+def shard_hosts(**keys: Any) -> dict[str, Any]:
+    return {"infrastructure": {"shard_hosts": keys}}
+
+
+@pytest.mark.parametrize(
+    ("shards", "inputs", "changes", "message"),
+    [
+        (2, with_one(Host("db2", "10.0.0.2", DATA, 4, 512.0)), infrastructure(2), "db2 has 512 MiB of RAM"),
+        (2, with_one(Host("db2", "2", DATA, 4, 16384.0, 10**6)), infrastructure(2), "GB of disk .* at one time on db2"),
+        (2, on(lab(2)), infrastructure(3), "shard_hosts.count: 3 needed, inventories/lab has 2 .*: db1, db2"),
+        (1, on(lab(1)), infrastructure(1, mongos_hosts={}), "loopback only"),
+        (2, Inputs(cores=4, numa_nodes=(0,)), shard_hosts(**NODES), "numa.nodes: local has the NUMA nodes 0 and no 1"),
+        (2, Inputs(cores=4, numa_nodes=(0, 1), numactl=False), shard_hosts(**NODES), "policy: local has no numactl"),
+        (2, Inputs(cores=4, numa_nodes=(0,)), shard_hosts(**ROUND_ROBIN), "has one NUMA node"),
+    ],
+)
+def test_what_a_host_cannot_do_is_refused_by_its_name(
+    planned: Any, shards: int, inputs: Inputs, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(PlanError, match=message):
+        planned([shards], inputs, **changes)
 
 
 def test_hosts_that_nothing_uses_are_reported(planned):
@@ -142,37 +156,10 @@ def test_a_point_may_be_without_a_host_that_others_have() -> None:
     ]
 
 
-def test_the_embedded_mongos_cannot_have_hosts_of_its_own(planned):
-    with pytest.raises(PlanError, match="loopback only"):
-        planned([1], on(lab(1)), **infrastructure(1, mongos_hosts={}))
-
-
-POLICY = {"shard_hosts": {"numa": {"policy": "node_round_robin", "nodes": [0, 1]}}}
-
-
 def test_the_host_of_the_data_has_the_settings_of_the_data(planned: Any) -> None:
-    (point,) = planned([2], Inputs(cores=4, numa_nodes=(0, 1)), infrastructure=POLICY).points
+    (point,) = planned([2], Inputs(cores=4, numa_nodes=(0, 1)), **shard_hosts(**NODES)).points
     assert point.numa == {"local": {"policy": "node_round_robin", "nodes": [0, 1], "reserved_cores": 1}}
     assert planned([2], Inputs(cores=4)).points[0].numa == {}
-
-
-@pytest.mark.parametrize(
-    ("inputs", "problem"),
-    [
-        (Inputs(cores=4, numa_nodes=(0,)), "numa.nodes: local has the NUMA nodes 0 and no 1"),
-        (Inputs(cores=4, numa_nodes=(0, 1), numactl=False), "numa.policy: local has no numactl"),
-    ],
-)
-def test_a_host_without_the_node_or_numactl_is_refused_by_name(planned: Any, inputs: Inputs, problem: str) -> None:
-    with pytest.raises(PlanError) as caught:
-        planned([2], inputs, infrastructure=POLICY)
-    assert f"infrastructure.shard_hosts.{problem}" in str(caught.value)
-
-
-def test_one_node_is_nothing_to_go_round(planned: Any) -> None:
-    policy = {"shard_hosts": {"numa": {"policy": "node_round_robin"}}}
-    with pytest.raises(PlanError, match="has one NUMA node"):
-        planned([2], Inputs(cores=4, numa_nodes=(0,)), infrastructure=policy)
 
 
 def test_more_shards_than_cores_are_refused_with_the_numbers(planned: Any) -> None:
