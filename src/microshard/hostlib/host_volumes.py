@@ -26,6 +26,7 @@ ARGUMENTS = {
     "mode": {"type": "str", "default": "0755"},
     "state_folder": {"type": "path", "default": "/etc/microshard"},
     "state": {"choices": ["present", "absent"], "default": "present"},
+    "record": {"type": "path"},  # of the action plugin
 }
 
 FSTAB = "/etc/fstab"

@@ -30,6 +30,7 @@ ARGUMENTS = {
     "recommended": {"type": "dict", "default": {}},
     "state": {"choices": ["saved", "verified", "restored"], "required": True},
     "state_file": {"type": "path", "required": True},
+    "record": {"type": "path"},  # of the action plugin
 }
 REQUESTED = "the experiment"
 

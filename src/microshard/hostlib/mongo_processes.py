@@ -37,6 +37,14 @@ ARGUMENTS = {
     "files": {"type": "dict", "default": {}},
     "numa": {"type": "dict", "default": {}},
     "security": {"type": "dict", "default": {}},
+    # Of the action plugin, which renders the configuration files and writes the records.
+    "config_db": {"type": "str"},
+    "deployment": {"type": "str", "default": "by-hand"},
+    "embedded": {"type": "bool", "default": False},
+    "host": {"type": "str"},
+    "records": {"type": "path"},
+    "templates": {"type": "path"},
+    "version": {"type": "str"},
 }
 
 # A mongod waits for its disk now and then, so two per core keep the cores busy. More do not help: 17 mongods on 2 cores

@@ -33,7 +33,6 @@ _LONGEST = 1 << 16  # bytes of a message
 # The modules that are executed before and after each measurement.
 _MODULES = ("background_processes", "collected_files", "mongo_processes", "mongo_topology", "workload_phases")
 _COLLECTION = "microshard.lab"
-_FILTERS = ("mongo_merge", "wiredtiger_cache")  # of the templates of configuration files
 _FALLBACK = "every playbook starts ansible-playbook, for this ansible-core lacks an internal name"
 _GRACE = 5.0  # s a playbook has to end after SIGTERM, and again after SIGKILL
 
@@ -204,7 +203,6 @@ def _load_ahead() -> None:
             loader.action_loader,
             [f"{_COLLECTION}.{name}" for name in ("in_process", "collected_files", "mongo_processes")],
         ),
-        (loader.filter_loader, [f"{_COLLECTION}.{name}" for name in _FILTERS]),
     ):
         for name in names:
             plugins.get(name, class_only=True)
