@@ -75,12 +75,12 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: The host is observed
+- name: vmstat runs beside what follows
   microshard.lab.background_processes:
-    run_folder: "{{ microshard_run.folder }}"
-    folder: "{{ microshard_step.telemetry }}"
+    run_folder: /var/lib/microshard/by-hand
+    folder: /var/lib/microshard/by-hand/beside
     processes:
-      - {name: host, argv: [python3, host.py, --out, host.jsonl], marker: host.jsonl}
+      - {name: vmstat, argv: [vmstat, -t, "1"], marker: -t}
 """
 
 RETURN = r"""

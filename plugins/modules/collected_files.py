@@ -35,11 +35,11 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: The results are here
+- name: The logs are on the controller
   microshard.lab.collected_files:
-    run_folder: "{{ microshard_run.folder }}"
-    controller_folder: "{{ microshard_run.controller_folder }}"
-    folders: [results/p01]
+    run_folder: /var/lib/microshard/by-hand
+    controller_folder: "{{ playbook_dir }}/collected"
+    folders: [logs]
 """
 
 RETURN = r"""

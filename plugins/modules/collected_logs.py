@@ -21,10 +21,18 @@ options:
     type: path
     required: true
   processes:
-    description: Processes with their C(name), C(log_path) and C(db_path), as in the plan.
+    description: The processes, as the module mongo_processes has them.
     type: list
     elements: dict
     required: true
+  host:
+    description: The host; processes whose C(host) is another one are left out. Empty takes all.
+    type: str
+    default: ""
+  deployment:
+    description: A process without C(folder) is in C(deployments/DEPLOYMENT/NAME/) of the run's folder.
+    type: str
+    default: by-hand
 attributes:
   check_mode:
     support: full
@@ -35,11 +43,13 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: The logs of the point are kept
+- name: The logs of two mongods are kept
   microshard.lab.collected_logs:
-    run_folder: "{{ microshard_run.folder }}"
-    folder: "{{ microshard_run.folder }}/logs/{{ microshard_point.id }}"
-    processes: "{{ microshard_point.processes }}"
+    run_folder: /var/lib/microshard/by-hand
+    folder: /var/lib/microshard/by-hand/logs
+    processes:
+      - {name: mongod1, port: 27017}
+      - {name: mongod2, port: 27018}
 """
 
 RETURN = r"""

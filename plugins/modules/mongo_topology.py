@@ -14,16 +14,40 @@ description:
   - Runs on a client host, which has pymongo and reaches the servers over the network.
 requirements: [pymongo]
 options:
-  point:
-    description: The point as in the plan, with its processes, replica sets, collections and balancer.
-    type: dict
+  processes:
+    description: All processes of the topology, as the module mongo_processes has them.
+    type: list
+    elements: dict
     required: true
+  replica_sets:
+    description: C(name), C(role) and C(members) of each set; empty makes one of each C(replica_set) of O(processes).
+    type: list
+    elements: dict
+    default: []
+  collections:
+    description: Sharded collections with C(namespace), C(shard_key), and what else the role mongo_topology lists.
+    type: list
+    elements: dict
+    default: []
+  zones:
+    description: Zones with C(name), C(shards) and C(ranges).
+    type: list
+    elements: dict
+    default: []
+  balancer:
+    description: Settings of the balancer; without C(enabled) it is stopped.
+    type: dict
+    default: {}
+  security:
+    description: C(authorization) and C(tls); the files are in C(secrets/) of O(run_folder).
+    type: dict
+    default: {}
   timeout:
     description: Seconds after which the topology has failed.
     type: float
     default: 90
   run_folder:
-    description: Folder of the run on this machine, whose C(secrets/) is read where the point has C(security).
+    description: Folder of the run on this machine, whose C(secrets/) is read where O(security) says so.
     type: path
     default: ""
 attributes:
@@ -36,9 +60,14 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: The processes form the planned topology
+- name: A cluster of one shard has a sharded collection
   microshard.lab.mongo_topology:
-    point: "{{ microshard_point }}"
+    processes:
+      - {name: config1, role: config, replica_set: config, port: 27101}
+      - {name: shard01, role: shard, replica_set: shard01, port: 27102}
+      - {name: mongos1, role: mongos, port: 27100}
+    collections:
+      - {namespace: db.things, shard_key: {_id: hashed}}
 """
 
 RETURN = r"""

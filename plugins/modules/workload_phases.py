@@ -70,13 +70,13 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: The phases of the step have been executed
+- name: The phases of a job that a run has left are executed once more
   microshard.lab.workload_phases:
-    run_folder: "{{ microshard_run.folder }}"
-    python: "{{ microshard_run.python }}"
-    job: "{{ workload_job }}"
-    job_path: "{{ workload_job_path }}"
-    out: "{{ microshard_step.results }}"
+    run_folder: "{{ run_folder }}"
+    python: "{{ ansible_playbook_python }}"
+    job: "{{ lookup('ansible.builtin.file', run_folder ~ '/points/p01/job.json') | from_json }}"
+    job_path: "{{ run_folder }}/points/p01/again.json"
+    out: "{{ run_folder }}/results/p01/again.json"
 """
 
 RETURN = r"""

@@ -13,6 +13,7 @@ import json
 import os
 import re
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,22 @@ from tests.hosts.controller import MICROSHARD
 ROOT = Path(__file__).parents[2]
 _LONGEST = 15  # lines of an example
 _PLAYBOOK = MICROSHARD.with_name("ansible-playbook")
+
+
+@dataclass(frozen=True)
+class Here:
+    """This machine instead of the bed, with other ports than the examples' 27100 and following."""
+
+    inventory: Path
+    first_port: int
+
+    def inside(self, command: list[Any]) -> list[Any]:
+        """The command line."""
+        return command
+
+    def moved(self, text: str) -> str:
+        """An example with its ports."""
+        return re.sub(r"\b271(\d\d)\b", lambda found: str(self.first_port + int(found[1])), text)
 
 
 def example(role: str) -> str:
@@ -34,11 +51,18 @@ def example(role: str) -> str:
 
 
 def play(
-    lab: Bed, role: str, folder: Path, *words: str, inventory: Path | None = None, text: str = "", **variables: Any
+    lab: Bed | Here,
+    role: str,
+    folder: Path,
+    *words: str,
+    inventory: Path | None = None,
+    text: str = "",
+    **variables: Any,
 ) -> subprocess.CompletedProcess[str]:
     """Run the example of a role, or `text` instead, from a folder; `words` are options of ansible-playbook: --check."""
     playbook = folder / f"{role}.yml"
-    playbook.write_text(text or example(role), encoding="utf-8")
+    text = text or example(role)
+    playbook.write_text(lab.moved(text) if isinstance(lab, Here) else text, encoding="utf-8")
     command: list[str | Path] = [_PLAYBOOK, "--inventory", inventory or lab.inventory, playbook, *words]
     return subprocess.run(
         lab.inside([*command, "--extra-vars", json.dumps(variables)]),
@@ -52,7 +76,7 @@ def play(
     )
 
 
-def succeed(lab: Bed, role: str, folder: Path, *words: str, **options: Any) -> str:
+def succeed(lab: Bed | Here, role: str, folder: Path, *words: str, **options: Any) -> str:
     """The same, and it must succeed; what it printed."""
     done = play(lab, role, folder, *words, **options)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -64,7 +88,7 @@ def changes(output: str) -> dict[str, int]:
     return {host: int(count) for host, count in re.findall(r"^(\S+) +: ok=\d+ +changed=(\d+)", output, re.MULTILINE)}
 
 
-def converge(lab: Bed, role: str, folder: Path, **options: Any) -> str:
+def converge(lab: Bed | Here, role: str, folder: Path, **options: Any) -> str:
     """Run the example twice: the first run must change every host of it, the second none. What the first printed."""
     first = succeed(lab, role, folder, **options)
     assert changes(first), first

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from microshard.embedded.binary import find_mongod
 from tests.cluster.ansible import points
 from tests.cluster.ansible.lab import BIN, RUN_VARIABLES, Lab, Played
 from tests.hosts.bed import Bed
 from tests.hosts.bed.lab import LIMITS
+from tests.hosts.readme_examples import converge, succeed
 
 RUN = "/srv/microshard-lab/run-1"
 
@@ -167,3 +169,26 @@ def test_what_the_machine_cannot_give_is_refused_with_its_name(services: Service
     assert "has the limit nofile " in services.play("deploy").failure
     services.bring("absent")
     assert services.units() == []
+
+
+@pytest.mark.long
+def test_three_mongods_run_by_the_example_of_the_role(lab: Bed, tmp_path: Path) -> None:
+    mongod, folder = {"mongo_processes_mongod": "/opt/microshard-lab/mongod"}, "/var/lib/microshard/by-hand"
+    for machine in lab.machines:
+        (machine.root / "opt/microshard-lab").mkdir()
+        shutil.copy(find_mongod(), machine.root / "opt/microshard-lab/mongod")
+    try:
+        converge(lab, "mongo_processes", tmp_path, **mongod)
+        for machine in lab.machines:
+            pids = machine.enter("sh", "-c", f"cat {folder}/deployments/by-hand/*/pid").split()
+            assert len(pids) == 3
+            for pid in pids:
+                assert "interleave:0" in machine.enter("cat", f"/proc/{pid}/numa_maps")
+            said = machine.enter("cat", f"{folder}/deployments/by-hand/mongod3/mongod.conf")
+            assert "configString: cache_size=2M" in said
+        succeed(lab, "mongo_processes", tmp_path, **mongod, mongo_processes_state="absent")
+        for machine in lab.machines:
+            assert "mongod" not in machine.enter("ps", "-A", "-o", "comm=")
+    finally:
+        for machine in lab.machines:
+            machine.enter("sh", "-c", f"rm -rf /opt/microshard-lab {folder}")

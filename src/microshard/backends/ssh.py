@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import shlex
@@ -20,6 +21,7 @@ from microshard.backends import binaries, client_install, local_processes
 from microshard.errors import PlaceError, RunFolderError
 from microshard.model.plan import FIRST_PORT, HOST_GROUPS, Host, Inputs, Plan, Point
 from microshard.model.run_records import LedgerRecord
+from microshard.model.variables import RunVariables
 from microshard.records.run_folder import DiskError, RunFolder, write_json
 from microshard.run.ansible import Event, EventHandler, PlaybookError, Playbooks, ignore
 from microshard.run.backend import LAST_PORT, Backend, Binaries
@@ -230,17 +232,17 @@ class SshBackend(Backend):
         """Limit everything that follows to the hosts of a plan."""
         self.used = [host.name for host in plan.hosts]
 
-    def variables(self, folder: RunFolder) -> dict[str, Any]:
+    def variables(self, folder: RunFolder) -> RunVariables:
         """As for every backend, and the folders of software on the hosts."""
-        return {
-            **super().variables(folder),
-            "software": f"{self.base}/software",
-            "client_folder": self.client_folder(),
-            "client_wheels": str(client_install.wheels_archive()),
-            "clock_offsets": {name: facts["clock_offset"] for name, facts in self.facts.items()},
-            "client_pythons": {name: facts["client_python"]["path"] for name, facts in self.facts.items()},
-            "make_base": [name for name, facts in self.facts.items() if not facts["writable"]],
-        }
+        return dataclasses.replace(
+            super().variables(folder),
+            software=f"{self.base}/software",
+            client_folder=self.client_folder(),
+            client_wheels=str(client_install.wheels_archive()),
+            clock_offsets={name: facts["clock_offset"] for name, facts in self.facts.items()},
+            client_pythons={name: facts["client_python"]["path"] for name, facts in self.facts.items()},
+            make_base=[name for name, facts in self.facts.items() if not facts["writable"]],
+        )
 
     def prepare(self, folder: RunFolder, playbooks: Playbooks, variables: Path) -> None:  # noqa: ARG002
         """Create folders, and install binaries and the client's software."""
@@ -317,7 +319,7 @@ class SshBackend(Backend):
                     parts[part] |= {key: value for key, value in wanted[part].items() if value is not None}
         run = self.variables(folder)
         if manager:  # what was started by root is removed by root
-            run["process_manager"] = max(manager)
+            run = dataclasses.replace(run, process_manager=max(manager))
         path = folder / "tmp" / "run.json"
         path.parent.mkdir(exist_ok=True)
         write_json(path, {"microshard_run": run, "microshard_point": {"id": "", "machines": machines}})

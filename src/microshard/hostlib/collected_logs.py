@@ -11,11 +11,14 @@ from functools import partial
 from typing import Any
 
 from .files import require_below, require_own, require_run_folder
+from .mongo_config import on_host
 
 ARGUMENTS = {
     "run_folder": {"type": "path", "required": True},
     "folder": {"type": "path", "required": True},
     "processes": {"type": "list", "elements": "dict", "required": True},
+    "host": {"type": "str", "default": ""},
+    "deployment": {"type": "str", "default": "by-hand"},
 }
 
 # Speed before size: logs are collected while the next point waits.
@@ -26,7 +29,8 @@ def main(parameters: dict[str, Any], *, check: bool) -> dict[str, Any]:
     """Compress the logs that exist and changed since; their names."""
     run_folder = require_run_folder(parameters["run_folder"])
     require_below(run_folder, parameters["folder"])
-    for process in parameters["processes"]:
+    processes = on_host(parameters["processes"], parameters["host"], run_folder, parameters["deployment"])
+    for process in processes:
         require_own(run_folder, process["log_path"])
         if process.get("db_path"):
             require_own(run_folder, process["db_path"])
@@ -34,8 +38,8 @@ def main(parameters: dict[str, Any], *, check: bool) -> dict[str, Any]:
         os.makedirs(parameters["folder"], exist_ok=True)
     # zlib releases the interpreter's lock, so threads compress in parallel.
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        kept = list(pool.map(partial(_keep, parameters["folder"], check=check), parameters["processes"]))
-        kept += pool.map(partial(_keep_diagnostics, parameters["folder"], check=check), parameters["processes"])
+        kept = list(pool.map(partial(_keep, parameters["folder"], check=check), processes))
+        kept += pool.map(partial(_keep_diagnostics, parameters["folder"], check=check), processes)
     names = [name for name in kept if name]
     return {"changed": bool(names), "logs": names, "msg": f"{len(names)} logs and diagnostics kept"}
 

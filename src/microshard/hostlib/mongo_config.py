@@ -56,8 +56,8 @@ def complete(process: Options, run_folder: str, deployment: str) -> dict[str, An
 
 
 def on_host(processes: Sequence[Options], host: str, run_folder: str, deployment: str) -> list[dict[str, Any]]:
-    """The processes of a host, and those that name none, complete."""
-    return [complete(p, run_folder, deployment) for p in processes if (p.get("host") or host) == host]
+    """The processes of a host ("" is all), and those that name none, complete."""
+    return [complete(p, run_folder, deployment) for p in processes if not host or p.get("host") in {None, "", host}]
 
 
 def config_db(processes: Sequence[Options]) -> str:

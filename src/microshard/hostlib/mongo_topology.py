@@ -11,6 +11,7 @@ from typing import Any
 
 from . import logs
 from .errors import HostError
+from .mongo_config import complete
 from .wire import access_of_run
 
 try:
@@ -25,7 +26,12 @@ else:
     _MISSING = ""
 
 ARGUMENTS = {
-    "point": {"type": "dict", "required": True},
+    "processes": {"type": "list", "elements": "dict", "required": True},
+    "replica_sets": {"type": "list", "elements": "dict", "default": []},
+    "collections": {"type": "list", "elements": "dict", "default": []},
+    "zones": {"type": "list", "elements": "dict", "default": []},
+    "balancer": {"type": "dict", "default": {}},
+    "security": {"type": "dict", "default": {}},
     "run_folder": {"type": "path", "default": ""},
     "timeout": {"type": "float", "default": 90},
 }
@@ -40,10 +46,13 @@ def main(parameters: dict[str, Any], *, check: bool) -> dict[str, Any]:
     """Build the topology, then create the users of the run."""
     if _MISSING:
         raise HostError(f"this Python lacks pymongo: {_MISSING}")
-    point, run_folder = parameters["point"], parameters["run_folder"]
-    processes = point["processes"]
+    run_folder = parameters["run_folder"]
+    processes = [complete(process, run_folder, "") for process in parameters["processes"]]
+    replica_sets = parameters["replica_sets"] or _replica_sets(processes)
+    collections = [{"chunks": [], "unique": False, **collection} for collection in parameters["collections"]]
+    point = {**parameters, "processes": processes, "replica_sets": replica_sets, "collections": collections}
     try:
-        access = access_of_run(run_folder, point.get("security"))
+        access = access_of_run(run_folder, parameters["security"])
         changes = build(point, Deadline(parameters["timeout"], access, processes), check=check)
         if access.key:
             deadline = Deadline(parameters["timeout"], access, processes)
@@ -58,10 +67,21 @@ def main(parameters: dict[str, Any], *, check: bool) -> dict[str, Any]:
     }
 
 
+def _replica_sets(processes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A replica set of the processes that name the same one; the first becomes primary."""
+    found: dict[str, dict[str, Any]] = {}
+    for process in processes:
+        name = process["replica_set"]
+        if name:
+            planned = found.setdefault(name, {"name": name, "role": process["role"], "members": []})
+            planned["members"].append({"process": process["name"], "endpoint": process["endpoint"]})
+    return list(found.values())
+
+
 def name_processes(text: str, processes: Sequence[dict[str, Any]]) -> str:
     """A server's message with the name of the process, and of its host, behind each address in it."""
     for process in processes:
-        name = process["name"] if process["host"] == "local" else f"{process['name']} on {process['host']}"
+        name = process["name"] if process["host"] in {"", "local"} else f"{process['name']} on {process['host']}"
         text = re.sub(rf"(?<![\d.]){re.escape(_endpoint(process))}(?!\d)", rf"\g<0> ({name})", text, count=1)
     return text
 
@@ -76,7 +96,7 @@ def build(point: dict[str, Any], deadline: Deadline, *, check: bool) -> list[str
     for process in point["processes"] if not check else []:
         if process["role"] == "standalone":
             wait_for_hello(_endpoint(process), deadline, process["name"])
-    if point["topology"] == "sharded":
+    if any(process["role"] == "mongos" for process in point["processes"]):
         changes += _build_cluster(point, deadline, check=check)
     return changes
 

@@ -24,6 +24,7 @@ from typing import Any
 from . import logs, proc
 from .errors import HostError
 from .files import require_below, require_run_folder, write_atomically
+from .mongo_config import complete
 
 ARGUMENTS = {
     "run_folder": {"type": "path", "required": True},
@@ -71,8 +72,7 @@ def _prepare(parameters: Parameters) -> list[str]:
             os.makedirs(os.path.dirname(require_below(run_folder, parameters[key])), exist_ok=True)
     point = parameters["job"]["point"]
     point.setdefault("cores", len(os.sched_getaffinity(0)))
-    for process in point["processes"]:
-        process.setdefault("endpoint", f"{process['address']}:{process['port']}")
+    point["processes"] = [complete(process, run_folder, point["id"]) for process in point["processes"]]
     write_atomically(parameters["job_path"], json.dumps(parameters["job"], indent=1) + "\n")
     _remove(parameters["out"])
     command = [parameters["python"], "-m", "microshard.workloads", "--job", parameters["job_path"]]
@@ -249,9 +249,8 @@ def _wait(is_over: Callable[[], bool], point: dict[str, Any]) -> None:
             servers.setdefault(str(process.get("host", "")), (process["address"], process["port"]))
     answered = dict.fromkeys(servers, time.monotonic())
     # Other client hosts may have no process to connect to; one that has answered once is missed when it does not.
-    port = point["processes"][0]["port"]
     for host in point.get("hosts", []) if len(point.get("client_hosts", [])) > 1 else []:
-        servers.setdefault(host["name"], (host["address"], port))
+        servers.setdefault(host["name"], (host["address"], point["processes"][0]["port"]))
     while not is_over():
         with ThreadPoolExecutor(len(servers) or 1) as pool:
             answers = dict(zip(servers, pool.map(_answers, servers.values())))

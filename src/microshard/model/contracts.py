@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from microshard.model import job, plan, result, run_records, telemetry
+from microshard.model import job, plan, result, run_records, telemetry, variables
 
 MARKER = "<!-- From here on made from the types in src/microshard/model by `make generate`. -->\n"
 
@@ -23,6 +23,7 @@ FILES: tuple[tuple[str, str, type], ...] = (
     ("run.json", "Marks the folder as a run.", run_records.RunMarker),
     ("lock.json", "What the run resolved.", run_records.RunLock),
     ("plan.json", "The plan; paths are relative to the run's folder.", plan.Plan),
+    ("points/POINT/vars.json", "What the playbooks are given; paths are absolute.", variables.Variables),
     ("backend.json", "Where the run was executed.", run_records.BackendRecord),
     ("journal.jsonl", "One line an event. Fields that an event does not have are left out.", run_records.JournalEvent),
     (

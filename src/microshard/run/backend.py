@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from microshard.model.plan import FIRST_PORT, Inputs, Plan, Point
+from microshard.model.variables import RunVariables, ServerPrograms
 from microshard.records.run_folder import RunFolder, write_json
 from microshard.run.ansible import EventHandler, Playbooks, ignore
 
@@ -34,15 +35,10 @@ class Binaries:
     sha256: str = ""  # of the mongod; "" where the controller does not have it
     install: dict[str, Any] = field(default_factory=dict)  # how hosts get it; empty: it is there already
 
-    def variables(self) -> dict[str, Any]:
+    def variables(self) -> ServerPrograms:
         """`microshard_run.bin` of vars.json."""
-        return {
-            "mongod": str(self.mongod),
-            "mongos": str(self.mongos) if self.mongos else "",
-            "embedded": self.embedded,
-            "version": self.version,
-            "install": self.install,
-        }
+        mongos = str(self.mongos) if self.mongos else ""
+        return ServerPrograms(str(self.mongod), mongos, self.embedded, self.version, self.install)
 
 
 State = Literal["ok", "note", "wrong", "unknown"]
@@ -141,16 +137,16 @@ class Backend(ABC):
     def disconnect(self) -> None:  # noqa: B027 - only ssh keeps connections
         """Close the connections to hosts that are kept."""
 
-    def variables(self, folder: RunFolder) -> dict[str, Any]:
+    def variables(self, folder: RunFolder) -> RunVariables:
         """`microshard_run` of vars.json, without the binaries."""
-        return {
-            "id": folder.run_id,
-            "folder": str(self.host_folder(folder)),
-            "controller_folder": str(folder.path),
-            "python": self.client_python(),
-            "process_manager": self.process_manager,
-            "backend": self.name,
-        }
+        return RunVariables(
+            id=folder.run_id,
+            folder=str(self.host_folder(folder)),
+            controller_folder=str(folder.path),
+            python=self.client_python(),
+            process_manager=self.process_manager,
+            backend=self.name,
+        )
 
     def remarks(self) -> list[str]:
         """What a reader of the results should know of the hosts as they are now."""

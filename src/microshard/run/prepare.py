@@ -21,13 +21,14 @@ from microshard.experiment.load import LoadedExperiment, load
 from microshard.experiment.matrix import PointDefinition, expand
 from microshard.hostlib import emulated_volumes, throttle
 from microshard.hostlib.errors import HostError
-from microshard.model.plan import Inputs, Plan, Point, Step
+from microshard.model.plan import Inputs, Plan, Point, Process, Step
 from microshard.model.run_records import LockedBinary, RequestRecord, RunLock
+from microshard.model.variables import PointVariables, ProcessVariables, StepVariables, Variables
 from microshard.plan.build import build_plan, ports_at_once
 from microshard.plan.checks import PlanError, unsupported
 from microshard.plan.hosts import HOST_VOLUMES, shortages, volumes_of_processes
 from microshard.records.lock_file import changes, write_experiment_lock
-from microshard.records.run_folder import RunFolder, write_atomic, write_json
+from microshard.records.run_folder import RunFolder, write_json
 from microshard.run import secrets
 from microshard.run.backend import MOST_PORTS, Backend, Binaries
 
@@ -175,7 +176,10 @@ def write_request(folder: RunFolder, request: RunRequest) -> None:
 def lock_binaries(folder: RunFolder, request: RunRequest, binaries: Mapping[str, Binaries]) -> None:
     """Add the binaries of these points to the locks."""
     lock = folder.run_lock()
-    lock.binaries |= {p: LockedBinary(**item.variables(), mongod_sha256=item.sha256) for p, item in binaries.items()}
+    lock.binaries |= {
+        p: LockedBinary(**dataclasses.asdict(item.variables()), mongod_sha256=item.sha256)
+        for p, item in binaries.items()
+    }
     experiment = request.loaded.experiment
     if experiment.lock is not None:
         lock.differs_from_lock = changes(experiment.lock, lock)
@@ -205,55 +209,63 @@ def write_variables(
     """Write points/POINT/vars.json: the variables of a point, and of a step when there is one. Returns its path."""
     root = backend.host_folder(folder)
     # The experiment's choice overrides the backend's.
-    manager = {} if point.process_manager == "auto" else {"process_manager": point.process_manager}
-    variables: dict[str, Any] = {
-        "microshard_run": {**backend.variables(folder), **manager, "bin": binaries.variables()},
-        "microshard_point": _absolute(point, root),
-    }
-    if step is not None:
-        kinds = {"load", "warm_up", "measure"} if step.deploy else {"warm_up", "measure"}
-        phases = [phase for phase in point.phases if phase.kind in kinds]
-        variables["microshard_step"] = {
-            "index": step.index,
-            "repetition": step.repetition,
-            "attempt": step.attempt,
-            "purpose": step.purpose,
-            "name": step.name,
-            "deploy": step.deploy,
-            "pause": pause,
-            "phases": [phase.name for phase in phases],
-            # On this machine the engine itself restarts processes; on remote hosts it asks the playbook, so often.
-            "restarts": 0 if not backend.remote else sum(phase.restarts for phase in phases),
-            "results": str(root / "results" / point.id / f"{step.name}.json"),
-            "telemetry": str(root / "telemetry" / point.id / step.name),
-            "progress": str(root / "tmp" / "progress.jsonl"),
-        }
+    run = backend.variables(folder)
+    manager = run.process_manager if point.process_manager == "auto" else point.process_manager
+    variables = Variables(
+        dataclasses.replace(run, bin=binaries.variables(), process_manager=manager),
+        _on_hosts(point, root),
+        None if step is None else _step(point, step, root, pause=pause, remote=backend.remote),
+    )
     path = folder / "points" / point.id / "vars.json"
-    write_atomic(path, json.dumps(variables, indent=1, default=str) + "\n")
+    write_json(path, variables)
     return path
 
 
-def _absolute(point: Point, root: Path) -> dict[str, Any]:
-    """`microshard_point` of vars.json: the point with paths on the hosts."""
-    value = dataclasses.asdict(point)
-    for process, planned in zip(value["processes"], point.processes, strict=True):
-        process["endpoint"] = planned.endpoint
-        for key in ("folder", "db_path", "log_path", "config_path", "pid_path"):
-            if process[key] is not None:
-                process[key] = str(root / process[key])
-    for name, volumes in volumes_of_processes(point).items():
-        process = next(p for p in value["processes"] if p["name"] == name)
-        folder = f"{root.name}/{point.id}/{name}"
-        process["volumes"] = {what: f"{HOST_VOLUMES}/{volume}/{folder}" for what, volume in volumes.items()}
-    for volume in value["volumes"]:
-        volume["image"], volume["mount"] = str(root / volume["image"]), str(root / volume["mount"])
+def _step(point: Point, step: Step, root: Path, *, pause: bool, remote: bool) -> StepVariables:
+    kinds = {"load", "warm_up", "measure"} if step.deploy else {"warm_up", "measure"}
+    phases = [phase for phase in point.phases if phase.kind in kinds]
+    return StepVariables(
+        index=step.index,
+        repetition=step.repetition,
+        attempt=step.attempt,
+        purpose=step.purpose,
+        name=step.name,
+        deploy=step.deploy,
+        pause=pause,
+        phases=[phase.name for phase in phases],
+        restarts=sum(phase.restarts for phase in phases) if remote else 0,
+        results=str(root / "results" / point.id / f"{step.name}.json"),
+        telemetry=str(root / "telemetry" / point.id / step.name),
+        progress=str(root / "tmp" / "progress.jsonl"),
+    )
+
+
+def _on_hosts(point: Point, root: Path) -> PointVariables:
+    """The point with paths on the hosts."""
+    cgroup, volumes = "", volumes_of_processes(point)
     if point.volumes:
         # The volumes' limits hold for the processes of this control group, in which a module starts them.
         try:
-            group = throttle.controller().group(emulated_volumes.group(root, point.id))
+            cgroup = str(throttle.controller().group(emulated_volumes.group(root, point.id)))
         except HostError as error:
             raise PlaceError(str(error)) from error
-        for process in value["processes"]:
-            process["cgroup"] = str(group)
-    value["connection_string"] = point.connection_string
-    return value
+
+    def process(planned: Process) -> ProcessVariables:
+        keys = ("folder", "db_path", "log_path", "config_path", "pid_path")
+        paths = {key: str(root / value) for key in keys if (value := getattr(planned, key)) is not None}
+        own = f"{root.name}/{point.id}/{planned.name}"
+        there = {what: f"{HOST_VOLUMES}/{name}/{own}" for what, name in volumes.get(planned.name, {}).items()}
+        fields = {**_fields(planned), **paths}
+        return ProcessVariables(**fields, endpoint=planned.endpoint, volumes=there, cgroup=cgroup)
+
+    fields = _fields(point)
+    fields["processes"] = tuple(process(planned) for planned in point.processes)
+    fields["volumes"] = tuple(
+        dataclasses.replace(volume, image=str(root / volume.image), mount=str(root / volume.mount))
+        for volume in point.volumes
+    )
+    return PointVariables(**fields, connection_string=point.connection_string)
+
+
+def _fields(record: Point | Process) -> dict[str, Any]:
+    return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
