@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import reprlib
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -46,6 +47,8 @@ _FIND_OPTIONS: dict[str, list[Any]] = {
     "readConcern": [{"level": level} for level in ("local", "available", "majority", "linearizable", "snapshot")],
     "$readPreference": [{"mode": mode} for mode in ("secondary", "nearest", "secondaryPreferred")],
 }  # fmt: skip
+_SHORT = reprlib.Repr()  # commands may be too deep for repr, and too long to print
+_SHORT.maxlevel, _SHORT.maxdict, _SHORT.maxlist = 9, 20, 12
 _SESSION: list[dict[str, Any]] = [
     {"lsid": LSID}, {"lsid": LSID, "txnNumber": Int64(1)}, {"txnNumber": Int64(1)}, {"autocommit": False},
     {"lsid": LSID, "txnNumber": Int64(2), "autocommit": False, "startTransaction": True}, {"stmtIds": [1, 2]},
@@ -170,7 +173,7 @@ def campaign(cluster: SmallCluster, seed: int, times: int, tell: Callable[[str],
         recent = [*recent[-9:], converse(cluster.mongos.port, rng)]
         row.times += 1
         if row.times % 10 == 0 or row.times == times:
-            row.lost += [f"{wrong}; seed {seed}, after {str(recent)[:20_000]}" for wrong in bystanders.wrong()]
+            row.lost += [f"{wrong}; seed {seed}, after {_SHORT.repr(recent)}" for wrong in bystanders.wrong()]
         if row.times % 200 == 0:
             tell(f"{row.times:,} of {times:,} conversations")
     return row
