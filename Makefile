@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
 # Targets share .venv, and a sweep measures: nothing may run beside it.
 .NOTPARALLEL:
-.PHONY: help setup dev data sweep test test-long test-hosts faults deploys clients wheel collection lint audit generate check-generated lock bench clean
+.PHONY: help setup dev data sweep test test-long test-hosts test-clients faults deploys clients wheel collection lint audit generate check-generated lock bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ faults: dev ## the whole campaign of faults: kills, disks, wrong files, hostile 
 deploys: dev ## 500 deploys and teardowns in one run: does anything grow? (30 min)
 	@$(BIN)/python -m tests.faults deploys --deploys 500
 
+test-clients: dev ## PyMongo's own tests, and programs of Node's and Go's drivers, against the embedded mongos
+	@$(BIN)/python -m pytest --quiet -m "" tests/clients/test_pymongo.py tests/clients/test_drivers.py
+
 clients: setup ## build and test the YCSB binding (a JDK 17 and Maven are needed); its tests in tests/clients then run too
 	@MICROSHARD_MONGOD=$$($(BIN)/python -c 'from microshard.embedded.binary import find_mongod; print(find_mongod())') \
 	  mvn --quiet --batch-mode --file clients/ycsb-mongodb/pom.xml package
@@ -79,11 +82,13 @@ generate: dev ## write the schema, the reference and the contracts from the type
 	$(BIN)/microshard schema > schema/.new && mv schema/.new schema/experiment.schema.json
 	$(BIN)/microshard reference > docs/.new && mv docs/.new docs/reference.md
 	$(BIN)/python -m microshard.model.contracts docs/contracts.md > docs/.new && mv docs/.new docs/contracts.md
+	$(BIN)/python -m microshard.embedded.refusals > docs/.new && mv docs/.new docs/mongos.md
 
 check-generated: dev ## fail when a generated file is not what `make generate` writes
 	@$(BIN)/microshard schema | diff -u schema/experiment.schema.json - || { echo "run: make generate"; exit 1; }
 	@$(BIN)/microshard reference | diff -u docs/reference.md - || { echo "run: make generate"; exit 1; }
 	@$(BIN)/python -m microshard.model.contracts docs/contracts.md | diff -u docs/contracts.md - || { echo "run: make generate"; exit 1; }
+	@$(BIN)/python -m microshard.embedded.refusals | diff -u docs/mongos.md - || { echo "run: make generate"; exit 1; }
 
 COMPILE := pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header \
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links

@@ -90,6 +90,8 @@ async def _count_by_metadata(request: Request) -> int | None:
         if error.code == ErrorCode.CommandNotSupportedOnView:
             return None
         raise
+    if any(entry["ns"] != request.namespace for entry in results):
+        return None  # a time series, of which newer servers count the buckets
     return sum(int(entry["count"]) for entry in results)
 
 

@@ -74,8 +74,8 @@ class Mongos:
         """Wait until it accepts clients. StartError."""
 
         def accepts() -> bool:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=1):
-                return True
+            # its log, not its port: on a busy machine another process may have been quicker to take that
+            return '"Waiting for connections"' in self.log.read_text(encoding="utf-8")
 
         _wait_until(accepts, self.process, self.log)
 

@@ -31,7 +31,8 @@ def test_hello_is_a_mongos_without_sessions(cluster: SmallCluster) -> None:
 def test_it_reports_that_it_is_the_embedded_one(cluster: SmallCluster) -> None:
     admin = cluster.client.admin
     build = admin.command("buildInfo")
-    assert (build["version"], build["microshard"]["embeddedMongos"]) == ("6.0.5", True)
+    assert build["version"].startswith("6.0.")
+    assert build["microshard"]["embeddedMongos"] is True
     assert "embedded mongos" in admin.command("getLog", "startupWarnings")["log"][0]
     status = admin.command("serverStatus")
     assert (status["process"], status["pid"]) == ("mongos", cluster.mongos.pid)
