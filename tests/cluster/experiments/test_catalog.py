@@ -252,9 +252,7 @@ CASES = {
         (unless(emulated.why_not(["ext4"])),),
     ),
     "block-compression": Tiny(
-        compressed,
-        {"matrix": {"topology.storage.block_compressor": ["none", "zstd"]}, f"{LOAD}.documents": 1500},
-        2,
+        compressed, {"matrix": {"topology.storage.block_compressor": ["none", "zstd"]}, f"{LOAD}.documents": 1500}, 2
     ),
     "insert-benchmark": Tiny(inserted, {"matrix": {f"{LOAD}.secondary_indexes": [0, 3]}, f"{LOAD}.documents": 4000}, 2),
     "query-forms": Tiny(queried, {"workload.0.load.documents": QUERIED, "workload.1.measure.iterations": 1}, 5),
@@ -276,9 +274,7 @@ CASES = {
         | {
             "workload.0.load.threads": 2,
             "matrix": {
-                "include": [
-                    {"topology.kind": "sharded", "topology.shards.count": 2, "topology.collections": [HASHED]},
-                ]
+                "include": [{"topology.kind": "sharded", "topology.shards.count": 2, "topology.collections": [HASHED]}]
             },
         },
         1,

@@ -50,10 +50,7 @@ def test_hidden_members_have_the_same_documents_in_other_sizes(published: Publis
 
 @pytest.mark.parametrize(
     ("members", "sentence"),
-    [
-        ("[{}]", "needs members with initial: false"),
-        ("[{}, {initial: false, hidden: true}]", "hidden: true, votes: 0"),
-    ],
+    [("[{}]", "needs members with initial: false"), ("[{}, {initial: false, hidden: true}]", "hidden: true, votes: 0")],
 )
 def test_a_set_without_members_to_weigh_is_refused(cli: Cli, members: str, sentence: str) -> None:
     settings = TINY | {"topology.replica_set.members": members}

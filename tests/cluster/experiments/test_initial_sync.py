@@ -40,9 +40,7 @@ def check(load: dict[str, Any], phase: dict[str, Any]) -> None:
 @pytest.mark.experiment("initial-sync")
 def test_the_stages_sum_up_with_a_write_load_and_an_interruption(published: Published) -> None:
     settings = TINY | {
-        "matrix": {
-            "zip": {"workload.1.measure.load_runs": [True, False], "workload.1.measure.interruptions": [0, 1]},
-        },
+        "matrix": {"zip": {"workload.1.measure.load_runs": [True, False], "workload.1.measure.interruptions": [0, 1]}},
         "workload.1.measure.interrupt_at": 0.05,
         "workload.1.measure.before_seconds": 1,
         "workload.0.load.load": {"documents": 12000, "document_bytes": 1000, "threads": 4},

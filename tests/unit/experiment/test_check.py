@@ -9,54 +9,45 @@ from microshard.experiment.shape import EXPERIMENT, Shape, model_keys
 from microshard.model.experiment import Experiment
 from tests.unit.experiment.lab import BASE, Lab
 
-# What is changed in BASE, and how the one headline begins that comes of it.
+# Parts of BASE; what is changed in them, and how the one headline begins that comes of it.
+NAME, SHARDS, LOAD = "name: base", "shards: {count: 2}", "{engine: insert, documents: 100}"
+DOCUMENTS, COLLECTIONS = "documents: 100", "[{namespace: vosa.mot_results, shard_key: {_id: 1}}]"
+
 WRONG = {
-    "unknown key with a near one": ("name: base", "nam: base", "2:1: nam: unknown key; did you"),
+    "unknown key with a near one": (NAME, "nam: base", "2:1: nam: unknown key; did you"),
     "unknown key that lives elsewhere": (
-        "shards: {count: 2}",
+        SHARDS,
         "shards: {count: 2}\n  chunk_size_mb: 64",
         "5:3: topology.chunk_size_mb",
     ),
     "unknown key far from all": ("{count: 2}", "{zzz: 2}", "4:12: topology.shards.zzz: unknown key"),
-    "missing key in a mapping": (
-        "{engine: insert, documents: 100}",
-        "{engine: aggregate}",
-        "7:5: workload.0.load.pipeline",
-    ),
+    "missing key in a mapping": (LOAD, "{engine: aggregate}", "7:5: workload.0.load.pipeline"),
     "missing key in an item of a list": (
-        "[{namespace: vosa.mot_results, shard_key: {_id: 1}}]",
+        COLLECTIONS,
         "[{namespace: vosa.mot_results}]",
         "5:17: topology.collections.0.shard_key",
     ),
-    "missing engine": ("{engine: insert, documents: 100}", "{documents: 100}", "7:5: workload.0.load.engine: missing;"),
+    "missing engine": (LOAD, "{documents: 100}", "7:5: workload.0.load.engine: missing;"),
     "mistyped engine key": ("engine: insert", "engien: insert", "7:12: workload.0.load.engien: unknown"),
     "unknown engine": ("engine: insert", "engine: insrt", '7:20: workload.0.load.engine: found the text "insrt",'),
     "key of another engine": ("documents: 100}", "documents: 100, pipeline: p}", "7:44: workload.0.load.pipeline"),
     "quoted number": ("count: 2", 'count: "2"', '4:19: topology.shards.count: found the text "2",'),
-    "number with underscores": ("documents: 100", "documents: 1_000", "7:39: workload.0.load.documents: found the"),
+    "number with underscores": (DOCUMENTS, "documents: 1_000", "7:39: workload.0.load.documents: found the"),
     "fraction for a whole number": ("count: 2", "count: 2.0", "4:19: topology.shards.count: found the"),
     "number out of range": ("count: 2", "count: 1025", "4:19: topology.shards.count: found the"),
     "true for a number": ("count: 2", "count: true", "4:19: topology.shards.count: found true, needs"),
     "nothing": ("count: 2", "count: ", "4:12: topology.shards.count: found nothing (null), needs"),
     "a list for a number": ("count: 2", "count: [2]", "4:19: topology.shards.count: found a list of"),
-    "a number for a mapping": ("shards: {count: 2}", "shards: 2", "4:11: topology.shards: found the"),
-    "a mapping for a list": (
-        "[{namespace: vosa.mot_results, shard_key: {_id: 1}}]",
-        "{namespace: vosa.mot_results}",
-        "5:16: topology.collections",
-    ),
-    "yes for true": ("documents: 100", "documents: 100, ordered: yes", "7:53: workload.0.load.ordered: found the"),
-    "quoted true": ("documents: 100", 'documents: 100, ordered: "true"', "7:53: workload.0.load.ordered: found the"),
-    "number or word": ("documents: 100", "documents: 100, processes: atuo", "7:55: workload.0.load.processes: found"),
-    "number or word, out of range": (
-        "documents: 100",
-        "documents: 100, processes: 0",
-        "7:55: workload.0.load.processes",
-    ),
+    "a number for a mapping": (SHARDS, "shards: 2", "4:11: topology.shards: found the"),
+    "a mapping for a list": (COLLECTIONS, "{namespace: vosa.mot_results}", "5:16: topology.collections"),
+    "yes for true": (DOCUMENTS, "documents: 100, ordered: yes", "7:53: workload.0.load.ordered: found the"),
+    "quoted true": (DOCUMENTS, 'documents: 100, ordered: "true"', "7:53: workload.0.load.ordered: found the"),
+    "number or word": (DOCUMENTS, "documents: 100, processes: atuo", "7:55: workload.0.load.processes: found"),
+    "number or word, out of range": (DOCUMENTS, "documents: 100, processes: 0", "7:55: workload.0.load.processes"),
     "text or list, wrong item": ("pipeline: p", "pipeline: [{$count: n}, 3]", "8:58: workload.1.measure.pipeline.1"),
     "text or list, neither": ("pipeline: p", "pipeline: 3", "8:44: workload.1.measure.pipeline: found the"),
     "wrong key of a mapping": (
-        "documents: 100",
+        DOCUMENTS,
         "documents: 100, write_concern: {W: 1}",
         "7:60: workload.0.load.write_concern.W",
     ),
@@ -72,29 +63,21 @@ WRONG = {
         "{a: 1}, presplit: {policy: key_ranges}}",
         "5:76: topology.collections.0.presplit",
     ),
-    "our own rule on a missing key": ("shards: {count: 2}", "mongodb: {source: path}", "4:12: topology.mongodb.path"),
+    "our own rule on a missing key": (SHARDS, "mongodb: {source: path}", "4:12: topology.mongodb.path"),
     "our own rule on a mapping": ("- load: {engine: insert, documents: 100}", "- name: x", "7:5: workload.0: exactly"),
     "our own rule on the whole": ("measure:", "warm_up:", "7:3: workload: no measure phase, so"),
     "a wrong version of the format": ("microshard: 1", "microshard: 2", "1:13: microshard: found the"),
-    "a version as a number": ("shards: {count: 2}", "mongodb: {version: 6.10}", "4:22: topology.mongodb.version"),
-    "one thing where a list is meant": (
-        "shards: {count: 2}",
-        "network: {compressors: zlib}",
-        "4:26: topology.network.compressors",
-    ),
-    "a word in capitals": ("shards: {count: 2}", "storage: {engine: WIREDTIGER}", "4:21: topology.storage.engine"),
-    "a date that is none": (
-        "name: base",
-        "name: base\nreproduces: {title: x, date: 2015-02-30}",
-        "3:30: reproduces.date",
-    ),
+    "a version as a number": (SHARDS, "mongodb: {version: 6.10}", "4:22: topology.mongodb.version"),
+    "one thing where a list is meant": (SHARDS, "network: {compressors: zlib}", "4:26: topology.network.compressors"),
+    "a word in capitals": (SHARDS, "storage: {engine: WIREDTIGER}", "4:21: topology.storage.engine"),
+    "a date that is none": (NAME, "name: base\nreproduces: {title: x, date: 2015-02-30}", "3:30: reproduces.date"),
     "a timestamp for a date": (
-        "name: base",
+        NAME,
         "name: base\nreproduces: {title: x, date: 2015-07-03T10:00:00Z}",
         "3:30: reproduces.date",
     ),
     "on among mongod's options": (
-        "shards: {count: 2}",
+        SHARDS,
         "mongod: {setParameter: {quiet: on}}",
         "4:34: topology.mongod.setParameter.quiet",
     ),
@@ -104,15 +87,11 @@ WRONG = {
         "8:65: workload.1.measure.pipeline.0.$match.d.$gte",
     ),
     "a volume's rule with its figures": (
-        "name: base",
+        NAME,
         "name: base\ninfrastructure: {shard_hosts: {volumes: {data: {type: io1, size_gib: 10, iops: 501}}}}",
         "3:80: infrastructure.shard_hosts.volumes.data.iops",
     ),
-    "a value with its unit": (
-        "shards: {count: 2}",
-        "storage: {oplog_size_mb: 5}",
-        "4:28: topology.storage.oplog_size_mb",
-    ),
+    "a value with its unit": (SHARDS, "storage: {oplog_size_mb: 5}", "4:28: topology.storage.oplog_size_mb"),
 }
 
 

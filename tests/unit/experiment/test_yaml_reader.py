@@ -26,10 +26,7 @@ TRAPS = {
     "key given twice, wrong the first time": ("title: 3\ntitle: b", "10:1: title: the key is given"),
     "octal": ("repetitions: 010", "9:14: repetitions: 010 may be octal"),
     "more than 64 bits": ("repetitions: 9223372036854775808", "9:14: repetitions: 9223372036854775808"),
-    "more digits than Python converts": (
-        f"repetitions: {'9' * 5000}",
-        "9:14: repetitions",
-    ),
+    "more digits than Python converts": (f"repetitions: {'9' * 5000}", "9:14: repetitions"),
     "not a number": ("gates: {max_variation: .nan}", "9:24: gates.max_variation: .nan is not a"),
     "infinity": ("gates: {max_variation: -.inf}", "9:24: gates.max_variation: -.inf is not a"),
     "infinity by exponent": ("gates: {max_variation: 1e999}", "9:24: gates.max_variation: 1e999 is too"),

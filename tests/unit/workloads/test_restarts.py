@@ -99,10 +99,7 @@ def test_an_engine_that_nobody_answers_does_not_wait_for_ever(tmp_path: Path, mo
             {"host1": "dropped", "host2": "not dropped (not root)"},
             "page cache dropped on host1, page cache not dropped (not root) on host2",
         ),
-        (
-            {"host2": "dropped"},
-            "page cache not dropped (no answer) on host1, page cache dropped on host2",
-        ),
+        ({"host2": "dropped"}, "page cache not dropped (no answer) on host1, page cache dropped on host2"),
     ],
 )
 def test_a_cold_cache_is_said_to_be_so_only_where_it_is(

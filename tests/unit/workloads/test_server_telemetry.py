@@ -36,10 +36,7 @@ STATUS: dict[str, Any] = {
             "application threads page write from cache to disk time (usecs)": 40,
         },
         "thread-yield": {"application thread time waiting for cache (usecs)": 7},
-        "transaction": {
-            "transaction checkpoint total time (msecs)": 30,
-            "transaction checkpoint currently running": 1,
-        },
+        "transaction": {"transaction checkpoint total time (msecs)": 30, "transaction checkpoint currently running": 1},
         "concurrentTransactions": {"read": {"out": 1, "available": 127}, "write": {"out": 2, "available": 126}},
     },
 }

@@ -145,8 +145,7 @@ class YcsbEngine(Engine[YcsbParameters]):
             self.clients.check()
             if time.monotonic() > deadline:
                 raise PhaseError(
-                    "NotReady",
-                    f"{', '.join(waiting)} not connected after {self.keys.start_seconds} s (start_seconds)",
+                    "NotReady", f"{', '.join(waiting)} not connected after {self.keys.start_seconds} s (start_seconds)"
                 )
             time.sleep(READY_POLL_SECONDS)
 
