@@ -74,14 +74,8 @@ def test_what_is_private_is_in_no_byte_of_it(run: RunFolder, tmp_path: Path) -> 
     (run / "secrets").mkdir()
     (run / "secrets" / "keyfile").write_text("Zm9vYmFyYmF6cXV4")
     (run / "logs").mkdir(exist_ok=True)
-    for name in (
-        "experiment.yml",
-        "journal.jsonl",
-        "report/report.html",
-        "logs/ansible.log",
-        "ledger.jsonl",
-        "plan.json",
-    ):
+    files = ("experiment.yml", "journal.jsonl", "report/report.html", "logs/ansible.log", "ledger.jsonl", "plan.json")
+    for name in files:
         path = run / name
         old = path.read_text() if path.exists() else "{}"
         path.write_text(json.dumps({"note": text, **json.loads(old)}) if name == "plan.json" else f"{old}\n{text}\n")
@@ -122,18 +116,6 @@ def _altered(members: list[Member]) -> list[Member]:
     ]
 
 
-def _hidden(members: list[Member]) -> list[Member]:
-    return [*members, (tarfile.TarInfo("results/p01/r9.json"), b"{}")]
-
-
-def _twice(members: list[Member]) -> list[Member]:
-    return [*members, members[1]]
-
-
-def _missing(members: list[Member]) -> list[Member]:
-    return members[:-1]
-
-
 def _link(members: list[Member]) -> list[Member]:
     header = tarfile.TarInfo(members[1][0].name)
     header.type, header.linkname = tarfile.SYMTYPE, "/etc/passwd"
@@ -159,11 +141,11 @@ def _manifest(**changes: object) -> Callable[[list[Member]], list[Member]]:
     return change
 
 
-BAD = {
+BAD: dict[str, tuple[Callable[[list[Member]], list[Member]], str]] = {
     "altered": (_altered, "altered"),
-    "a file more": (_hidden, "not in the manifest"),
-    "a file twice": (_twice, "not in the manifest"),
-    "a file less": (_missing, "truncated"),
+    "a file more": (lambda members: [*members, (tarfile.TarInfo("results/p01/r9.json"), b"{}")], "not in the manifest"),
+    "a file twice": (lambda members: [*members, members[1]], "not in the manifest"),
+    "a file less": (lambda members: members[:-1], "truncated"),
     "a link": (_link, "link"),
     "climbing": (_climbing("../../evil"), "outside"),
     "climbing in the middle": (_climbing("results/../../evil"), "outside"),

@@ -4,10 +4,12 @@ import os
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 
 from microshard.cli import backends
 from microshard.cli.clusters import StageLine
+from microshard.cli.group import microshard
 from microshard.errors import RunFolderError
 from microshard.model.run_records import JournalEvent, RunMarker
 from microshard.records.run_folder import RunFolder, write_json
@@ -49,3 +51,13 @@ def test_gc_takes_what_a_killed_run_left_and_not_what_is_executed_kept_or_up(tmp
     assert (done.removed, done.left) == (found.things, ())
     assert here().look() == []
     assert (run / "run.json").exists()
+
+
+def test_a_line_of_the_ledger_that_cannot_be_read_is_named_and_keeps_the_folder(tmp_path: Path, run: RunFolder) -> None:
+    write_json(run / "backend.json", {"backend": "local"})
+    run.ledger.path.write_text('{"kind": "ec2", "state": "creating", "what": 7}\n', encoding="utf-8")
+    collected = CliRunner().invoke(microshard, ["gc", "--on", "here", "--runs-dir", str(tmp_path)])
+    assert f"{run.run_id}: ledger.jsonl:1" in collected.output
+    assert backends.in_use(run) is None
+    write_json(run / "backend.json", {"backend": "ec2", "region": "eu-west-1"})
+    assert "ledger.jsonl:1" in str(backends.in_use(run))
