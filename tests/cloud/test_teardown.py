@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from microshard.backends.ec2.api import RetryPolicy
 from microshard.backends.ec2.teardown import find_leftover_runs, remove_leftover_runs
 from microshard.records.run_folder import Ledger
 
@@ -34,6 +35,35 @@ def test_teardown_twice_finds_nothing_the_second_time(lab: Lab) -> None:
 
 def test_teardown_of_a_run_that_never_was(lab: Lab) -> None:
     assert lab.teardown().clean
+
+
+class Clock:
+    """A clock that a pause turns on, without waiting."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.mark.parametrize(("refusals", "clean"), [(25, True), (None, False)])
+def test_what_still_uses_a_network_is_waited_for_by_time(lab: Lab, refusals: int | None, clean: bool) -> None:
+    lab.provision()
+    clock = Clock()
+    # The default patience: what ended minutes ago may still hold its interface.
+    lab.retry = RetryPolicy(clock=lambda: clock.now, sleep=clock.sleep)
+    lab.simulation.inject(Fault("DetachInternetGateway", "DependencyViolation", times=refusals))
+    result = lab.teardown()
+    assert result.clean is clean
+    if clean:
+        assert 60 < clock.now < 1200
+    else:
+        assert clock.now >= 1200
+        assert {left.split()[0] for left in result.left} == {"internet-gateway", "vpc"}
+        assert len(result.errors) == len(set(result.errors)), "each is named once"
+        lab.simulation.faults.clear()
+        assert lab.teardown().clean
 
 
 def test_other_runs_and_other_things_stay(lab: Lab) -> None:

@@ -7,7 +7,7 @@ import functools
 import os
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,24 +88,32 @@ class RetryPolicy:
 
     launch: float = 300.0  # for instances to run and volumes to attach
     terminate: float = 600.0  # for instances to be gone: some types take minutes
+    # For what depends on instances that have ended to let go: gateways, subnets and security groups answer
+    # DependencyViolation for up to 20 minutes (terraform-provider-aws, pull request 6322).
+    depend: float = 1200.0
     visible: float = 30.0  # for a new resource to be seen by other calls (eventual consistency)
     poll: float = 0.5  # first pause between two polls; grows to ten times that
     connect: float = 10.0  # for a connection to AWS
     answer: float = 60.0  # for an answer of AWS
     attempts: int = 5  # of one call that is throttled or gets no answer, the first included
     backoff: float = 0.5  # first pause before a call is repeated; doubles, with jitter
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
 
-    def polls(self, seconds: float) -> Iterator[None]:
-        """Yield at once and then at growing intervals, a last time when `seconds` are over."""
-        deadline = time.monotonic() + seconds
+    def polls(self, seconds: float, longest: float | None = None) -> Iterator[None]:
+        """Yield at once and then at growing intervals, a last time when `seconds` are over.
+
+        `longest` is the longest interval, in seconds; by default ten times the first.
+        """
+        deadline = self.clock() + seconds
         pause = self.poll
         while True:
             yield
-            left = deadline - time.monotonic()
+            left = deadline - self.clock()
             if left <= 0:
                 return
-            time.sleep(min(pause, left))
-            pause = min(pause * 1.3, self.poll * 10)
+            self.sleep(min(pause, left))
+            pause = min(pause * 1.3, longest or self.poll * 10)
 
     def back_off(self, attempt: int) -> None:
         """Wait before attempt number `attempt` + 1 (from 0), longer each time, with jitter."""

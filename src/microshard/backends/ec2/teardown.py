@@ -20,7 +20,9 @@ from microshard.backends.ec2.resources import (
 from microshard.model.run_records import LedgerRecord
 from microshard.records.run_folder import Ledger
 
-_ROUNDS = 4  # each removes what an error or a dependency has held up in the round before
+_ROUNDS = 4  # each removes what an error has held up in the round before; a dependency is waited for by time
+_LONGEST_PAUSE = 30.0  # seconds between two rounds
+_DEPENDS = ("DependencyViolation", ".InUse")  # AWS: something that is ending still uses it
 _TERMINATE_AT_ONCE = 500  # ids in one TerminateInstances; AWS recommends to stay at or below 1,000
 # Deleted by id, in this order. Internet gateways are detached first.
 _DELETIONS = {
@@ -70,15 +72,23 @@ class _Teardown:
         # Ids found on the way: a resource is searched for even if it has lost its tags.
         self.known = recorded_ids(ledger, "instance") | recorded_ids(ledger, "volume")
         self.waited = False
+        self.held_up = 0  # resources that the last round could not remove because something still uses them
 
     def execute(self) -> TeardownResult:
-        for number in range(_ROUNDS):
+        rounds = 0
+        for _ in self.api.retry.polls(self.api.retry.depend, _LONGEST_PAUSE):
             found = self._search()
             if found is not None and not found and not self._wait_for_unanswered():
                 break
-            if number and found:
-                time.sleep(self.api.retry.poll)
+            self.held_up = 0
             self._remove(found or [])
+            if self.held_up:
+                self.log(f"waiting for {self.held_up} resources that something ending still uses")
+            else:
+                rounds += 1
+            if rounds == _ROUNDS:
+                found = self._search()
+                break
         else:
             found = self._search()
         self.result.left = ["not known: EC2 cannot be queried"] if found is None else [str(r) for r in found]
@@ -127,6 +137,7 @@ class _Teardown:
                 if kind == "volume" and any(a.get("InstanceId") in ending for a in attachments):
                     continue  # EC2 deletes it with its instance, or the next round does
                 if kind == "network-interface" and resource.description.get("Attachment"):
+                    self.held_up += 1
                     continue
                 try:
                     if kind == "internet-gateway":
@@ -134,7 +145,9 @@ class _Teardown:
                     self.api.call(action, **{id_key: resource.id})
                 except CloudError as error:
                     if not is_missing(error):
-                        self.result.errors.append(f"{resource}: {error}")
+                        self.held_up += error.code.endswith(_DEPENDS)
+                        message = f"{resource}: {error}"
+                        self.result.errors += [] if message in self.result.errors else [message]
                         continue
                 self._record_removed([resource])
 
