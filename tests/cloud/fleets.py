@@ -24,7 +24,7 @@ from .strict import Simulation
 REGION = "us-east-1"
 # Short, because the simulation answers at once; `visible` is longer than the delays the tests set.
 RETRY_POLICY = RetryPolicy(
-    launch=0.6, terminate=3.0, depend=3.0, visible=1.0, poll=0.02, connect=2.0, answer=5.0, attempts=4, backoff=0.01
+    launch=0.6, terminate=3.0, depend=30.0, visible=1.0, poll=0.02, connect=2.0, answer=5.0, attempts=4, backoff=0.01
 )  # fmt: skip
 
 SMALL = FleetSpec(

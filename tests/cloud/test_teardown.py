@@ -192,7 +192,8 @@ class Controller:
 
     def __init__(self, simulation: Simulation, folder: Path) -> None:
         self.simulation = simulation
-        options = {"region": REGION, "endpoint": simulation.url, "retry": dataclasses.asdict(RETRY_POLICY)}
+        numbers = {key: value for key, value in dataclasses.asdict(RETRY_POLICY).items() if not callable(value)}
+        options = {"region": REGION, "endpoint": simulation.url, "retry": numbers}
         self._process = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("controller.py")), json.dumps(options)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder,

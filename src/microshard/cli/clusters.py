@@ -63,9 +63,11 @@ def up(
     """Start a point of an experiment and print its connection string; it stays until `down`."""
     from rich.console import Console
 
+    from microshard.experiment.load import scale_for
     from microshard.run import cluster
     from microshard.run.prepare import prepared
 
+    scale, _ = scale_for(file, scale, on)
     confirm_programs(file, scale, overrides, yes=yes)
     console = Console(stderr=True)
     with prepared(file, scale=scale, overrides=overrides, runs=runs, backend=chosen(on)) as ready:

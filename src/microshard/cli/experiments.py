@@ -33,11 +33,15 @@ def run(file: Path, scale: str | None, overrides: dict[str, Any], runs: Path, on
     """Run an experiment and write its report."""
     from rich.console import Console
 
+    from microshard.experiment.load import scale_for
     from microshard.run.execute import execute
     from microshard.run.prepare import prepared
 
     if keep:
         overrides = {**overrides, "teardown": "keep"}
+    scale, why = scale_for(file, scale, on)
+    if why:
+        click.echo(why)
     confirm_programs(file, scale, overrides, yes=yes)
     if on == "ec2":
         from microshard.backends.ec2.execute import run_on_ec2
@@ -88,11 +92,15 @@ def plan(
     """Show processes, ports, caches, disk, time and order, on EC2 hosts, volumes and prices; creates nothing."""
     from rich.console import Console
 
+    from microshard.experiment.load import scale_for
     from microshard.plan.render import render
     from microshard.run.prepare import prepared
 
     if form and (as_json or on != "local"):
         raise click.UsageError("--as mlaunch goes with neither --json nor --on: mlaunch starts processes here")
+    scale, why = scale_for(file, scale, on)
+    if why and not as_json and not form:
+        click.echo(why)
     if on == "ec2":
         _plan_on_ec2(file, scale, overrides, Console(), as_json=as_json)
         return
@@ -128,6 +136,8 @@ def _plan_on_ec2(file: Path, scale: str | None, overrides: dict[str, Any], conso
         whole = {**dataclasses.asdict(planned.plan), "ec2": planned.estimate.as_json()}
         click.echo(json.dumps(whole, indent=1, default=str))
     else:
+        for reason in dict.fromkeys(reason for _, reason in planned.unsupported):
+            console.print(f"Planned, not run: {reason}.", highlight=False, soft_wrap=True, markup=False)
         render(planned.plan, console)
         console.print()
         show(planned.estimate, console)

@@ -45,7 +45,10 @@ def experiment_options(function: Callable[..., Any]) -> Callable[..., Any]:
         help="Change a key of the experiment.",
     )(function)
     function = click.option(
-        "--scale", metavar="NAME", help="Apply one of the experiment's `scales`, for example laptop."
+        "--scale",
+        metavar="NAME",
+        help="Apply one of the experiment's `scales`; as-written: none. [default: laptop on this machine, today on "
+        "EC2, where the file has it]",
     )(function)
     return click.argument("file", type=FILE)(function)
 

@@ -19,6 +19,31 @@ from microshard.model.experiment import Experiment
 _FIXED_SECTIONS = ("microshard", "scales")
 
 
+# Without --scale the place chooses, where the file has its scale: this machine laptop, EC2 today.
+PLACE_SCALES = {"local": "laptop", "ec2": "today"}
+AS_WRITTEN = "as-written"  # --scale: none of the file's
+
+
+def scale_for(path: Path, scale: str | None, place: str) -> tuple[str | None, str]:
+    """Return the scale a command applies (None: the file as it is written), and a sentence that says why.
+
+    `place` is the value of --on; a file that cannot be read has none, and loading it says what is wrong.
+    """
+    try:
+        names = _scale_names(yaml_reader.read(path)[0])
+    except DefinitionError:
+        names = []
+    chosen = PLACE_SCALES.get(place)
+    if scale == AS_WRITTEN and scale not in names:
+        return None, "Scale: none, the file as it is written (--scale as-written)."
+    if scale is not None:
+        return scale, f"Scale: {scale} (--scale)."
+    others = ", ".join([*(name for name in names if name != chosen), AS_WRITTEN])
+    if chosen in names:
+        return chosen, f"Scale: {chosen}, the default of --on {place}; others by --scale: {others}."
+    return None, f"Scale: none, the file as it is written; others by --scale: {', '.join(names)}." if names else ""
+
+
 @dataclass(frozen=True, slots=True)
 class LoadedExperiment:
     """An experiment that can be planned."""

@@ -237,6 +237,9 @@ CASES = {
         2,
         None,
     ),
+    "mot-analytics": Tiny(
+        aggregated, {"workload.0.load.documents": AGGREGATED, "matrix": {"topology.shards.count": [1, 2]}}, 2
+    ),
     "quickstart-disk": Tiny(
         from_disk,
         QUERY

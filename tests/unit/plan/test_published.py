@@ -43,15 +43,19 @@ def test_on_two_cores_an_experiment_takes_ten_minutes_at_most(file: Path) -> Non
     assert 0 < plan.estimate_seconds <= LAPTOP_SECONDS
 
 
+@pytest.mark.parametrize("scale", ["published", "today"])
 @pytest.mark.parametrize("file", [f for f in FILES if f.stem not in HERE_ALONE], ids=lambda file: file.stem)
-def test_at_its_own_size_it_can_be_planned_on_ec2_within_its_budget(file: Path) -> None:
+def test_at_its_own_size_it_can_be_planned_on_ec2_within_its_budget(file: Path, scale: str) -> None:
     if lacks := without_data(file):
         pytest.skip(lacks)
-    scale = None if load(file).experiment.infrastructure.shard_hosts.instance_type else "ec2"
     seen = plan_ec2(file, scale=scale, overrides={})
-    hours = load(file, scale=scale).experiment.budget.max_hours
+    seen.raise_on_violations()
+    hours = seen.loaded.experiment.budget.max_hours
     assert hours is not None
     assert seen.plan.estimate_seconds < hours * 3600
+    if scale == "today":
+        seen.raise_on_unsupported()
+        assert all(point.mongodb["version"] == "8.0" for point in seen.plan.points)
 
 
 def planned_ycsb(name: str) -> Plan:

@@ -48,11 +48,15 @@ class Ec2Plan:
         if errors:
             raise self.loaded.error(errors)
 
+    @property
+    def unsupported(self) -> tuple[tuple[str, str], ...]:
+        """What can be planned and created, but no role or client supports: (dotted key, sentence)."""
+        return tuple(dict.fromkeys(p for d in self.definitions.values() for p in not_on_hosts_yet(d.experiment)))
+
     def raise_on_unsupported(self) -> None:
-        """Raise DefinitionError for what can be planned and created, but no role on the hosts supports yet."""
-        problems = dict.fromkeys(p for d in self.definitions.values() for p in not_on_hosts_yet(d.experiment))
-        if problems:
-            raise self.loaded.error(problems)
+        """Raise DefinitionError for what is `unsupported`."""
+        if self.unsupported:
+            raise self.loaded.error(self.unsupported)
 
     def replan(self, points: Sequence[str], inputs: Inputs) -> Plan:
         """Return the plan of a fleet's points for hosts that exist. Raises DefinitionError."""

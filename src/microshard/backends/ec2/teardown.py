@@ -72,7 +72,8 @@ class _Teardown:
         # Ids found on the way: a resource is searched for even if it has lost its tags.
         self.known = recorded_ids(ledger, "instance") | recorded_ids(ledger, "volume")
         self.waited = False
-        self.held_up = 0  # resources that the last round could not remove because something still uses them
+        # What the last round could not remove: because something still uses it, and for another reason.
+        self.held_up = self.refused = 0
 
     def execute(self) -> TeardownResult:
         rounds = 0
@@ -80,9 +81,9 @@ class _Teardown:
             found = self._search()
             if found is not None and not found and not self._wait_for_unanswered():
                 break
-            self.held_up = 0
+            self.held_up = self.refused = 0
             self._remove(found or [])
-            if self.held_up:
+            if self.held_up and not self.refused:
                 self.log(f"waiting for {self.held_up} resources that something ending still uses")
             else:
                 rounds += 1
@@ -145,7 +146,8 @@ class _Teardown:
                     self.api.call(action, **{id_key: resource.id})
                 except CloudError as error:
                     if not is_missing(error):
-                        self.held_up += error.code.endswith(_DEPENDS)
+                        depends = error.code.endswith(_DEPENDS)
+                        self.held_up, self.refused = self.held_up + depends, self.refused + (not depends)
                         message = f"{resource}: {error}"
                         self.result.errors += [] if message in self.result.errors else [message]
                         continue
