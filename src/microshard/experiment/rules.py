@@ -12,7 +12,7 @@ from microshard.experiment.document import KeyPath
 from microshard.experiment.mongod_options import Release, parse_release, refused_options, unknown_options
 from microshard.model.experiment import Experiment
 from microshard.model.phases.insert import InsertPhase
-from microshard.model.topology import Collection, Member, MongoDB, Network, Topology, Zone
+from microshard.model.topology import Collection, Member, MongoDB, Topology, Zone
 
 _EMBEDDED_RELEASE = (6, 0)
 
@@ -169,27 +169,23 @@ def _block_compressors(topology: Topology) -> Iterator[RuleViolation]:
 
 
 def _wire_compressors(topology: Topology) -> Iterator[RuleViolation]:
-    for key in ("compressors", "mongos_compressors"):
-        yield from _wire_compressors_of(topology.mongodb, topology.network, key)
-    if topology.kind != "sharded" and topology.network.mongos_compressors is not None:
-        message = f"has no effect: kind: {topology.kind} has no mongos"
-        yield RuleViolation(("network", "mongos_compressors"), message, "warning")
-
-
-def _wire_compressors_of(mongodb: MongoDB, network: Network, key: str) -> Iterator[RuleViolation]:
-    names, release = getattr(network, key) or [], _release(mongodb)
-    for index, compressor in enumerate(names):
+    network, release = topology.network, _release(topology.mongodb)
+    both = [("compressors", network.compressors), ("mongos_compressors", network.mongos_compressors or [])]
+    for key, index, compressor in ((key, n, name) for key, names in both for n, name in enumerate(names)):
         path: KeyPath = ("network", key, index)
         first = _NETWORK_COMPRESSORS.get(compressor)
         if first is None:
             yield RuleViolation(path, "none is not a network compressor; an empty list switches compression off")
-        elif compressor in names[:index]:
+        elif compressor in getattr(network, key)[:index]:
             yield RuleViolation(path, f"{compressor} is listed twice")
         elif release is not None and release < first:
-            message = _newer(f"network compression with {compressor}", first, mongodb)
+            message = _newer(f"network compression with {compressor}", first, topology.mongodb)
             if key not in network.model_fields_set:
                 path, message = ("mongodb", "version"), f"{message}; set topology.network.{key}: []"
             yield RuleViolation(path, message)
+    if topology.kind != "sharded" and network.mongos_compressors is not None:
+        message = f"has no effect: kind: {topology.kind} has no mongos"
+        yield RuleViolation(("network", "mongos_compressors"), message, "warning")
 
 
 def _without_effect(topology: Topology) -> Iterator[RuleViolation]:
