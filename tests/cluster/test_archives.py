@@ -90,6 +90,11 @@ def test_a_new_experiment_runs_as_it_was_written(installed: Environment) -> None
     assert code == 0, output
 
 
+def test_mlaunch_starts_with_what_microshard_installs(installed: Environment) -> None:
+    code, output = installed.run("mlaunch", "--help")
+    assert code == 0, output
+
+
 def test_what_the_wheel_carries(installed: Environment) -> None:
     (package,) = installed.bin.parent.glob("lib/python3*/site-packages/microshard")
     lab = package / "collections/ansible_collections/microshard/lab"
