@@ -24,23 +24,20 @@ MOMENTS = ("gc", "click", "pydantic", "ruamel.yaml", "rich.console", "microshard
 
 def stopped_at(module: str, number: signal.Signals) -> tuple[int, list[str]]:
     """Send a signal when Python says that it has imported a module. Returns the exit code and what was said."""
-    process = subprocess.Popen(
-        [MICROSHARD, "plan", str(QUICKSTART)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPROFILEIMPORTTIME": "1"},
-    )
-    assert process.stderr is not None
-    fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, 4096)  # on a busy machine it would be at its end before this reads
-    with process, process.stderr:
-        for line in process.stderr:
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)  # on a busy machine it would be at its end before this reads
+    environment = {**os.environ, "PYTHONPROFILEIMPORTTIME": "1"}
+    command = [MICROSHARD, "plan", str(QUICKSTART)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=writer, env=environment)
+    os.close(writer)
+    with process, os.fdopen(reader, encoding="utf-8") as written:
+        for line in written:
             if line.startswith(MARK) and line.rpartition("|")[2].strip() == module:
                 process.send_signal(number)
                 break
         else:
             pytest.fail(f"{module} is not imported")
-        said = [line for line in process.stderr if not line.startswith(MARK)]
+        said = [line for line in written if not line.startswith(MARK)]
     return process.wait(), said
 
 
