@@ -35,6 +35,8 @@ class EstimateBasis:
     cores: int
     copies: int  # members that hold each document
     client_cores: int  # of the hosts of client and mongos; on one machine they are the same cores
+    volume_mibps: float | None = None  # of all data volumes together; None where they have no known rate
+    disk_share: float = 1.0  # of a document's BSON bytes that its compressor leaves
 
 
 def write_concern_findings(concern: Mapping[Any, Any], topology: Topology, *path: str | int) -> Iterator[KeyFinding]:

@@ -17,6 +17,7 @@ from microshard.plan.checks import PlanError, first_of_each
 from microshard.plan.hosts import (
     HostsByRole,
     cores_missing,
+    data_volume_mibps,
     emulated_volumes,
     hosts_by_role,
     machines,
@@ -195,7 +196,8 @@ def _work(experiment: Experiment, servers: _Servers, inputs: Inputs) -> dict[str
         for step in experiment.workload
     )
     shards, copies = servers.fields["shards"], data_members(topology)
-    needs = estimate.needs(servers.placed, experiment.workload, topology.storage, servers.hosts, copies, shards)
+    rate = data_volume_mibps(experiment.infrastructure)
+    needs = estimate.needs(servers.placed, experiment.workload, topology.storage, servers.hosts, copies, shards, rate)
     return {"phases": phases, **needs}
 
 

@@ -32,10 +32,12 @@ def needs(
     hosts: HostsByRole,
     copies: int,
     shards: int,
+    volume_mibps: float | None = None,
 ) -> dict[str, Any]:
     """Estimate what a point needs: these fields of it.
 
-    `copies` is how many members hold each document; `shards` is 0 where nothing is sharded.
+    `copies` is how many members hold each document; `shards` is 0 where nothing is sharded; `volume_mibps` is the rate
+    of all data volumes together, None where it is not known.
     """
     cores, client_cores = sum(host.cores for host in hosts.data), sum(host.cores for host in hosts.client)
     documents = sum(step.phase.adds() for step in workload)
@@ -61,7 +63,10 @@ def needs(
         for host in dict.fromkeys(p.host.name for p in processes)
     }
     workers = min(max(len(data_bearing) // copies, 1), cores)
-    expected = EstimateBasis(documents=loaded, workers=workers, cores=cores, copies=copies, client_cores=client_cores)
+    expected = EstimateBasis(
+        documents=loaded, workers=workers, cores=cores, copies=copies, client_cores=client_cores,
+        volume_mibps=volume_mibps, disk_share=COMPRESSION[storage.block_compressor],
+    )  # fmt: skip
     seconds = {True: 0.0, False: FLOOR_SECONDS}  # loading or not
     for step in workload:
         seconds[step.kind == "load"] += step.phase.seconds(expected)

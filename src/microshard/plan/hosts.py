@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from microshard.model.ec2_facts import ebs_types
 from microshard.model.experiment import Experiment
 from microshard.model.infrastructure import HostGroup, Infrastructure
 from microshard.model.plan import HOST_GROUPS, EmulatedVolume, Host, Point
@@ -179,6 +180,16 @@ def data_volume_bytes(point: Point, host: str) -> int | None:
     """Bytes for files on the data volumes of a host; None where it has none."""
     volume = _volumes(point, host).get("data")
     return int(volume["size_gib"] * volume["count"] * 2**30 * _USABLE) if volume else None
+
+
+def data_volume_mibps(infrastructure: Infrastructure) -> float | None:
+    """What the data volumes of all shard hosts can write together, MiB/s; None where that is not known."""
+    volume, hosts = infrastructure.shard_hosts.volumes.data, infrastructure.shard_hosts.count
+    if volume is None:
+        return None
+    limits = ebs_types().get(volume.type)
+    each = limits.mibps_of(volume.size_gib, volume.iops, volume.throughput_mibps) if limits else volume.throughput_mibps
+    return None if each is None else each * volume.count * hosts
 
 
 def emulated_volumes(experiment: Experiment, point: str) -> tuple[EmulatedVolume, ...]:

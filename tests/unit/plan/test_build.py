@@ -210,3 +210,22 @@ def test_the_connection_string_names_every_mongos(planned):
 
 def test_points_beyond_the_cores_get_a_note(planned):
     assert any("up to 16 shards on 2 cores" in w for w in planned([1, 16]).warnings)
+
+
+def loading(
+    planned: Any, *, shards: int = 1, processes: int | str = "auto", cores: int = 16, **volume: object
+) -> float:
+    hosts = {"shard_hosts": {"volumes": {"data": {"type": "emulated", "size_gib": 60, **volume}}}} if volume else {}
+    load = {"engine": "insert", "documents": 20_000_000, "processes": processes}
+    measure = {"engine": "aggregate", "pipeline": [{"$count": "n"}]}
+    changes = {"infrastructure": hosts, "workload": [{"load": load}, {"measure": measure}]}
+    plan = planned([shards], Inputs(cores=cores, ram_mib=65536.0), **changes)
+    return float(plan.points[0].load_seconds)
+
+
+def test_the_time_of_a_load_depends_on_shards_loaders_cores_and_volumes(planned: Any) -> None:
+    one = loading(planned)
+    assert loading(planned, shards=4) < one / 2
+    assert loading(planned, shards=4, processes=1) > loading(planned, shards=4)
+    assert loading(planned, shards=4, cores=2) > loading(planned, shards=4)
+    assert loading(planned, throughput_mibps=10) == pytest.approx(20_000_000 * 237 * 0.55 / 2**20 / 10)

@@ -54,7 +54,9 @@ def test_at_its_own_size_it_can_be_planned_on_ec2_within_its_budget(file: Path, 
     assert hours is not None
     assert seen.plan.estimate_seconds < hours * 3600
     if scale == "today":
-        seen.raise_on_unsupported()
+        # flights and tpch need a package that only this machine has.
+        assert all(key.endswith(".dataset") and "client hosts" in why for key, why in seen.unsupported)
+        assert not seen.unsupported or file.stem.startswith("block-compression")
         assert all(point.mongodb["version"] == "8.0" for point in seen.plan.points)
 
 
