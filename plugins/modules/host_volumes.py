@@ -1,21 +1,16 @@
 #!/usr/bin/python
-"""Brings the volumes of a host to a state."""
+"""Finds the volumes of a host and checks them before and after tasks format and mount them."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: host_volumes
-short_description: Format and mount data, journal and log volumes of a host and set their readahead
+short_description: Check that devices are the planned ones and may be formatted, or read mounted volumes back
 author: The microshard project (!UNKNOWN)
 description:
-  - Finds devices by serial number or path, never by guess, and makes one filesystem on each without partitions, or on a
-    RAID 0 array of several.
-  - Checks all devices before it changes any. One that is missing, in use, smaller than planned, or that carries
-    anything that is not microshard's fails the module, and nothing is formatted. A label that begins with C(ms-) is
-    microshard's.
-  - Mounts by UUID with noatime, in C(/etc/fstab); sets readahead at once and by a rule of udev, and reads it back.
-  - O(state=absent) unmounts, puts the readahead back and removes its lines; data on the volumes stays.
-  - Needs Python 3.9, util-linux, and xfsprogs, e2fsprogs or mdadm as the volumes do.
+  - Finds devices by serial number or path, never by guess. Changes nothing.
+  - Checks all devices. One that is missing, in use, smaller than planned, or that carries anything that is not
+    microshard's fails the module. A label that begins with C(ms-) is microshard's.
 options:
   volumes:
     description: The volumes data, journal and log, as in infrastructure.GROUP.volumes of an experiment.
@@ -35,62 +30,45 @@ options:
     type: path
     default: /srv/microshard
   readahead_sectors:
-    description: Readahead of all volumes in sectors of 512 bytes; without it readahead is not changed.
+    description: Readahead the mounted volumes must have, in sectors of 512 bytes.
     type: int
-  owner:
-    description: Owner of the mount points.
-    type: str
-    default: root
-  group:
-    description: Group of the mount points; the owner's own when it is empty.
-    type: str
-    default: ""
-  mode:
-    description: Mode of the mount points, octal.
-    type: str
-    default: "0755"
-  state_folder:
-    description: Folder on the host for the readahead as it was before.
-    type: path
-    default: /etc/microshard
   state:
-    description: Whether the volumes are mounted.
+    description:
+      - V(checked) decides which volumes have to be formatted, and refuses what may not be.
+      - V(found) only finds the devices. V(mounted) reads the mounted volumes back.
     type: str
-    choices: [present, absent]
-    default: present
+    choices: [found, checked, mounted]
+    default: checked
   record:
     description: File of the controller for RV(record); written by the action plugin.
     type: path
 attributes:
   check_mode:
     support: full
-    description: Says what it would change and changes nothing.
+    description: Changes nothing either way.
   diff_mode:
-    support: full
-    description: Shows what it changes.
+    support: none
+    description: It changes nothing.
 """
 
 EXAMPLES = r"""
-- name: Data and journal are on separate volumes
+- name: The devices of data and journal are the planned ones
   microshard.lab.host_volumes:
     volumes:
-      data: {type: gp3, size_gib: 512, filesystem: xfs, lazy_init: false, policy: single, count: 1}
-      journal: {type: io1, size_gib: 25, filesystem: xfs, lazy_init: false, policy: single, count: 1}
-    known:
-      - {purpose: data, serial: vol-0123456789abcdef0}
-      - {purpose: journal, serial: vol-0123456789abcdef1}
-    readahead_sectors: 32
+      data: {size_gib: 512, filesystem: xfs, devices: ["serial:vol-0123456789abcdef0"]}
+      journal: {size_gib: 25, filesystem: xfs, devices: [/dev/disk/by-id/nvme-journal]}
+  register: found
 """
 
 RETURN = r"""
-did:
-  description: What was done, or would be.
-  returned: success
+volumes:
+  description: Each filesystem with its devices, label, UUID and mount point, and what has to be done to it.
+  returned: state is checked or found
   type: list
-  elements: str
+  elements: dict
 record:
   description: Each volume, read back; devices, filesystem, UUID, mount options, sizes in bytes, readahead.
-  returned: state is present, not in check mode
+  returned: state is mounted
   type: list
   elements: dict
 """

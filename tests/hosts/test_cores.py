@@ -16,7 +16,7 @@ from tests.cluster import mongosh
 from tests.hosts.bed import Bed, Machine
 from tests.hosts.controller import MICROSHARD, Controller, small
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(450)]
 
 # As an image has it: nothing of ours, and disks with nothing on them.
 _FRESH = """
@@ -131,9 +131,9 @@ def test_every_process_has_its_cores_and_preparations_are_shown_before_they_are_
     assert checked.returncode == 0, checked.stdout + checked.stderr
     for change in (
         "+net.core.somaxconn = 3210\n",
-        f"+++ after: {cores.machine.devices['data']}\n",
-        "+ext4 ms-data, mounted at /var/lib/microshard\n",
-        "+ext4 ms-log, mounted at /srv/microshard/log\n",
+        "(item=net.core.somaxconn = 3210)",
+        f"(item=ext4 ms-data on {cores.machine.devices['data']}, mounted at /var/lib/microshard)",
+        f"(item=ext4 ms-log on {cores.machine.devices['log']}, mounted at /srv/microshard/log)",
     ):
         assert change in checked.stdout, checked.stdout
     assert cores.output_of(_LOOK.format(disks=cores.disks)) == before

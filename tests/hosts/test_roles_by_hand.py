@@ -12,6 +12,7 @@ import pytest
 
 from microshard.embedded.binary import find_mongod
 from tests.hosts.bed import Bed, wheels
+from tests.hosts.mirror import Mirror, served
 from tests.hosts.readme_examples import changes, converge, play, succeed
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
@@ -120,3 +121,97 @@ def test_run_folder(lab: Bed, tmp_path: Path) -> None:
     succeed(lab, "run_folder", tmp_path, state="absent")
     for machine in lab.machines:
         assert "by-hand" not in machine.enter("ls", "/var/lib/microshard")
+
+
+_STORAGE = """cat /etc/fstab
+blockdev --getra {devices[data]} {devices[journal]}
+findmnt --real -rno TARGET
+ls /etc/udev/rules.d"""
+_KERNEL = """sysctl net.core.somaxconn net.ipv4.tcp_keepalive_time
+ls -A /etc/sysctl.d /etc/security/limits.d /etc/microshard"""
+
+
+@pytest.fixture
+def disks(lab: Bed) -> Iterator[Bed]:
+    """Data and journal devices under the names of the example, with nothing on them."""
+    for machine in lab.machines:
+        for name in ("data", "journal"):
+            device = machine.devices[name]
+            script = f"mkdir -p /dev/disk/by-id; wipefs -aq {device}; ln -sf {device} /dev/disk/by-id/nvme-{name}"
+            machine.enter("sh", "-ec", script)
+    yield lab
+    for machine in lab.machines:
+        machine.enter("sh", "-c", "rm -r /dev/disk; rmdir /var/lib/mongodb /var/lib/mongodb-journal; true")
+
+
+def test_host_storage(disks: Bed, tmp_path: Path) -> None:
+    lab, scripts = disks, [_STORAGE.format(devices=machine.devices) for machine in disks.machines]
+    before = [
+        machine.enter("sh", "-c", f"{script}; true") for machine, script in zip(lab.machines, scripts, strict=True)
+    ]
+    first = lab.machines[0]
+    first.enter("mkfs.ext4", "-q", "-L", "precious", first.devices["journal"])
+    assert "carries ext4 'precious', which is not microshard's" in play(lab, "host_storage", tmp_path).stdout
+    assert first.enter("wipefs", "--no-act", "--noheadings", first.devices["data"]) == ""
+    first.enter("wipefs", "--all", "--quiet", first.devices["journal"])
+    refused = play(lab, "host_storage", tmp_path, host_storage_owner="nobody-there").stdout
+    assert "this host has no such user; create it first. Nothing was formatted" in " ".join(refused.split())
+
+    assert "ext4 ms-journal on" in succeed(lab, "host_storage", tmp_path, "--check")
+    assert [m.enter("wipefs", "--no-act", "--noheadings", m.devices["data"]) for m in lab.machines] == [""] * 3
+    converge(lab, "host_storage", tmp_path)
+    for machine in lab.machines:
+        assert machine.enter("blockdev", "--getra", machine.devices["data"], machine.devices["journal"]) == "32\n32"
+        mounted = machine.enter("findmnt", "--real", "-rno", "TARGET,FSTYPE,OPTIONS", "-t", "xfs,ext4").splitlines()
+        found = {line.split()[0]: line.split()[1] for line in mounted if "noatime" in line.split()[2].split(",")}
+        assert found == {"/var/lib/mongodb": "xfs", "/var/lib/mongodb-journal": "ext4"}
+        assert (
+            machine.enter("grep", "-c", "read_ahead_kb.*16", "/etc/udev/rules.d/99-microshard-readahead.rules") == "2"
+        )
+
+    # Something else has changed the readahead since
+    first.enter("blockdev", "--setra", "256", first.devices["data"])
+    assert changes(succeed(lab, "host_storage", tmp_path, "--tags", "readahead"))[first.name] == 1
+    assert first.enter("blockdev", "--getra", first.devices["data"]) == "32"
+
+    assert all(changes(succeed(lab, "host_storage", tmp_path, host_storage_state="absent")).values())
+    after = [
+        machine.enter("sh", "-c", f"{script}; true") for machine, script in zip(lab.machines, scripts, strict=True)
+    ]
+    assert after == before
+    assert not any(changes(succeed(lab, "host_storage", tmp_path, host_storage_state="absent")).values())
+
+
+def test_host_kernel(lab: Bed, tmp_path: Path) -> None:
+    before = [machine.enter("sh", "-c", f"mkdir -p /etc/microshard; {_KERNEL}") for machine in lab.machines]
+    wrong = play(lab, "host_kernel", tmp_path, host_kernel_swappiness="low").stdout
+    assert "'host_kernel_swappiness' is of type str and we were unable to convert to int" in " ".join(wrong.split())
+    refused = play(lab, "host_kernel", tmp_path, host_kernel_cpu_governor="performance").stdout
+    assert "cpu_governor: cannot be set on this host: its CPUs have no governor" in " ".join(refused.split())
+    assert set(changes(succeed(lab, "host_kernel", tmp_path, "--check")).values()) == {3}
+    assert [machine.enter("sh", "-c", _KERNEL) for machine in lab.machines] == before
+    converge(lab, "host_kernel", tmp_path)
+    for machine in lab.machines:
+        assert machine.enter("sysctl", "-n", "net.core.somaxconn", "net.ipv4.tcp_keepalive_time") == "4000\n120"
+        assert "mongodb hard nofile 64000" in machine.enter("cat", "/etc/security/limits.d/90-microshard.conf")
+    succeed(lab, "host_kernel", tmp_path, host_kernel_state="absent")
+    assert [machine.enter("sh", "-c", _KERNEL) for machine in lab.machines] == before
+
+
+def test_host_packages(lab: Bed, tmp_path: Path) -> None:
+    machine, sources = lab.machines[2], "/etc/apt/sources.list"
+    inventory = lab.write_inventory({"shard_hosts": [machine.name]}, name="host-packages")
+    mirror = Mirror(tmp_path / "mirror")
+    mirror.add("mdadm", "4.2", {"usr/sbin/mdadm": "#!/bin/sh\necho mdadm - v4.2\n"})
+    mirror.index("tools", "main")
+    machine.enter("sh", "-ec", f"cp {sources} {sources}.aside; echo deb file:/nowhere tools main >{sources}")
+    try:
+        with served(lab, mirror.folder) as url:
+            refused = " ".join(play(lab, "host_packages", tmp_path, inventory=inventory).stdout.split())
+            assert "host3: mdadm could not be installed. Install it on the host, or give its package manager" in refused
+            assert "No package matching 'mdadm' is available" in refused
+            machine.enter("sh", "-ec", f"echo 'deb [trusted=yes] {url}/apt/debian tools main' >{sources}")
+            converge(lab, "host_packages", tmp_path, inventory=inventory)
+            assert machine.enter("dpkg-query", "--show", "--showformat", "${Version}", "mdadm") == "4.2"
+    finally:
+        machine.enter("sh", "-c", f"dpkg --purge mdadm; mv {sources}.aside {sources}; rm -f /var/lib/apt/lists/*tools*")

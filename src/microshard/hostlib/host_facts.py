@@ -21,12 +21,14 @@ ARGUMENTS = {
 
 # The newest that has wheels first.
 _PYTHONS = ("python3.14", "python3.13", "python3.12", "python3.11", "python3")
+_PACKAGE_MANAGERS = ("apt-get", "dnf", "yum", "zypper")
 _PRINT_VERSION = "import sys; print(sys.executable, *sys.version_info[:3])"
 
 
 def main(parameters: dict[str, Any], *, check: bool) -> dict[str, Any]:  # noqa: ARG001 - nothing is changed either way
     """The facts of this host."""
     existing = _existing(parameters["folder"])
+    sudo = os.geteuid() == 0 or _may_sudo()
     memory = _memory()
     facts = {
         "user": getpass.getuser(),
@@ -39,14 +41,19 @@ def main(parameters: dict[str, Any], *, check: bool) -> dict[str, Any]:  # noqa:
         "free_disk_bytes": shutil.disk_usage(existing).free,
         "listening": sorted({port for _, port, _ in listeners()}),
         "numa_nodes": list(host_cores().by_node),
-        "numactl": shutil.which("numactl", path=f"{os.environ.get('PATH', '')}:/usr/bin:/bin") is not None,
+        # Role host_packages installs it.
+        "numactl": _has("numactl") or (sudo and any(map(_has, _PACKAGE_MANAGERS))),
         "python": platform.python_version(),
         "client_python": _client_python(parameters["client_python"]),
         "writable": os.access(existing, os.W_OK | os.X_OK),
-        "sudo": os.geteuid() == 0 or _may_sudo(),
+        "sudo": sudo,
         "systemd": systemd_is_running(),
     }
     return {"facts": facts, "msg": f"{facts['system']}, {facts['cores']} cores, {facts['ram_mib']} MiB of RAM"}
+
+
+def _has(program: str) -> bool:
+    return shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/bin:/bin") is not None
 
 
 def _existing(folder: str) -> str:

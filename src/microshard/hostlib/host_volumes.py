@@ -1,19 +1,16 @@
-"""Module host_volumes: find the volumes of a host, format them where that is allowed, mount them, set readahead."""
+"""Module host_volumes: which devices a volume is on, whether they may be formatted, and what the mounted volume is."""
 
 from __future__ import annotations
 
-import grp
 import os
-import pwd
+import uuid
+from dataclasses import dataclass, field
 from typing import Any
 
 from . import block_devices as devices
-from . import volumes
-from .block_devices import mounts
+from .block_devices import Device
 from .errors import HostError
-from .files import load_state, put_file, read_text, read_value, run_command, save_state
-from .systemd import is_running as has_systemd
-from .volumes import Volume
+from .files import read_text, read_value, run_command
 
 ARGUMENTS = {
     "volumes": {"type": "dict", "required": True},
@@ -21,198 +18,276 @@ ARGUMENTS = {
     "mounts": {"type": "dict", "default": {}},
     "root": {"type": "path", "default": "/srv/microshard"},
     "readahead_sectors": {"type": "int"},
-    "owner": {"type": "str", "default": "root"},
-    "group": {"type": "str", "default": ""},
-    "mode": {"type": "str", "default": "0755"},
-    "state_folder": {"type": "path", "default": "/etc/microshard"},
-    "state": {"choices": ["present", "absent"], "default": "present"},
+    "state": {"choices": ["found", "checked", "mounted"], "default": "checked"},
     "record": {"type": "path"},  # of the action plugin
 }
-
 FSTAB = "/etc/fstab"
-RULES = "/etc/udev/rules.d/99-microshard-readahead.rules"
-_MARK = "# microshard: "
-# noatime: reading must not write (MongoDB production notes). nofail: a host whose volume is gone stays reachable.
-OPTIONS = "noatime,nofail"
-_STATE = "readahead.json"
+PREFIX = "ms-"  # of every label of ours: with "data-01" it is within the 12 bytes XFS allows
+_ROOM = 0.99  # a disk sold as n GiB may lack a little
 
 
-def main(parameters: dict[str, Any], *, check: bool) -> dict[str, Any]:
-    """Format and mount the volumes, or unmount them (their data stays)."""
-    definitions = {
-        name: {**volume, "readahead_sectors": parameters["readahead_sectors"]}
-        for name, volume in parameters["volumes"].items()
-        if volume
-    }
-    found = volumes.resolve(definitions, parameters["known"], parameters["root"], parameters["mounts"])
-    return (_present if parameters["state"] == "present" else _absent)(found, parameters, check=check)
+@dataclass
+class Volume:
+    """One filesystem on one device or array."""
+
+    name: str  # data, journal, log; data-01 … with policy per_shard
+    kind: str
+    filesystem: str
+    lazy_init: bool
+    mount: str
+    devices: list[Device]
+    overwrite: list[str] = field(default_factory=list)
+    formats: bool = False  # whether it has to be formatted, decided before anything is changed
+
+    @property
+    def label(self) -> str:
+        """Of its filesystem, and the name of its array."""
+        return PREFIX + self.name
+
+    @property
+    def is_array(self) -> bool:
+        """Whether its filesystem lies on RAID 0."""
+        return len(self.devices) > 1
+
+    @property
+    def device(self) -> Device | None:
+        """The device with its filesystem; None for an array that does not run."""
+        return _array(self) if self.is_array else self.devices[0]
+
+    @property
+    def assembles(self) -> bool:
+        """Whether its devices are an array that does not run."""
+        return self.is_array and self.device is None and all(_is_member(self, device) for device in self.devices)
+
+    def uuid(self) -> str:
+        """Of the filesystem it has, or the one it is to be given; it is mounted by this, for devices change names."""
+        if self.formats:
+            return str(uuid.uuid4())
+        found = devices.signatures(self.device) if self.device else []
+        return next((s["uuid"] for s in found if s["type"] == self.filesystem), "")
+
+    def plan(self) -> dict[str, Any]:
+        """For the tasks that format and mount it."""
+        device, known = self.device, self.uuid()
+        block = f"/sys/class/block/{self.devices[0].name}" + ("/holders/md*" if self.is_array else "")
+        mounted = devices.mounts().get(self.mount)
+        in_fstab = bool(known) and f"UUID={known} {self.mount} " in read_text(FSTAB)
+        is_ours = bool(mounted and device and mounted["number"] == read_value(f"/sys/class/block/{device.name}/dev"))
+        return {
+            "name": self.name,
+            "label": self.label,
+            "filesystem": self.filesystem,
+            "lazy_init": self.lazy_init,
+            "mount": self.mount,
+            "members": [member.path for member in self.devices],
+            "is_array": self.is_array,
+            "wipes": [] if not self.formats or (self.is_array and device) else [d.path for d in self.devices],
+            "device": device.path if device else f"/dev/md/{self.label}",
+            "exists": device is not None,
+            "readahead": {"name": self.name, "path": f"{block}/queue/read_ahead_kb"},
+            "uuid": known,
+            "assembles": self.assembles,
+            "formats": self.formats,
+            "mounted": is_ours,
+            "owner": _owner(self.mount) if is_ours else "",
+            "remounts": is_ours and "noatime" not in (mounted or {})["options"].split(","),
+            "in_fstab": in_fstab,
+            "is_right": is_ours and in_fstab,
+        }
 
 
-def _present(found: list[Volume], parameters: dict[str, Any], *, check: bool) -> dict[str, Any]:
-    volumes.check(found)
-    for volume in found:
-        if mounts().get(volume.mount) is None:
-            require_free(volume.mount)
-    did: list[str] = []
-    diffs: list[dict[str, str]] = []
-    for volume in found:
-        if volume.formats:
-            did.append(f"{volume.name} formatted as {volume.filesystem}")
-            diffs.append(_formatted(volume))
-            if not check:
-                volumes.format_volume(volume)
-    if check and did:
-        return {"changed": True, "msg": ", ".join(did) + " (check mode)", "did": did, "diff": diffs}
-    if os.path.exists("/run/udev/control"):  # udev has to have seen the new filesystems
-        run_command("udevadm", "settle", "--timeout=10", accept=(0, 1))
-    written = _tables(found, check=check)
-    diffs += written
-    for volume in found:
-        did += _mounted(volume, parameters, check=check)
-        did += _readahead(volume, parameters["state_folder"], check=check)
-    did += [f"{diff['before_header']} written" for diff in written]
-    result = {"changed": bool(did), "msg": ", ".join(did) or "as they should be", "did": did, "diff": diffs}
-    if not check:
-        result["record"] = [volumes.facts(volume, _at(volume)) for volume in found]
-    return result
+def main(parameters: dict[str, Any], *, check: bool) -> dict[str, Any]:  # noqa: ARG001 - nothing is changed either way
+    """Find the volumes, check that they may be used as planned, or read the mounted ones back."""
+    found = resolve(parameters["volumes"], parameters["known"], parameters["root"], parameters["mounts"])
+    if parameters["state"] == "mounted":
+        return {"record": [_facts(volume, parameters["readahead_sectors"]) for volume in found]}
+    if parameters["state"] == "checked":
+        problems = [problem for volume in found if (problem := _problem(volume))]
+        if problems:
+            raise HostError("; ".join(problems) + ". Nothing was formatted")
+    return {"volumes": [volume.plan() for volume in found]}
 
 
-def _formatted(volume: Volume) -> dict[str, str]:
-    """What is on the devices, and what comes in its place."""
-    is_on = [f"{s['type']} {s['label']}".strip() for device in volume.devices for s in devices.signatures(device)]
-    labels = ", ".join(device.label for device in volume.devices)
-    kind = "RAID 0, " if volume.is_array else ""
-    return {
-        "before_header": labels,
-        "after_header": labels,
-        "before": "".join(f"{line}\n" for line in is_on),
-        "after": f"{kind}{volume.filesystem} {volume.label}, mounted at {volume.mount}\n",
-    }
+def resolve(
+    definitions: dict[str, Any], known: list[dict[str, Any]], root: str, mounts: dict[str, str] | None = None
+) -> list[Volume]:
+    """The volumes of this host with their devices. HostError with all problems, such as devices that are missing.
+
+    `definitions` are infrastructure.GROUP.volumes of the experiment, `known` the host's own devices from the inventory.
+    A volume is mounted as `mounts` says, else below `root`.
+    """
+    found, problems = [], []
+    for name, definition in definitions.items():
+        if not definition:
+            continue
+        try:
+            named = _named(name, definition, known)
+            if definition.get("policy") == "per_shard":
+                for number, device in enumerate(named, 1):
+                    label = f"{name}-{number:02d}"
+                    found.append(_volume(label, definition, [device], os.path.join(root, label)))
+            else:
+                mount = (mounts or {}).get(name) or os.path.join(root, name)
+                found.append(_volume(name, definition, named, mount))
+        except HostError as problem:
+            problems.append(f"volume {name}: {problem}")
+    paths = [device.path for volume in found for device in volume.devices]
+    problems += [f"device {path} is named for two volumes" for path in sorted({p for p in paths if paths.count(p) > 1})]
+    if problems:
+        raise HostError("; ".join(problems) + ". Nothing was formatted")
+    return found
 
 
-def _tables(found: list[Volume], *, check: bool) -> list[dict[str, str]]:
-    """Write our lines of /etc/fstab and the rule of udev, or with no volumes remove them; the differences."""
-    entries = [(volumes.uuid(v), v.mount, v.filesystem) for v in found]
-    readahead = [(volumes.uuid(v), v.readahead_sectors) for v in found if v.readahead_sectors is not None]
-    table = put_file(FSTAB, fstab(read_text(FSTAB), entries), check=check)
-    rule = put_file(RULES, rules(readahead), check=check)
-    if table and not check and has_systemd():
-        run_command("systemctl", "daemon-reload")
-    if rule and not check and os.path.exists("/run/udev/control"):
-        run_command("udevadm", "control", "--reload")
-    return [diff for diff in (table, rule) if diff]
+def _volume(name: str, definition: dict[str, Any], named: list[Device], mount: str) -> Volume:
+    planned = definition.get("size_gib") or 0
+    for device in named:
+        if device.bytes < planned * 2**30 * _ROOM:
+            raise HostError(
+                f"device {device.label} has {device.bytes / 2**30:.1f} GiB, planned are {planned} GiB; "
+                "give it a larger device or the experiment a smaller size_gib"
+            )
+    return Volume(
+        name=name,
+        kind=definition.get("type") or "existing",
+        filesystem=definition.get("filesystem") or "xfs",
+        lazy_init=bool(definition.get("lazy_init")),
+        mount=mount,
+        devices=named,
+        overwrite=[devices.normal(serial) for serial in definition.get("overwrite") or []],
+    )
 
 
-def _mounted(volume: Volume, parameters: dict[str, Any], *, check: bool) -> list[str]:
-    did = []
-    mount = mounts().get(volume.mount)
-    if mount is None:
-        did.append(f"{volume.name} mounted")
-        if not check:
-            os.makedirs(volume.mount, exist_ok=True)
-            run_command("mount", volume.mount)
-    if check and mount is None:
-        return did
-    is_now = _at(volume)
-    number = read_value(f"/sys/class/block/{volumes.device(volume).name}/dev")
-    if is_now["number"] != number:
+def _named(name: str, definition: dict[str, Any], known: list[dict[str, Any]]) -> list[Device]:
+    """The devices of a volume: what the inventory says of this host, then the definition, then the disk's model."""
+    count = definition.get("count") or 1
+    of_host = [entry for entry in known if entry["purpose"] == name]
+    if of_host:
+        found = [devices.by_serial(e["serial"]) if e.get("serial") else devices.at(e["device"]) for e in of_host]
+    elif definition.get("devices"):
+        found = [
+            devices.by_serial(device[len("serial:") :]) if device.startswith("serial:") else devices.at(device)
+            for device in definition["devices"]
+        ]
+    elif definition.get("type") == "instance_store":
+        found = devices.instance_store()[:count]
+    else:
+        found = []
+    if len(found) != count:
         raise HostError(
-            f"{volume.mount} has another device mounted ({is_now['number']}) than {volume.name}'s, {number}"
+            f"{count} device(s) are needed and {len(found)} named; name them in microshard_volumes of "
+            "the host (inventory) or in devices of the volume"
         )
-    if "noatime" not in is_now["options"].split(","):
-        did.append(f"{volume.name} mounted again with noatime")
-        if not check:
-            run_command("mount", "-o", "remount,noatime", volume.mount)
-    return did + _owned(volume.mount, parameters, check=check)
+    return found
 
 
-def _at(volume: Volume) -> dict[str, str]:
-    mount = mounts().get(volume.mount)
-    if mount is None:
-        raise HostError(f"volume {volume.name} is not mounted at {volume.mount}, although mount said nothing")
-    return mount
+def _owner(path: str) -> str:
+    """UID, GID and mode of a folder as uid:gid:0755."""
+    found = os.stat(path)
+    return f"{found.st_uid}:{found.st_gid}:{found.st_mode & 0o7777:04o}"
 
 
-def _owned(path: str, parameters: dict[str, Any], *, check: bool) -> list[str]:
+def _problem(volume: Volume) -> str:
+    """Decide whether the volume has to be formatted; why it cannot be used as planned, or ""."""
     try:
-        user = pwd.getpwnam(parameters["owner"])
-        owner = (user.pw_uid, grp.getgrnam(parameters["group"]).gr_gid if parameters["group"] else user.pw_gid)
-    except KeyError:
-        raise HostError(f"user {parameters['owner']} or group {parameters['group']} is not on this host") from None
-    is_now, mode = os.stat(path), int(parameters["mode"], 8)
-    if (is_now.st_uid, is_now.st_gid, is_now.st_mode & 0o7777) == (*owner, mode):
-        return []
-    if not check:
-        os.chown(path, *owner)
-        os.chmod(path, mode)
-    return [f"{path} owned by {parameters['owner']}"]
+        volume.formats = not volume.assembles and not _exists(volume)
+        _require_place(volume)
+    except HostError as problem:
+        return f"volume {volume.name}: {problem}"
+    return ""
 
 
-def _readahead(volume: Volume, state_folder: str, *, check: bool) -> list[str]:
-    """At once; the rule of udev does it after a reboot. What it was before is kept for the way back."""
-    sectors = volume.readahead_sectors
-    before = volumes.readahead(volumes.device(volume))
-    if sectors is None or before == sectors:
-        return []
-    if not check:
-        known = load_state(state_folder, _STATE)
-        known.setdefault(volume.name, before)
-        save_state(state_folder, _STATE, known)
-        volumes.set_readahead(volume, sectors)
-    return [f"{volume.name} readahead {before} to {sectors} sectors"]
+def _exists(volume: Volume) -> bool:
+    """Whether the filesystem is on its devices already. HostError when it is not and they may not be formatted."""
+    device = volume.device
+    if device is None or (volume.is_array and not all(_is_member(volume, member) for member in volume.devices)):
+        for member in volume.devices:
+            _may_format(volume, member)
+        return False
+    if [(s["type"], s["label"]) for s in devices.signatures(device)] == [(volume.filesystem, volume.label)]:
+        return True
+    _may_format(volume, device)
+    return False
 
 
-def _absent(found: list[Volume], parameters: dict[str, Any], *, check: bool) -> dict[str, Any]:
-    did = []
-    before = load_state(parameters["state_folder"], _STATE)
-    for volume in found:
-        mount = mounts().get(volume.mount)
-        if mount is None:
-            continue
-        did.append(f"{volume.name} unmounted")
-        if check:
-            continue
-        if volume.name in before:
-            volumes.set_readahead(volume, before[volume.name])
-        run_command("umount", volume.mount)
-        volumes.stop_array(volume)
-    diffs = _tables([], check=check)
-    if not check:
-        save_state(parameters["state_folder"], _STATE, {})
-    return {"changed": bool(did or diffs), "msg": ", ".join(did) or "none is mounted", "did": did, "diff": diffs}
+def _may_format(volume: Volume, device: Device) -> None:
+    user = devices.use(device)
+    if user:
+        raise HostError(f"device {device.label} {user}; free it, or name another")
+    foreign = [s for s in devices.signatures(device) if not _short(s).startswith(PREFIX)]
+    if foreign and not (device.serial and device.serial in volume.overwrite):
+        what = ", ".join(f"{s['type']}{' ' + repr(s['label']) if s['label'] else ''}" for s in foreign)
+        how = (
+            f"name its serial number in overwrite ({device.serial})"
+            if device.serial
+            else f"it has no serial number, so empty it yourself (wipefs --all {device.path})"
+        )
+        raise HostError(
+            f"device {device.label} carries {what}, which is not microshard's. To use it all the same, {how}"
+        )
 
 
-def fstab(before: str, entries: list[tuple[str, str, str]]) -> str:
-    """The table with exactly these (uuid, mount, filesystem) as our lines; all other lines stay as they are."""
-    lines = iter(before.splitlines())
-    kept = []
-    for line in lines:
-        if line.startswith(_MARK):
-            next(lines, None)
-        else:
-            kept.append(line)
-    for uuid, mount, filesystem in entries:
-        kept.append(f"{_MARK}noatime, since reading must not write; by UUID, since devices change their names")
-        # No fsck at boot: XFS has none, and ext4 replays its journal when it is mounted.
-        kept.append(f"UUID={uuid} {mount} {filesystem} {OPTIONS} 0 0")
-    return "\n".join(kept) + "\n" if kept else ""
+def _short(signature: dict[str, str]) -> str:
+    """Its label. An array's name has the host in front of it: "host:ms-data"."""
+    return signature["label"].rpartition(":")[2]
 
 
-def rules(entries: list[tuple[str, int]]) -> str:
-    """udev's rules that set readahead (sectors) for filesystems by their UUID, when a device appears."""
-    if not entries:
-        return ""
-    lines = [f"{_MARK}readahead in KiB, half of what `blockdev --setra` calls sectors"]
-    for uuid, sectors in entries:
-        match = f'ACTION=="add|change", SUBSYSTEM=="block", ENV{{ID_FS_UUID}}=="{uuid}"'
-        lines.append(f'{match}, ATTR{{queue/read_ahead_kb}}="{sectors // 2}"')
-    return "\n".join(lines) + "\n"
+def _is_member(volume: Volume, device: Device) -> bool:
+    found = devices.signatures(device)
+    return any(s["type"] == "linux_raid_member" and _short(s) == volume.label for s in found)
 
 
-def require_free(mount: str) -> None:
-    """HostError when files lie where a filesystem is to be mounted: it would hide them.
+def _array(volume: Volume) -> Device | None:
+    """The array of exactly these devices, where it runs."""
+    above = {tuple(devices.holders(device)) for device in volume.devices}
+    names = above.pop() if len(above) == 1 else ()
+    if len(names) != 1 or not names[0].startswith("md"):
+        return None
+    members = set(os.listdir(f"/sys/block/{names[0]}/slaves"))
+    return devices.at(f"/dev/{names[0]}") if members == {device.name for device in volume.devices} else None
+
+
+def _require_place(volume: Volume) -> None:
+    """HostError when another device is mounted there, or files lie there, which the filesystem would hide.
 
     Software that runs without volumes have left may be hidden: it is brought again, and is there again afterwards.
     """
-    if os.path.isdir(mount) and set(os.listdir(mount)) - {"software"}:
-        raise HostError(f"{mount} has files and nothing is mounted there; move them away. Nothing was formatted")
+    mounted = devices.mounts().get(volume.mount)
+    if mounted is None:
+        if os.path.isdir(volume.mount) and set(os.listdir(volume.mount)) - {"software"}:
+            raise HostError(f"{volume.mount} has files and nothing is mounted there; move them away")
+        return
+    number = read_value(f"/sys/class/block/{volume.device.name}/dev") if volume.device else "none yet"
+    if mounted["number"] != number:
+        other = f"another device mounted ({mounted['number']}) than {volume.name}'s, {number}"
+        raise HostError(f"{volume.mount} has {other}")
+
+
+def _facts(volume: Volume, readahead_sectors: int | None) -> dict[str, Any]:
+    """The volume as it is, read back. HostError when it is not mounted or has another readahead."""
+    device, mounted = volume.device, devices.mounts().get(volume.mount)
+    if device is None or mounted is None or mounted["number"] != read_value(f"/sys/class/block/{device.name}/dev"):
+        raise HostError(f"volume {volume.name} is not mounted at {volume.mount}, although mount reported no error")
+    sectors = int(run_command("blockdev", "--getra", device.path))
+    if readahead_sectors not in {None, sectors}:
+        raise HostError(
+            f"volume {volume.name}: readahead of {device.path} was set to {readahead_sectors} sectors and is {sectors}"
+        )
+    usage = os.statvfs(volume.mount)
+    return {
+        "name": volume.name,
+        "type": volume.kind,
+        "device": device.path,
+        "devices": [member.facts() for member in volume.devices],
+        "raid": {"level": 0, "chunk_kib": int(read_value(f"/sys/block/{device.name}/md/chunk_size") or 0) // 1024}
+        if volume.is_array
+        else None,
+        "filesystem": mounted["type"],
+        "label": volume.label,
+        "uuid": volume.uuid(),
+        "mount": volume.mount,
+        "options": mounted["options"],
+        "size_bytes": usage.f_frsize * usage.f_blocks,
+        "usable_bytes": usage.f_frsize * usage.f_bavail,
+        "readahead_sectors": sectors,
+        "readahead_kib": sectors / 2,
+    }

@@ -1,4 +1,4 @@
-"""Volumes of a host: tables as text, and what is refused on real loop devices before anything is formatted."""
+"""Volumes of a host: what is refused on real loop devices before anything is formatted, and how they are read back."""
 
 import os
 import shutil
@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 
 from microshard.hostlib import block_devices as devices
-from microshard.hostlib import host_volumes, volumes
+from microshard.hostlib import host_volumes
 from microshard.hostlib.errors import HostError
 
-FSTAB = "LABEL=root / ext4 noatime 0 1\n"
-ENTRY = ("1234-abcd", "/srv/microshard/data", "xfs")
 needs_loops = pytest.mark.skipif(
     os.geteuid() != 0 or not Path("/dev/loop-control").exists() or shutil.which("mkfs.ext4") is None,
     reason="loop devices need root, /dev/loop-control and e2fsprogs",
@@ -25,32 +23,36 @@ def definition(device, **changes):
 
 
 @pytest.fixture
-def loop(tmp_path):
+def loops(tmp_path):
+    """Two block devices of one GiB."""
+    made = []
+    for name in ("image", "other"):
+        image = tmp_path / name
+        with image.open("wb") as file:
+            file.truncate(2**30)
+        done = subprocess.run(["losetup", "--find", "--show", image], check=True, capture_output=True, text=True)
+        made.append(done.stdout.strip())
+    yield made
+    subprocess.run(["losetup", "--detach", *made], check=True)
+
+
+@pytest.fixture
+def loop(loops):
     """A block device of one GiB."""
-    image = tmp_path / "image"
-    with image.open("wb") as file:
-        file.truncate(2**30)
-    made = subprocess.run(["losetup", "--find", "--show", image], check=True, capture_output=True, text=True)
-    yield made.stdout.strip()
-    subprocess.run(["losetup", "--detach", made.stdout.strip()], check=True)
+    return loops[0]
+
+
+def module(definitions, known=(), state="checked", **parameters):
+    given = {"volumes": definitions, "known": list(known), "mounts": {}, "root": "/srv/microshard", "state": state}
+    return host_volumes.main({**given, "readahead_sectors": None, **parameters}, check=False)
 
 
 def checked(definitions, known=()):
-    found = volumes.resolve(definitions, list(known), "/srv/microshard")
-    volumes.check(found)
-    return found
+    return module(definitions, known)["volumes"]
 
 
-def test_our_lines_are_added_to_fstab_and_taken_out_again_without_a_trace():
-    text = host_volumes.fstab(FSTAB, [ENTRY])
-    assert text.splitlines()[-1] == "UUID=1234-abcd /srv/microshard/data xfs noatime,nofail 0 0"
-    assert host_volumes.fstab(text, [ENTRY]) == text
-    assert host_volumes.fstab(text, []) == FSTAB
-
-
-def test_the_rule_of_udev_has_kib_and_the_definition_sectors():
-    assert 'ENV{ID_FS_UUID}=="1234-abcd", ATTR{queue/read_ahead_kb}="16"' in host_volumes.rules([("1234-abcd", 32)])
-    assert host_volumes.rules([]) == ""
+def make(kind, label, device):
+    subprocess.run([f"mkfs.{kind}", "-q", "-L", label, device], check=True)
 
 
 def test_an_ebs_volume_is_known_with_and_without_its_dash():
@@ -77,17 +79,18 @@ def test_what_is_not_named_is_not_used():
 @needs_loops
 def test_an_empty_device_may_be_formatted_and_ours_is_kept(loop):
     (volume,) = checked({"data": definition(loop)})
-    assert volume.formats
-    volumes.format_volume(volume)
+    assert (volume["formats"], volume["wipes"], volume["device"]) == (True, [loop], loop)
+    make("ext4", volume["label"], loop)
     (again,) = checked({"data": definition(loop)})
-    assert not again.formats
+    assert (again["formats"], again["wipes"]) == (False, [])
+    assert again["uuid"] not in {"", volume["uuid"]}
     (other,) = checked({"log": definition(loop)})  # ours as well, of another run
-    assert other.formats
+    assert other["formats"]
 
 
 @needs_loops
 def test_anything_that_is_not_ours_is_refused_by_what_it_is(loop):
-    subprocess.run(["mkfs.ext4", "-q", "-L", "precious", loop], check=True)
+    make("ext4", "precious", loop)
     with pytest.raises(HostError, match="carries ext4 'precious', which is not microshard's"):
         checked({"data": definition(loop)})
     subprocess.run(["wipefs", "--all", "--quiet", loop], check=True)
@@ -102,7 +105,7 @@ def test_a_mounted_device_a_smaller_one_and_one_named_twice_are_refused(loop, tm
         checked({"data": definition(loop, size_gib=2)})
     with pytest.raises(HostError, match=f"device {loop} is named for two volumes"):
         checked({"data": definition(loop), "log": definition(loop)})
-    subprocess.run(["mkfs.ext4", "-q", "-L", "ms-log", loop], check=True)
+    make("ext4", "ms-log", loop)
     subprocess.run(["mount", loop, tmp_path], check=True)
     try:
         with pytest.raises(HostError, match=f"is mounted at {tmp_path}"):
@@ -114,49 +117,37 @@ def test_a_mounted_device_a_smaller_one_and_one_named_twice_are_refused(loop, tm
 @needs_loops
 def test_the_inventory_comes_before_the_definition(loop):
     (volume,) = checked({"data": definition("/dev/none")}, [{"purpose": "data", "device": loop}])
-    assert volume.devices[0].path == loop
+    assert volume["members"] == [loop]
 
 
 @needs_loops
-def test_volumes_are_made_kept_and_taken_away(loop, tmp_path, monkeypatch):
-    monkeypatch.setattr(host_volumes, "FSTAB", str(tmp_path / "fstab"))
-    monkeypatch.setattr(host_volumes, "RULES", str(tmp_path / "rules"))
-    (tmp_path / "fstab").write_text(FSTAB)
-    mount = tmp_path / "srv/data"
-    parameters = {
-        "volumes": {"data": definition(loop), "journal": None},
-        "known": [],
-        "mounts": {},
-        "root": str(tmp_path / "srv"),
-        "readahead_sectors": 32,
-        "owner": "root",
-        "group": "",
-        "mode": "0750",
-        "state_folder": str(tmp_path / "state"),
-        "state": "present",
-    }
-    # mount(8) reads the real fstab; this one is a file of the test.
-    monkeypatch.setattr(host_volumes, "run_command", lambda *words, **_: _mount(words, loop))
-    before = volumes.readahead(devices.at(loop))
-    assert host_volumes.main(parameters, check=True)["changed"]
-    assert not mount.exists()
-    first = host_volumes.main(parameters, check=False)
-    assert first["changed"]
-    assert first["record"][0]["readahead_sectors"] == 32
-    assert "noatime" in first["record"][0]["options"]
-    (mount / "file").write_text("kept")
-    second = host_volumes.main(parameters, check=False)
-    assert not second["changed"], second["msg"]
-    assert (mount.stat().st_mode & 0o7777) == 0o750
-    gone = host_volumes.main({**parameters, "state": "absent"}, check=False)
-    assert gone["changed"]
-    assert not mount.is_mount()
-    assert (tmp_path / "fstab").read_text() == FSTAB
-    assert volumes.readahead(devices.at(loop)) == before
-    assert not (tmp_path / "state/readahead.json").exists()
-
-
-def _mount(words, loop):
-    if words[0] == "mount" and len(words) == 2:
-        words = ("mount", "-o", "noatime", loop, words[1])
-    subprocess.run(words, check=True)
+def test_a_mounted_volume_is_read_back_and_its_place_is_its_own(loops, tmp_path):
+    loop = loops[0]
+    mount = tmp_path / "data"
+    mount.mkdir()
+    (mount / "file").touch()
+    own = {"mounts": {"data": str(mount)}}
+    with pytest.raises(HostError, match="has files and nothing is mounted there"):
+        module({"data": definition(loop)}, **own)
+    (mount / "file").unlink()
+    make("ext4", "ms-data", loop)
+    with pytest.raises(HostError, match="data is not mounted"):
+        module({"data": definition(loop)}, state="mounted", **own)
+    subprocess.run(["mount", loop, mount], check=True)
+    try:
+        (volume,) = module({"data": definition(loop)}, **own)["volumes"]
+        assert (volume["mounted"], volume["remounts"], volume["in_fstab"]) == (True, True, False)
+        sectors = int(subprocess.run(["blockdev", "--getra", loop], check=True, capture_output=True).stdout)
+        (record,) = module({"data": definition(loop)}, state="mounted", readahead_sectors=sectors, **own)["record"]
+        assert (record["readahead_sectors"], record["readahead_kib"], record["label"]) == (
+            sectors,
+            sectors / 2,
+            "ms-data",
+        )
+        assert Path(volume["readahead"]["path"]).read_text().strip() == str(sectors // 2)
+        with pytest.raises(HostError, match=f"was set to {sectors + 8} sectors and is {sectors}"):
+            module({"data": definition(loop)}, state="mounted", readahead_sectors=sectors + 8, **own)
+        with pytest.raises(HostError, match="another device mounted"):
+            module({"log": definition(loops[1])}, mounts={"log": str(mount)})
+    finally:
+        subprocess.run(["umount", mount], check=True)
