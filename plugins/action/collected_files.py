@@ -31,17 +31,21 @@ class ActionModule(InProcess):  # type: ignore[misc]  # ansible has no types
             with open(local, "rb") as file:
                 if hashlib.sha256(file.read()).hexdigest() != result["sha256"]:
                     raise AnsibleActionFail(f"{result['archive']} arrived with another checksum")
-            self._unpack(local, target, [str(name) for name in arguments["folders"]])
-        return result
+            arrived = self._unpack(local, target, [str(name) for name in arguments["folders"]])
+        return {**result, "changed": arrived > 0}
 
-    def _unpack(self, archive: str, target: str, folders: list[str]) -> None:
-        """Extract the files; a host can write nowhere but into the requested folders."""
+    def _unpack(self, archive: str, target: str, folders: list[str]) -> int:
+        """Extract the files that are not here yet; a host can write nowhere but into the requested folders."""
+        arrived = 0
         with tarfile.open(archive) as tar:
             for member in tar:
                 name = os.path.normpath(member.name)
                 if not member.isreg() or not any(f"{name}/".startswith(f"{folder}/") for folder in folders):
                     raise AnsibleActionFail(f"the host sent {member.name}, which was not requested")
                 path = os.path.join(target, name)
+                if os.path.isfile(path) and _alike(os.stat(path), member):
+                    continue
+                arrived += 1
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 source = tar.extractfile(member)
                 with open(f"{path}.new", "wb") as file:
@@ -49,3 +53,9 @@ class ActionModule(InProcess):  # type: ignore[misc]  # ansible has no types
                         file.write(block)
                 os.utime(f"{path}.new", (member.mtime, member.mtime))
                 os.replace(f"{path}.new", path)
+        return arrived
+
+
+def _alike(file: os.stat_result, member: tarfile.TarInfo) -> bool:
+    """Whether a file has the size and the time of one in the archive."""
+    return file.st_size == member.size and abs(file.st_mtime - member.mtime) < 0.001

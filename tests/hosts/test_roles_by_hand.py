@@ -1,5 +1,6 @@
 """Roles without a run: the examples of their READMEs, on machines of the bed."""
 
+import gzip
 import hashlib
 import json
 import shlex
@@ -215,3 +216,22 @@ def test_host_packages(lab: Bed, tmp_path: Path) -> None:
             assert machine.enter("dpkg-query", "--show", "--showformat", "${Version}", "mdadm") == "4.2"
     finally:
         machine.enter("sh", "-c", f"dpkg --purge mdadm; mv {sources}.aside {sources}; rm -f /var/lib/apt/lists/*tools*")
+
+
+def test_collect(lab: Bed, tmp_path: Path) -> None:
+    there, host = "/var/lib/microshard/by-hand", lab.machines[0]
+    inventory = lab.write_inventory({"shard_hosts": [host.name]}, name="by-hand")
+    try:
+        host.enter("mkdir", "-p", f"{there}/deployments/by-hand/mongod1")
+        host.enter("sh", "-c", f"cd {there} && mkdir tmp")
+        host.enter("sh", "-c", f"echo a line >{there}/deployments/by-hand/mongod1/mongod.log")
+        assert "is not a folder of a run" in play(lab, "collect", tmp_path, inventory=inventory).stdout
+        marker = json.dumps({"microshard": "host", "run_id": "by-hand"})
+        host.enter("sh", "-c", f"echo {shlex.quote(marker)} >{there}/run.json")
+        succeed(lab, "collect", tmp_path, "--check", inventory=inventory)
+        assert not (tmp_path / "collected").exists()
+        converge(lab, "collect", tmp_path, inventory=inventory)
+        with gzip.open(tmp_path / "collected/logs/by-hand/mongod1.log.gz", "rt") as log:
+            assert log.read() == "a line\n"
+    finally:
+        host.enter("rm", "-rf", there)
