@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
 # Targets share .venv, and a sweep measures: nothing may run beside it.
 .NOTPARALLEL:
-.PHONY: help setup dev data sweep test test-long test-hosts test-clients faults deploys clients wheel collection lint audit generate check-generated lock bench clean
+.PHONY: help setup dev data sweep test test-long test-hosts test-clients compare-mongos faults deploys clients wheel collection lint audit generate check-generated lock bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ deploys: dev ## 500 deploys and teardowns in one run: does anything grow? (30 mi
 
 test-clients: dev ## PyMongo's own tests, and programs of Node's and Go's drivers, against the embedded mongos
 	@$(BIN)/python -m pytest --quiet -m "" tests/clients/test_pymongo.py tests/clients/test_drivers.py
+
+compare-mongos: dev ## the same programs against the embedded mongos and a real one: MONGOS=/path/to/mongos
+	@MICROSHARD_COMPARE_MONGOS=$(MONGOS) $(BIN)/python -m pytest --quiet -m "" tests/clients/test_drivers.py
 
 clients: setup ## build and test the YCSB binding (a JDK 17 and Maven are needed); its tests in tests/clients then run too
 	@MICROSHARD_MONGOD=$$($(BIN)/python -c 'from microshard.embedded.binary import find_mongod; print(find_mongod())') \

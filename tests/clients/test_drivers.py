@@ -1,4 +1,7 @@
-"""Node's and Go's drivers: the same program against one mongod and against the embedded mongos, answers compared."""
+"""Node's and Go's drivers: the same program against one mongod and against the embedded mongos, answers compared.
+
+`make compare-mongos MONGOS=/path/to/mongos` compares with that mongos, on the same cluster, instead of with a mongod.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from microshard.embedded.sharded_cluster import free_port
 from tests.cluster.embedded.lab import SmallCluster, small_cluster
 from tests.cluster.mongosh import npm_package
 from tests.cluster.workloads.mongods import start_mongod, stop_mongod
@@ -21,7 +25,7 @@ HERE = Path(__file__).parent
 NODE_DRIVER = "mongodb@6.22.0"
 GO_DRIVER = "go.mongodb.org/mongo-driver/v2@v2.10.0"
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
@@ -31,10 +35,19 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallCluster]:
 
 
 @pytest.fixture(scope="module")
-def mongod(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    started = start_mongod(tmp_path_factory.mktemp("mongod"))
-    yield f"mongodb://127.0.0.1:{started.port}/"
-    stop_mongod(started)
+def reference(cluster: SmallCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The connection string of the server whose answers are right."""
+    folder = tmp_path_factory.mktemp("reference")
+    if real := os.environ.get("MICROSHARD_COMPARE_MONGOS"):
+        port = free_port()
+        command = [real, "--configdb", cluster.config, "--port", str(port), "--logpath", str(folder / "log")]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as mongos:
+            yield f"mongodb://127.0.0.1:{port}/"
+            mongos.terminate()
+    else:
+        mongod = start_mongod(folder)
+        yield f"mongodb://127.0.0.1:{mongod.port}/"
+        stop_mongod(mongod)
 
 
 def node(folder: Path) -> list[str]:
@@ -68,11 +81,16 @@ def answers(command: list[str], uri: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("program", [node, go])
-def test_answers_are_those_of_one_mongod(cluster: SmallCluster, mongod: str, program: Any, tmp_path: Path) -> None:
+def test_answers_are_those_of_the_reference(
+    cluster: SmallCluster, reference: str, program: Any, tmp_path: Path
+) -> None:
     command = program(tmp_path)
-    cluster.client.drop_database("works")
-    cluster.client.admin.command("shardCollection", "works.docs", key={"k": "hashed"})
-    expected, seen = answers(command, mongod), answers(command, cluster.uri)
+    found = []
+    for uri in (reference, cluster.uri):
+        cluster.client.drop_database("works")
+        cluster.client.admin.command("shardCollection", "works.docs", key={"k": "hashed"})
+        found.append(answers(command, uri))
+    expected, seen = found
     assert len(expected) > 20
     assert {name: (seen.get(name), value) for name, value in expected.items() if seen.get(name) != value} == {}
     assert cluster.client.works.command("collStats", "docs")["shards"].keys() == {"shard0", "shard1"}
