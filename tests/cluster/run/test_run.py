@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import signal
+import subprocess
 import tarfile
 import tempfile
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from microshard.records.run_folder import RunFolder
+from tests.cluster.ansible.lab import BIN, ROOT
 
 pytestmark = pytest.mark.cluster
 
@@ -192,8 +194,25 @@ def test_a_kept_deployment_stays_and_can_be_stopped(cli):
     code, output = cli.run("run", path)
     assert code == 0, output
     assert len(cli.running()) == 1
+    _replay_without_the_runner(cli.folders[0])
+    assert len(cli.running()) == 1
     assert cli.run("down")[0] == 0
     _nothing_is_left(cli)
+
+
+def _replay_without_the_runner(run):
+    """Tear down, deploy and measure what a run has left, by plain ansible-playbook with the run's own variables."""
+    result = run / "results" / "p01" / "r1.json"
+    answer = json.loads(result.read_text())["phases"][-1]["answer"]
+    result.unlink()
+    for name in ("teardown", "deploy", "measure", "resume", "deploy"):
+        command = [str(BIN / "ansible-playbook"), str(ROOT / "playbooks" / f"{name}.yml")]
+        environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_HOME": str(run / "tmp")}
+        command += ["-e", f"@{run / 'points' / 'p01' / 'vars.json'}"]
+        played = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert played.returncode == 0, played.stdout
+    assert "changed=0" in played.stdout  # of deploy
+    assert json.loads(result.read_text())["phases"][-1]["answer"] == answer
 
 
 def test_a_folder_that_is_not_ours_is_not_touched(cli, tmp_path):
