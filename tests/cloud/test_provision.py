@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from microshard.backends.ec2.api import CloudError
 from microshard.backends.ec2.fleet import lost_hosts
 from microshard.backends.ec2.spec import GroupSpec, VolumeSpec
 
@@ -213,7 +214,9 @@ def test_every_creation_is_in_the_ledger_before_its_call(lab: Lab) -> None:
 @pytest.mark.parametrize("key", ["subnet_id", "vpc_id"])
 def test_a_given_network_is_used_and_stays(lab: Lab, ec2: Any, key: str) -> None:
     given = ec2.describe_subnets()["Subnets"][0]
-    fleet = lab.change(**{key: given["SubnetId" if key == "subnet_id" else "VpcId"]}).provision()
+    # moto's default VPC has no gateway, as AWS's has.
+    network = {key: given["SubnetId" if key == "subnet_id" else "VpcId"], "public_addresses": key == "subnet_id"}
+    fleet = lab.change(**network).provision()
     assert fleet.vpc_id == given["VpcId"]
     assert fleet.zone == given["AvailabilityZone"] or key == "vpc_id"
     assert "vpc" not in lab.simulation.everything()
@@ -262,3 +265,23 @@ def test_it_waits_for_what_is_not_visible_yet(lab: Lab) -> None:
     assert len(fleet.hosts) == 3
     assert lab.teardown().clean
     assert lab.simulation.everything() == {}
+
+
+def test_in_a_vpc_of_the_account_a_subnet_that_the_internet_reaches_is_used(lab: Lab, ec2: Any) -> None:
+    vpc = ec2.create_vpc(CidrBlock="10.1.0.0/16")["Vpc"]["VpcId"]
+    private, public = (
+        ec2.create_subnet(VpcId=vpc, CidrBlock=f"10.1.{n}.0/24", AvailabilityZone="us-east-1a")["Subnet"]["SubnetId"]
+        for n in (1, 2)
+    )
+    lab.change(vpc_id=vpc)
+    with pytest.raises(CloudError, match="no subnet with a route to an internet gateway"):
+        lab.provision()
+    gateway = ec2.create_internet_gateway()["InternetGateway"]["InternetGatewayId"]
+    ec2.attach_internet_gateway(InternetGatewayId=gateway, VpcId=vpc)
+    table = ec2.create_route_table(VpcId=vpc)["RouteTable"]["RouteTableId"]
+    ec2.create_route(RouteTableId=table, DestinationCidrBlock="0.0.0.0/0", GatewayId=gateway)
+    ec2.associate_route_table(RouteTableId=table, SubnetId=public)
+    fleet = lab.provision()
+    used = ec2.describe_instances(InstanceIds=[h.instance_id for h in fleet.hosts])["Reservations"]
+    assert {i["SubnetId"] for r in used for i in r["Instances"]} == {public} != {private}
+    assert lab.teardown().clean

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from microshard.backends.ec2.api import Api, CloudError, is_unclear
-from microshard.backends.ec2.resources import find_resources, record_created, record_creating
+from microshard.backends.ec2.resources import CloudResource, find_resources, record_created, record_creating
 from microshard.backends.ec2.spec import TAG_RUN, FleetSpec
 from microshard.model.infrastructure import Ec2
 from microshard.records.run_folder import Ledger
@@ -143,12 +143,17 @@ class NetworkBuilder:
             vpc_id, subnets = str(subnet["VpcId"]), {str(subnet["AvailabilityZone"]): spec.subnet_id}
         elif spec.vpc_id is not None:
             vpc_id = spec.vpc_id
-            for found in find_resources(self.api, "subnet", "vpc-id", [vpc_id]):
+            listed = find_resources(self.api, "subnet", "vpc-id", [vpc_id])
+            for found in self._reachable(vpc_id, listed) if spec.public_addresses else listed:
                 subnets.setdefault(str(found.description["AvailabilityZone"]), found.id)
             if not subnets:
-                raise CloudError(
-                    "DescribeSubnets", "NoSubnet", f"{vpc_id} has no subnet, or does not exist in {self.api.region}."
-                )
+                what = "has no subnet, or does not exist in " + self.api.region
+                if listed:
+                    what = (
+                        "has no subnet with a route to an internet gateway; name another VPC or a subnet, or set "
+                        "infrastructure.ec2.public_addresses: false where this machine is in the same network"
+                    )
+                raise CloudError("DescribeSubnets", "NoSubnet", f"{vpc_id} {what}.")
         else:
             vpc_id = self._ensure_vpc()
         placement_group = None
@@ -158,6 +163,16 @@ class NetworkBuilder:
             self._ensure("placement-group", "create_placement_group", path, GroupName=spec.name, Strategy="cluster")
         created = spec.vpc_id is None and spec.subnet_id is None
         return FleetNetwork(vpc_id, created, self._ensure_security_group(vpc_id), subnets, placement_group)
+
+    def _reachable(self, vpc_id: str, subnets: list[CloudResource]) -> list[CloudResource]:
+        """Return the subnets whose route table, their own or the VPC's main one, leads to an internet gateway."""
+        filters = [{"Name": "vpc-id", "Values": [vpc_id]}]
+        leads: dict[str | None, bool] = {}  # by subnet; None is the main table
+        for table in self.api.pages("describe_route_tables", "RouteTables", Filters=filters):
+            public = any(str(route.get("GatewayId", "")).startswith("igw-") for route in table.get("Routes", ()))
+            for association in table.get("Associations", ()):
+                leads[None if association.get("Main") else association.get("SubnetId")] = public
+        return [subnet for subnet in subnets if leads.get(subnet.id, leads.get(None, False))]
 
     def ensure_subnet(self, network: FleetNetwork, zone: str, zones: list[str]) -> str:
         """Return the subnet of a zone; in a VPC of the run it is created when it is missing."""
