@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from microshard.embedded.sharded_cluster import free_port
+from microshard.embedded.sharded_cluster import Client, free_port
 from tests.cluster.embedded.lab import SmallCluster, small_cluster
 from tests.cluster.mongosh import npm_package
 from tests.cluster.workloads.mongods import start_mongod, stop_mongod
@@ -87,7 +87,9 @@ def test_answers_are_those_of_the_reference(
     command = program(tmp_path)
     found = []
     for uri in (reference, cluster.uri):
-        cluster.client.drop_database("works")
+        for server in (uri, cluster.uri):
+            with Client(server) as client:
+                client.drop_database("works")
         cluster.client.admin.command("shardCollection", "works.docs", key={"k": "hashed"})
         found.append(answers(command, uri))
     expected, seen = found
