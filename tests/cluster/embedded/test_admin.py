@@ -158,6 +158,21 @@ def test_a_shard_key_is_refined(cluster: SmallCluster, sharded: Any) -> None:
     assert sharded.find_one({"k": 700}) is not None
 
 
+def test_a_collection_is_resharded(cluster: SmallCluster, sharded: Any) -> None:
+    admin = cluster.client.admin
+    for step in ("commit", "abort"):
+        with pytest.raises(OperationFailure) as refused:
+            admin.command(f"{step}ReshardCollection", sharded.full_name)
+        assert refused.value.code == 339, "there is none under way"
+    with direct(cluster.config_port) as config:  # five minutes otherwise
+        config.admin.command("setParameter", reshardingMinimumOperationDurationMillis=500)
+    admin.command("reshardCollection", sharded.full_name, key={"_id": "hashed"}, numInitialChunks=4)
+    (key,) = cluster.client.config.collections.distinct("key", {"_id": sharded.full_name})
+    assert key == {"_id": "hashed"}
+    assert cluster.owners(sharded.full_name) == {"shard0", "shard1"}
+    assert sorted(document["k"] for document in sharded.find()) == list(range(1000))
+
+
 def test_indexes_are_on_every_shard(cluster: SmallCluster, sharded: Any) -> None:
     sharded.create_index("even", name="by_even")
     for name in ("shard0", "shard1"):

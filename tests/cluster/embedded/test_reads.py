@@ -153,6 +153,8 @@ def test_explain_names_the_shards(sharded: Any, name: str, query: dict[str, Any]
             sharded.database.command("explain", explained)
         return
     plan = sharded.database.command("explain", explained, verbosity="executionStats")
+    if name != "aggregate":
+        assert next(iter(plan["command"])) == name
     shards = {"SINGLE_SHARD": {"shard0"}, "SHARD_MERGE": {"shard0", "shard1"}}[stage]
     if name == "aggregate":
         assert plan["shards"].keys() == shards
