@@ -55,16 +55,22 @@ class Services(Lab):
 
     def bring(self, state: str) -> Played:
         """The processes in a state, by the role alone."""
-        role = {"role": "mongo_processes", "vars": {"mongo_processes_state": state}}
+        role = {"role": "microshard.lab.mongo_processes", "vars": {"mongo_processes_state": state}}
         return self.role("shard_hosts", role)
 
     def form(self) -> Played:
         """Their topology, by the role alone: no machine of the bed has a driver, so the controller does it."""
-        return self.role("controller", {"role": "mongo_topology"})
+        return self.role("controller", {"role": "microshard.lab.mongo_topology"})
 
     def role(self, hosts: str, role: dict[str, Any]) -> Played:
         playbook = self.folder / "role.yml"
-        play = {"name": "A role", "hosts": hosts, "vars_files": [str(RUN_VARIABLES)], "roles": [role]}
+        play = {
+            "name": "A role",
+            "hosts": hosts,
+            "become": hosts == "shard_hosts",
+            "vars_files": [str(RUN_VARIABLES)],
+            "roles": [role],
+        }
         playbook.write_text(json.dumps([play]), encoding="utf-8")
         return self.succeed(str(playbook))
 

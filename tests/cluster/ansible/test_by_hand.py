@@ -71,7 +71,7 @@ def test_a_cluster_of_four_shards_is_made_measured_and_observed(
         ("mongo_topology", {"mongo_topology_timeout": "soon"}, "float"),
         ("workload", {"workload_phases": [{"name": "count", "kind": "guess"}]}, "kind must be one of"),
         ("telemetry", {"telemetry_interval": "often"}, "float"),
-        ("collect", {"collect_become": "perhaps"}, "not a valid boolean"),
+        ("collect", {"collect_processes": ["mongod1"]}, "unable to convert to dict"),
     ],
 )
 def test_a_wrong_variable_is_named_with_its_role_before_anything_is_changed(

@@ -154,8 +154,17 @@ def test_volumes_and_kernel_are_as_planned(vm):
 def mongods(vm, policy, state="started"):
     """The two mongods of the point as services in a state, bound by a policy of numactl; their records."""
     wanted = {"state": state, "numa": policy, "start_timeout": 600, "user": "mongod"}
-    role = {"role": "mongo_processes", "vars": {f"mongo_processes_{key}": value for key, value in wanted.items()}}
-    play = {"name": "mongods", "hosts": "shard_hosts", "vars_files": [str(RUN_VARIABLES)], "roles": [role]}
+    role = {
+        "role": "microshard.lab.mongo_processes",
+        "vars": {f"mongo_processes_{key}": value for key, value in wanted.items()},
+    }
+    play = {
+        "name": "mongods",
+        "hosts": "shard_hosts",
+        "become": True,
+        "vars_files": [str(RUN_VARIABLES)],
+        "roles": [role],
+    }
     (vm.folder / "mongods.yml").write_text(json.dumps([play]))
     played = vm.play(str(vm.folder / "mongods"), variables(vm))
     assert played.code == 0, played.output
