@@ -43,7 +43,7 @@ def test_a_run_reads_from_its_emulated_volume_and_leaves_nothing_of_it(cli):
     assert shard["data"]["limits"]["r_ios"] == 2000
     assert measure["telemetry"]["disk"][data]["r_ios_mean"] > 0
     made = [record for record in folder.ledger.records() if record.kind == "volume"]
-    assert [record["name"] for record in made] == ["data", "journal"]
+    assert [record.name for record in made] == ["data", "journal"]
     assert loops.loop_devices(folder.path) == []
     assert not (folder / "volumes").exists()
     assert not (folder / "deployments").exists()
