@@ -116,7 +116,7 @@ try:
     from microshard.backends.ec2.resources import find_all, find_resources
     from microshard.backends.ec2.spec import TAG_RUN, SpecError, from_mapping
     from microshard.backends.ec2.teardown import teardown
-    from microshard.records.run_folder import JsonLines, write_atomic
+    from microshard.records.run_folder import Ledger, write_atomic
 
     _MISSING = ""
 except ImportError as _error:
@@ -159,7 +159,7 @@ def _present(module: AnsibleModule, api: Api) -> dict[str, Any]:
         existing = find_resources(api, "instance", f"tag:{TAG_RUN}", [spec.run])
         missing = max(0, sum(g.count for g in spec.groups) - len(existing))
         return {"changed": missing > 0, "launched": missing}
-    fleet = provision(api, spec, JsonLines(Path(given["ledger"])), Path(given["ssh_folder"]))
+    fleet = provision(api, spec, Ledger(Path(given["ledger"])), Path(given["ssh_folder"]))
     changed = fleet.launched > 0
     if given["inventory"]:
         # JSON is YAML; Ansible's yaml plugin reads it.
@@ -177,7 +177,7 @@ def _absent(module: AnsibleModule, api: Api) -> dict[str, Any]:
     if module.check_mode:
         found = [str(resource) for resource in find_all(api, run)]
         return {"changed": bool(found), "removed": found, "errors": []}
-    result = teardown(api, run, JsonLines(Path(module.params["ledger"])))
+    result = teardown(api, run, Ledger(Path(module.params["ledger"])))
     details = {"removed": result.removed, "errors": result.errors}
     if not result.clean:
         module.fail_json(msg=f"left of run {run}: {'; '.join(result.left)}", left=result.left, **details)

@@ -20,9 +20,9 @@ from tests.cluster.ansible import points
 ROOT = Path(__file__).resolve().parents[3]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="session", autouse=True)
 def plugins() -> None:
-    """Ansible's plugin loaders know this project's collection."""
+    """Ansible's plugin loaders know this project's collection: before the first template, which would load without."""
     init_plugin_loader([str(ROOT / "src" / "microshard" / "collections")])
 
 
