@@ -131,8 +131,8 @@ class Runner:
     def deploy(self, point: Point, step: Step | None = None) -> None:
         """Start a point's processes; every process and volume is recorded in the ledger before it is created."""
         for volume in point.volumes:
-            made = LedgerRecord("volume", "about to be made", name=volume.name, image=volume.image, mount=volume.mount)
-            self.folder.ledger.append(dataclasses.replace(made, point=point.id))
+            places = {key: getattr(volume, key) for key in ("name", "image", "mount")}
+            self.folder.ledger.append(LedgerRecord("volume", "about to be made", point=point.id, **places))
         for process in point.processes:
             places = {key: getattr(process, key) for key in ("name", "folder", "config_path", "pid_path", "port")}
             self.folder.ledger.append(LedgerRecord("process", "about to start", point=point.id, **places))
