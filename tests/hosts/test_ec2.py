@@ -148,9 +148,10 @@ def test_hosts_that_are_taken_away_fail_their_points_by_name_and_the_run_goes_on
     said, _ = process.communicate(timeout=300)
     assert process.returncode == 3, f"{said}\n{land.log()}"
     failed = {r["point"]: r["message"] for r in land.journal("point failed")}
-    taken = f"shard_hosts-1: {interrupted} was taken away by EC2: spot interruption (Server.SpotInstanceTermination)"
-    assert taken in failed["p01"]
-    assert f"client_hosts-1: {ended} does not run any more (Client.UserInitiatedShutdown)" in failed["p02"]
+    for words in (f"shard_hosts-1: {interrupted}", "spot interruption", "Server.SpotInstanceTermination"):
+        assert words in failed["p01"]
+    for words in (f"client_hosts-1: {ended}", "Client.UserInitiatedShutdown"):
+        assert words in failed["p02"]
     assert "2 point(s) failed: p01, p02" in said
     assert not land.journal("teardown failed"), "hosts that are gone are not contacted"
     assert not list((land.run_folder / "results").glob("p01/r1.json"))
