@@ -16,10 +16,11 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 from bench.alone import BIN, ROOT, alone, say, scratch, timed
 from bench.findings import Findings, Row, Target, absolute
+from microshard.model.run_records import JournalEvent
+from microshard.records.run_folder import find_runs
 from microshard.run.ansible_server import AnsibleProcess
 
 LIMIT = 900  # s; seven minutes where nothing disturbs it
@@ -32,10 +33,10 @@ QUICK = [
 ]
 
 
-def journal(runs: Path) -> list[dict[str, Any]]:
+def journal(runs: Path) -> list[JournalEvent]:
     """What the one run below a folder has done."""
-    (path,) = runs.glob("*/journal.jsonl")
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    (run,) = find_runs(runs)
+    return list(run.journal.records())
 
 
 def measure(quick: bool) -> Findings:
@@ -47,12 +48,12 @@ def measure(quick: bool) -> Findings:
         if done.returncode not in {0, 3}:  # 3: a gate did not hold, which says something of the machine
             raise SystemExit(f"quickstart ended with {done.returncode}: {done.stdout[-1500:]}{done.stderr[-1500:]}")
         records = journal(folder / "runs")
-    (ended,) = (record for record in records if record["event"] == "run ended")
-    steps = sum(record["event"] == "step done" for record in records)
-    plays = [record["stage"] for record in records if record["event"] == "stage" and record["step"] is not None]
-    seconds, overhead = ended["seconds"], ended["orchestration"]
+    (ended,) = (record for record in records if record.event == "run ended")
+    steps = sum(record.event == "step done" for record in records)
+    plays = [record.stage for record in records if record.event == "stage" and record.stage and record.step is not None]
+    seconds, overhead = ended.seconds or 0.0, ended.orchestration or 0.0
     name = "share of quickstart" if not quick else "share of a small quickstart"
-    note = f"{seconds:.0f} s in all, {steps} steps: {_made_of(ended, plays, overhead)}"
+    note = f"{seconds:.0f} s in all, {steps} steps: {_made_of(ended.stages or {}, plays, overhead)}"
     say(note)
     found = Findings([absolute(6, name, [overhead / seconds * 100], "%", None if quick else Target(10.0), note)])
     # All that is not loading or measuring, divided by the steps, with 5 minutes of measuring in each.
@@ -72,10 +73,10 @@ def measure(quick: bool) -> Findings:
     return found
 
 
-def _made_of(ended: dict[str, Any], plays: list[str], overhead: float) -> str:
+def _made_of(stages: dict[str, float], plays: list[str], overhead: float) -> str:
     """Where the seconds went that neither loaded nor measured."""
     start = _empty_play()
-    besides = {name: ended["stages"].get(name, 0.0) - plays.count(name) * start for name in ("deploy", "teardown")}
+    besides = {name: stages.get(name, 0.0) - plays.count(name) * start for name in ("deploy", "teardown")}
     around = overhead - sum(besides.values()) - len(plays) * start
     parts = [
         f"{len(plays) * start:.0f} s before the first task of {len(plays)} playbooks ({start:.2f} s each)",
