@@ -31,11 +31,108 @@ options:
     description: Path of the run's ledger (JSON lines), read and appended to.
     type: path
     required: true
-  fleet:
-    description:
-      - The fleet, as C(microshard.backends.ec2.spec.FleetSpec) without its C(run).
-        Needed for V(present).
-    type: dict
+  groups:
+    description: The hosts by group of the inventory. Needed for V(present).
+    type: list
+    elements: dict
+    suboptions:
+      name:
+        description: Group of the inventory; without V(config_hosts) the shard hosts are in it too, without
+          V(mongos_hosts) the client hosts.
+        type: str
+        choices: [shard_hosts, config_hosts, mongos_hosts, client_hosts]
+        required: true
+      count:
+        description: How many hosts.
+        type: int
+        required: true
+      instance_types:
+        description: The first is preferred; the others are used, in order, where capacity is missing.
+        type: list
+        elements: str
+        required: true
+      image:
+        description: V(al2023), V(ubuntu-22.04), V(ubuntu-24.04), V(debian-12), C(ami-…), C(ssm:/PATH) or C(name:PATTERN).
+        type: str
+        default: al2023
+      market:
+        description: How the hosts are bought.
+        type: str
+        choices: [on_demand, spot, spot_or_on_demand]
+        default: on_demand
+      threads_per_core:
+        description: V(1) disables hyper-threading; by default as the type has it.
+        type: int
+      root_gib:
+        description: Size of the root volume, GiB.
+        type: int
+        default: 16
+      volumes:
+        description: Volumes each host gets besides.
+        type: list
+        elements: dict
+        default: []
+        suboptions:
+          purpose:
+            description: What it is for.
+            type: str
+            choices: [data, journal, log]
+            required: true
+          type:
+            description: Type of EBS, V(gp3), V(io2) …, or V(instance_store).
+            type: str
+            required: true
+          size_gib:
+            description: Size, GiB.
+            type: int
+            required: true
+          iops:
+            description: IOPS; by default the type's.
+            type: int
+          throughput_mibps:
+            description: Throughput, MiB/s; by default the type's.
+            type: int
+          number:
+            description: Of several of one purpose, from 1.
+            type: int
+            default: 1
+  owner:
+    description: Tag of all resources, by which C(microshard gc) finds what is left. Needed for V(present).
+    type: str
+  experiment:
+    description: Tag of all resources. Needed for V(present).
+    type: str
+  expires_at:
+    description: Epoch seconds; the instances terminate automatically then. Needed for V(present).
+    type: int
+  controller_cidrs:
+    description: Networks SSH is allowed from; never the whole Internet. Needed for V(present).
+    type: list
+    elements: str
+  ports:
+    description: First and last port that are open between the hosts.
+    type: list
+    elements: int
+    default: [27000, 32000]
+  placement_group:
+    description: Whether the hosts are in a cluster placement group.
+    type: bool
+    default: false
+  zones:
+    description: Availability zones to choose from; by default all.
+    type: list
+    elements: str
+    default: []
+  vpc_id:
+    description: An existing VPC; by default one is created, unless O(subnet_id) is given.
+    type: str
+  subnet_id:
+    description: An existing subnet.
+    type: str
+  public_addresses:
+    description: Whether the hosts have public addresses.
+    type: bool
+    default: true
   ssh_folder:
     description: Folder for the keys of the run and its known_hosts. Needed for V(present).
     type: path
@@ -61,25 +158,24 @@ EXAMPLES = r"""
 - name: The hosts of the run are running
   microshard.lab.ec2_fleet:
     region: us-east-1
-    run: "{{ microshard_run.id }}"
-    ledger: "{{ microshard_run.folder }}/ledger.jsonl"
-    ssh_folder: "{{ microshard_run.folder }}/ssh"
-    inventory: "{{ microshard_run.folder }}/inventory.yml"
-    fleet:
-      owner: ann
-      experiment: mot-analytics
-      expires_at: 1790000000
-      controller_cidrs: [192.0.2.7/32]
-      groups:
-        - {name: shard_hosts, count: 1, instance_types: [c5.4xlarge]}
-        - {name: client_hosts, count: 1, instance_types: [c5.2xlarge]}
+    run: replica-lag-1
+    ledger: runs/replica-lag-1/ledger.jsonl
+    ssh_folder: runs/replica-lag-1/ssh
+    inventory: runs/replica-lag-1/inventory.yml
+    owner: ann
+    experiment: replica-lag
+    expires_at: "{{ now().timestamp() | int + 4 * 3600 }}"
+    controller_cidrs: [192.0.2.7/32]
+    groups:
+      - {name: shard_hosts, count: 1, instance_types: [c5.4xlarge]}
+      - {name: client_hosts, count: 1, instance_types: [c5.2xlarge]}
 
 - name: Nothing of the run is left
   microshard.lab.ec2_fleet:
     state: absent
     region: us-east-1
-    run: "{{ microshard_run.id }}"
-    ledger: "{{ microshard_run.folder }}/ledger.jsonl"
+    run: replica-lag-1
+    ledger: runs/replica-lag-1/ledger.jsonl
 """
 
 RETURN = r"""
@@ -123,6 +219,44 @@ except ImportError as _error:
     _MISSING = str(_error)
 
 
+VOLUME = {
+    "purpose": {"type": "str", "choices": ["data", "journal", "log"], "required": True},
+    "type": {"type": "str", "required": True},
+    "size_gib": {"type": "int", "required": True},
+    "iops": {"type": "int"},
+    "throughput_mibps": {"type": "int"},
+    "number": {"type": "int", "default": 1},
+}
+GROUP = {
+    "name": {
+        "type": "str",
+        "choices": ["shard_hosts", "config_hosts", "mongos_hosts", "client_hosts"],
+        "required": True,
+    },
+    "count": {"type": "int", "required": True},
+    "instance_types": {"type": "list", "elements": "str", "required": True},
+    "image": {"type": "str", "default": "al2023"},
+    "market": {"type": "str", "choices": ["on_demand", "spot", "spot_or_on_demand"], "default": "on_demand"},
+    "threads_per_core": {"type": "int"},
+    "root_gib": {"type": "int", "default": 16},
+    "volumes": {"type": "list", "elements": "dict", "default": [], "options": VOLUME},
+}
+# The fleet: with `run` what microshard.backends.ec2.spec.FleetSpec has.
+FLEET = {
+    "groups": {"type": "list", "elements": "dict", "options": GROUP},
+    "owner": {"type": "str"},
+    "experiment": {"type": "str"},
+    "expires_at": {"type": "int"},
+    "controller_cidrs": {"type": "list", "elements": "str"},
+    "ports": {"type": "list", "elements": "int", "default": [27000, 32000]},
+    "placement_group": {"type": "bool", "default": False},
+    "zones": {"type": "list", "elements": "str", "default": []},
+    "vpc_id": {"type": "str"},
+    "subnet_id": {"type": "str"},
+    "public_addresses": {"type": "bool", "default": True},
+}
+
+
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(
@@ -131,14 +265,16 @@ def main() -> None:
             "region": {"type": "str", "required": True},
             "run": {"type": "str", "required": True},
             "ledger": {"type": "path", "required": True},
-            "fleet": {"type": "dict"},
             "ssh_folder": {"type": "path"},
             "inventory": {"type": "path"},
             "record": {"type": "path"},
             "profile": {"type": "str"},
             "endpoint_url": {"type": "str"},
+            **FLEET,
         },
-        required_if=[("state", "present", ("fleet", "ssh_folder"))],
+        required_if=[
+            ("state", "present", ("groups", "owner", "experiment", "expires_at", "controller_cidrs", "ssh_folder"))
+        ],
         supports_check_mode=True,
     )
     if _MISSING:
@@ -154,11 +290,12 @@ def main() -> None:
 
 def _present(module: AnsibleModule, api: Api) -> dict[str, Any]:
     given = module.params
-    spec = from_mapping({**given["fleet"], "run": given["run"]})
+    spec = from_mapping({name: given[name] for name in ("run", *FLEET)})
     if module.check_mode:
         existing = find_resources(api, "instance", f"tag:{TAG_RUN}", [spec.run])
         missing = max(0, sum(g.count for g in spec.groups) - len(existing))
         return {"changed": missing > 0, "launched": missing}
+    Path(given["ledger"]).parent.mkdir(parents=True, exist_ok=True)
     fleet = provision(api, spec, Ledger(Path(given["ledger"])), Path(given["ssh_folder"]))
     changed = fleet.launched > 0
     if given["inventory"]:

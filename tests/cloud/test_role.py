@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from tests.hosts.readme_examples import Here, converge, succeed
+
 from .fleets import REGION, Lab, dummy_environment
-from .strict import Fault
+from .strict import Fault, Simulation
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,13 +32,8 @@ class Play:
         (self.folder / "play.yml").write_text(json.dumps(playbook))
 
     def run(self, *options: str, **variables: Any) -> subprocess.CompletedProcess[str]:
-        spec = {k: v for k, v in dataclasses.asdict(self.lab.spec).items() if k != "run"}
-        given = {
-            "microshard_run": {"id": self.lab.spec.run, "folder": str(self.folder)},
-            "ec2_fleet_region": REGION,
-            "ec2_fleet_spec": spec,
-            **variables,
-        }
+        spec = {f"ec2_fleet_{key}": value for key, value in dataclasses.asdict(self.lab.spec).items()}
+        given = {**spec, "ec2_fleet_folder": str(self.folder), "ec2_fleet_region": REGION, **variables}
         (self.folder / "vars.json").write_text(json.dumps(given))
         return self.playbook("play.yml", "-e", f"@{self.folder / 'vars.json'}", *options)
 
@@ -97,12 +94,22 @@ def test_what_aws_refuses_and_what_is_left_fail_the_play_with_their_names(play: 
 
 
 def test_a_wrong_spec_fails_without_a_call_that_makes_anything(play: Play) -> None:
-    spec = {**dataclasses.asdict(play.lab.spec), "controller_cidrs": ["0.0.0.0/0"]}
-    del spec["run"]
-    wrong = play.run(ec2_fleet_spec=spec)
+    wrong = play.run(ec2_fleet_controller_cidrs=["0.0.0.0/0"])
     assert wrong.returncode == 2
     assert "whole Internet" in wrong.stdout
+    wrong = play.run(ec2_fleet_groups=[{"name": "shard_hosts", "count": "some", "instance_types": ["c5.large"]}])
+    assert wrong.returncode == 2
+    assert "unable to convert to int" in wrong.stdout
     assert play.lab.simulation.calls == []
+
+
+def test_the_example_of_the_readme_launches_its_hosts_and_removes_them(simulation: Simulation, tmp_path: Path) -> None:
+    here = Here(ROOT / "inventories" / "local", 0)
+    converge(here, "ec2_fleet", tmp_path, ec2_fleet_owner="ann")
+    assert len(simulation.everything()["instance"]) == 2
+    (tmp_path / "replica-lag-1" / "inventory.yml").read_text()
+    succeed(here, "ec2_fleet", tmp_path, ec2_fleet_owner="ann", state="absent")
+    assert simulation.everything() == {}
 
 
 SEEN = """\

@@ -215,7 +215,7 @@ class Ec2Run:
         variables = {
             "microshard_run": {"id": self.folder.run_id, "folder": str(self.folder.path)},
             "ec2_fleet_region": fleet.region,
-            "ec2_fleet_spec": {key: value for key, value in dataclasses.asdict(spec).items() if key != "run"},
+            **{f"ec2_fleet_{key}": value for key, value in dataclasses.asdict(spec).items() if key != "run"},
         }
         self.display.stage(None, "hosts")
         self.playbooks = Playbooks(self.folder, self.display.event)
