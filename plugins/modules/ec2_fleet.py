@@ -52,7 +52,7 @@ options:
         elements: str
         required: true
       image:
-        description: V(al2023), V(ubuntu-22.04), V(ubuntu-24.04), V(debian-12), C(ami-…), C(ssm:/PATH) or C(name:PATTERN).
+        description: An image such as V(ubuntu-24.04) and V(debian-12), C(ami-…), C(ssm:/PATH) or C(name:PATTERN).
         type: str
         default: al2023
       market:
