@@ -6,6 +6,8 @@ import json
 import re
 from pathlib import Path
 
+import botocore.session  # type: ignore[import-untyped]
+
 from microshard.backends.ec2.account import fetch_quotas
 from microshard.backends.ec2.checks import DRY_RUNS
 
@@ -28,6 +30,7 @@ def test_every_call_is_in_the_policy_and_no_permission_is_unused(lab: Lab) -> No
     admin = client(lab.simulation.url)
     lab.simulation.policy = policy
     fetch_quotas(lab.api(), [("c5.large", "on_demand")])
+    lab.api().price("c5.large")
     # A life with everything in it: three groups, spot, placement, a zone without room, things left behind.
     lab.simulation.inject(Fault("RunInstances", "InsufficientInstanceCapacity", skip=1))
     fleet = lab.provision()
@@ -46,7 +49,17 @@ def test_every_call_is_in_the_policy_and_no_permission_is_unused(lab: Lab) -> No
 
 def test_the_doctor_tries_every_permission_of_ec2_in_the_policy() -> None:
     tried = {f"ec2:{''.join(part.capitalize() for part in action.split('_'))}" for action in DRY_RUNS}
-    assert tried | {"ec2:CreateTags", "ssm:GetParameter", "servicequotas:GetServiceQuota"} == documented()
+    others = {"ssm:GetParameter", "servicequotas:GetServiceQuota", "pricing:GetProducts"}
+    assert tried | others | {"ec2:CreateTags"} == documented()
+
+
+def test_aws_documents_dry_run_for_every_call_of_ec2_and_for_no_other() -> None:
+    models = botocore.session.get_session()
+    names = {"servicequotas": "service-quotas"}
+    for permission in documented():
+        service, _, action = permission.partition(":")
+        shape = models.get_service_model(names.get(service, service)).operation_model(action).input_shape
+        assert ("DryRun" in shape.members) == (service == "ec2"), permission
 
 
 def test_without_any_one_permission_something_is_refused(lab: Lab) -> None:

@@ -26,6 +26,7 @@ _COMMANDS = {
     "down": ("clusters", "Stop what is running and remove its data."),
     "gc": ("places", "Clean up leftovers of runs."),
     "doctor": ("places", "Check a host: whether experiments can run on it."),
+    "rehearse": ("places", "Ask EC2 whether a run would be accepted; creates nothing."),
     "ssh": ("clusters", "Log in on a host of a run, or where a process of it runs."),
     "logs": ("clusters", "Show the log of a process of a run."),
     "mongosh": ("clusters", "Open mongosh on a run's cluster or on one process."),

@@ -1,16 +1,20 @@
-"""Commands about this machine and EC2 accounts: doctor, gc."""
+"""Commands about this machine and EC2 accounts: doctor, rehearse, gc."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from microshard.cli import backends
-from microshard.cli.options import FILE, runs_option
+from microshard.cli.options import FILE, experiment_options, runs_option
 from microshard.errors import EXIT_LEFT, EXIT_PLACE
 from microshard.records.run_folder import find_runs
 from microshard.this_machine import user
+
+if TYPE_CHECKING:
+    from microshard.run.backend import CheckResult
 
 _MARKS = {"ok": "ok", "note": "note", "wrong": "WRONG", "unknown": "?"}
 
@@ -35,11 +39,42 @@ def doctor(file: Path | None, places: tuple[str, ...], region: str | None, runs:
     wrong = False
     for place in places:
         for result in backends.checks(place)(CheckRequest(file, region, runs=runs)):
-            wrong = wrong or result.state == "wrong"
-            click.echo(f"{_MARKS[result.state]:5}  {result.what}: {result.detail}")
-            if result.remedy and result.state != "ok":
-                click.echo(f"       → {result.remedy}")
+            wrong = _show(result) or wrong
     return EXIT_PLACE if wrong else 0
+
+
+def _show(result: CheckResult) -> bool:
+    """Print a check; returns whether it went wrong."""
+    click.echo(f"{_MARKS[result.state]:5}  {result.what}: {result.detail}")
+    if result.remedy and result.state != "ok":
+        click.echo(f"       → {result.remedy}")
+    return result.state == "wrong"
+
+
+@click.command("rehearse")
+@experiment_options
+@click.option("--on", "on", type=click.Choice(["ec2"]), default="ec2", show_default=True, help="Where: ec2.")
+def rehearse(file: Path, scale: str | None, overrides: dict[str, Any], on: str) -> int:
+    """Ask EC2 about every call a run would make, by DryRun, with quotas, images and prices; creates nothing."""
+    from rich.console import Console
+
+    from microshard.backends.ec2.ec2_plan import plan_ec2
+    from microshard.backends.ec2.rehearsal import rehearse
+    from microshard.backends.ec2.render import show
+    from microshard.experiment.load import scale_for
+
+    scale, why = scale_for(file, scale, on)
+    if why:
+        click.echo(why)
+    plan = plan_ec2(file, scale=scale, overrides=overrides)
+    show(plan.estimate, Console())
+    refused = sum(_show(result) for result in rehearse(plan, user()))
+    exceeded = sum(violation.severity == "error" for violation in plan.estimate.violations)
+    end = f"{refused + exceeded} of the above would be refused" if refused or exceeded else "None of it was refused"
+    click.echo(f"Nothing was created. {end}.")
+    plan.raise_on_violations()
+    plan.raise_on_unsupported()
+    return EXIT_PLACE if refused else 0
 
 
 @click.command("gc")

@@ -20,7 +20,7 @@ Forward = Callable[[Call], Answer]
 
 _ROOT_GIB = 8
 # Services that speak JSON.
-JSON = {"ssm", "servicequotas"}
+JSON = {"ssm", "servicequotas", "pricing"}
 _DEFAULT_QUOTA = 1152  # vCPUs, unless a test sets another
 ANSWERED_HERE = {
     "CreatePlacementGroup",
@@ -74,6 +74,21 @@ def service_quota(call: Call, body: bytes, vcpus: int | None) -> Answer:
     value = 5.0 if request["ServiceCode"] == "vpc" else float(_DEFAULT_QUOTA if vcpus is None else vcpus)
     quota = {"ServiceCode": request["ServiceCode"], "QuotaCode": request["QuotaCode"], "Value": value, "Unit": "None"}
     return json_answer({"Quota": quota})
+
+
+def products(call: Call, body: bytes, prices: dict[str, float]) -> Answer:
+    """GetProducts of the price list, for what an instance of RunInstances is billed as. Raises ApiError."""
+    request = json.loads(body)
+    wanted = {each["Field"]: each["Value"] for each in request["Filters"]}
+    billed = {"operatingSystem": "Linux", "tenancy": "Shared", "preInstalledSw": "NA", "capacitystatus": "Used"}
+    if call.action != "GetProducts" or request["ServiceCode"] != "AmazonEC2" or not billed.items() <= wanted.items():
+        raise ApiError("InvalidParameterException", call.action)
+    if call.region not in {"us-east-1", "eu-central-1", "ap-south-1"}:
+        raise ApiError("EndpointConnectionError", f"the price list has no endpoint in {call.region}")
+    name = wanted["instanceType"]
+    dimension = {"unit": "Hrs", "pricePerUnit": {"USD": f"{prices[name]:.10f}"}} if name in prices else {}
+    product = {"terms": {"OnDemand": {"SKU.TERM": {"priceDimensions": {"SKU.TERM.RATE": dimension}}}}}
+    return json_answer({"FormatVersion": "aws_v1", "PriceList": [json.dumps(product)] if dimension else []})
 
 
 def identity() -> Answer:

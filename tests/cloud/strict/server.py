@@ -16,18 +16,24 @@ from urllib.parse import parse_qsl, urlencode
 from moto.core import responses
 from moto.core.request import Request
 from moto.ec2.responses import EC2Response
-from werkzeug.serving import BaseWSGIServer, make_server
+from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from . import actions
 from .account import Account, Machines, Timing, hide_created, refuse_hidden, without_hidden
 from .faults import Fault, Faults
-from .rules import check_deletion, zone_of
+from .rules import check_deletion, check_launch, zone_of
 from .wire import Answer, ApiError, Call, error, json_answer
 
 # moto lists the methods of a service anew for each call, a fifth of what a call costs.
 vars(responses)["method_names_from_class"] = functools.cache(vars(responses)["method_names_from_class"])
 
 StartResponse = Callable[[str, list[tuple[str, str]]], Any]
+
+
+class _Handler(WSGIRequestHandler):
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        """The header Date, by AWS's clock."""
+        return super().date_time_string((timestamp or time.time()) + getattr(self.server.app, "clock", 0.0))
 
 
 @dataclass(slots=True)
@@ -37,6 +43,9 @@ class Simulation:
     timing: Timing = field(default_factory=Timing)
     quota: int | None = None  # vCPUs
     policy: set[str] | None = None  # permissions the caller has; None is all
+    dry_runs_validate: bool = False  # DryRun looks at RunInstances' parameters too; AWS does not document whether
+    clock: float = 0.0  # seconds its clock is ahead of this machine's
+    prices: dict[str, float] = field(default_factory=dict)  # USD an hour, by instance type; of the price list
     machines: Machines = field(default_factory=Machines)
     faults: Faults = field(default_factory=Faults)
     calls: list[Call] = field(default_factory=list)  # as they came in, the refused ones too
@@ -55,7 +64,7 @@ class Simulation:
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
         fd = None if listening is None else listening.fileno()
         port = port if listening is None else int(listening.getsockname()[1])
-        self._server = make_server("127.0.0.1", port, self, threaded=True, fd=fd)
+        self._server = make_server("127.0.0.1", port, self, threaded=True, fd=fd, request_handler=_Handler)
         self.url = f"http://127.0.0.1:{port or self._server.server_port}"
         thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()
@@ -74,6 +83,7 @@ class Simulation:
             self.calls.clear()
             self.permissions.clear()
             self.quota = self.policy = None
+            self.dry_runs_validate, self.clock, self.prices = False, 0.0, {}
             self.timing.now = time.monotonic
             self.timing.pending = self.timing.terminating = self.timing.consistency = 0.0
             self.account.reset()
@@ -152,6 +162,8 @@ class Simulation:
             code = "AccessDeniedException" if call.service in actions.JSON else "UnauthorizedOperation"
             raise ApiError(code, "You are not authorized to perform this operation.", 403)
         if call.get("DryRun") == "true":
+            if self.dry_runs_validate and call.action == "RunInstances":
+                check_launch(call, self.account.region(call.region), None)
             raise ApiError("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412)
 
     def _carry_out(self, call: Call, body: bytes, environ: dict[str, Any]) -> Answer:
@@ -160,6 +172,8 @@ class Simulation:
             return actions.ssm(call, region, body)
         if call.service == "servicequotas":
             return actions.service_quota(call, body, self.quota)
+        if call.service == "pricing":
+            return actions.products(call, body, self.prices)
         if call.service == "sts":
             return actions.identity()
         refuse_hidden(call, region)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 import functools
+import json
 import os
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from microshard.errors import EXIT_PLACE, MicroshardError
@@ -34,6 +36,10 @@ NO_LOGIN = frozenset(
     }
 )  # fmt: skip
 _UNREACHABLE = "Unreachable"
+# The price list is served in three regions, for all of the partition (AWS Price List endpoints). The filters
+# are what an instance launched by RunInstances is billed as: shared tenancy, Linux without further software.
+_PRICING_REGION = "us-east-1"
+_LISTED = {"operatingSystem": "Linux", "tenancy": "Shared", "preInstalledSw": "NA", "capacitystatus": "Used"}
 
 _POLICY_ADVICE = "The IAM policy lacks this action; docs/ec2.md has the smallest policy that suffices."
 _ADVICE = {
@@ -142,7 +148,9 @@ class Api:
         once = Config(retries={"mode": "standard", "total_max_attempts": 1}, **timeouts)
         self._reader = session.client("ec2", endpoint_url=endpoint, config=retrying)
         self._creator = session.client("ec2", endpoint_url=endpoint, config=once)
-        self._service = functools.cache(lambda name: session.client(name, endpoint_url=endpoint, config=retrying))
+        self._service = functools.cache(
+            lambda name, at=region: session.client(name, region_name=at, endpoint_url=endpoint, config=retrying)
+        )
 
     def call(self, action: str, **parameters: Any) -> dict[str, Any]:
         """Make one call with standard retries, for reading and deleting. Raises CloudError."""
@@ -160,6 +168,24 @@ class Api:
         """Return the account's quota, or AWS's default for it. Raises CloudError."""
         parameters = {"ServiceCode": service, "QuotaCode": code}
         return float(invoke(self._service("service-quotas"), "get_service_quota", parameters)["Quota"]["Value"])
+
+    def price(self, instance_type: str) -> float | None:
+        """Return what AWS's price list says of a Linux instance, USD an hour on demand; None where it lists none.
+
+        Raises CloudError.
+        """
+        filters = {**_LISTED, "instanceType": instance_type, "regionCode": self.region}
+        matches = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in filters.items()]
+        parameters = {"ServiceCode": "AmazonEC2", "Filters": matches}
+        products = invoke(self._service("pricing", _PRICING_REGION), "get_products", parameters)["PriceList"]
+        terms = (term for text in products for term in json.loads(text)["terms"].get("OnDemand", {}).values())
+        prices = (each["pricePerUnit"].get("USD", 0) for term in terms for each in term["priceDimensions"].values())
+        return max(map(float, prices), default=None)
+
+    def clock_offset(self) -> float:
+        """Return how many seconds this machine's clock is ahead of AWS's, to the second. Raises CloudError."""
+        headers = invoke(self._service("sts"), "get_caller_identity", {})["ResponseMetadata"]["HTTPHeaders"]
+        return time.time() - 0.5 - parsedate_to_datetime(headers["date"]).timestamp()
 
     def caller(self) -> tuple[str, str]:
         """Return account number and caller's ARN, which needs no permission (STS API reference). Raises CloudError."""

@@ -24,13 +24,17 @@ _VPCS = "L-F678F1CE"  # Service Quotas: VPCs per Region
 
 
 def examine(request: CheckRequest) -> Iterator[CheckResult]:
-    """Yield findings one after the other; ends early where all others would fail for the same reason.
-
-    Raises DefinitionError for a wrong file.
-    """
+    """Yield findings about an account and, with a file, its experiment. Raises DefinitionError for a wrong file."""
     experiments = _experiments(request)
+    region = request.region or next(
+        (e.infrastructure.ec2.region for e in experiments if e.infrastructure.ec2.region), None
+    )
+    return check_account(experiments, region, request.owner or user())
+
+
+def check_account(experiments: Sequence[Experiment], region: str | None, owner: str) -> Iterator[CheckResult]:
+    """Yield findings one after the other; ends early where all others would fail for the same reason."""
     infrastructures = [experiment.infrastructure for experiment in experiments]
-    region = request.region or next((i.ec2.region for i in infrastructures if i.ec2.region), None)
     try:
         region = region or default_region() or DEFAULT_REGION
         api = Api(region, retry=QUICK_RETRY)
@@ -49,7 +53,7 @@ def examine(request: CheckRequest) -> Iterator[CheckResult]:
     yield from _packages(groups, package_versions(e.topology.mongodb.model_dump() for e in experiments))
     yield from _types(api, groups, infrastructures)
     yield from _ssh_sources(infrastructures)
-    yield from _leftovers(api, request.owner or user())
+    yield from _leftovers(api, owner)
 
 
 def _failed(what: str, error: CloudError) -> CheckResult:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from microshard.backends.ec2.account import MachineImage, resolve_image
 from microshard.backends.ec2.api import Api, CloudError
 from microshard.backends.ec2.launch import HostVolume, Instance, Launcher, describe_instances, read_volumes
-from microshard.backends.ec2.network import FleetNetwork, NetworkBuilder, ensure_keys, write_known_hosts
+from microshard.backends.ec2.network import NetworkBuilder, ensure_keys, write_known_hosts
 from microshard.backends.ec2.request import TypeDescription, user_data
 from microshard.backends.ec2.resources import find_resources
 from microshard.backends.ec2.spec import STAND_IN, TAG_GROUP, TAG_RUN, FleetSpec, GroupSpec
@@ -112,13 +112,9 @@ def provision(
     Everything is recorded in the ledger before it is created, and tagged as it is created. On any error the caller
     tears the run down; `teardown` finds everything that was created. Raises CloudError, OSError.
     """
-    types = _describe_types(api, spec)
-    wanted = {(g.image, types[t].architecture) for g in spec.groups for t in g.instance_types}
-    images = {(name, architecture): resolve_image(api, name, architecture) for name, architecture in sorted(wanted)}
-    offered = {
-        name: [zone for zone in zones if not spec.zones or zone in spec.zones]
-        for name, zones in api.zones_offering(list(types)).items()
-    }
+    types = describe_types(api, spec)
+    images = resolve_images(api, spec, types)
+    offered = zones_offering(api, spec, types)
     existing = _existing_instances(api, spec, ledger)
     zone = next((str(i["Placement"]["AvailabilityZone"]) for found in existing.values() for i in found), None)
     keys = ensure_keys(key_folder)
@@ -134,7 +130,7 @@ def provision(
         types=types,
         images=images,
         offered=offered,
-        zones=_usable_zones(spec, network, offered),
+        zones=usable_zones(spec, None if network.created else network.subnets, offered),
         user_data=user_data(keys.host_private, keys.host_public, spec.expires_at),
     )
     log(f"launching {sum(g.count for g in spec.groups)} hosts in {len(spec.groups)} groups")
@@ -181,7 +177,8 @@ def lost_hosts(api: Api, hosts: Mapping[str, str]) -> dict[str, str]:
     return lost
 
 
-def _describe_types(api: Api, spec: FleetSpec) -> dict[str, TypeDescription]:
+def describe_types(api: Api, spec: FleetSpec) -> dict[str, TypeDescription]:
+    """Return what AWS says about every type of the fleet. Raises CloudError where one lacks what its group needs."""
     names = sorted({name for group in spec.groups for name in group.instance_types})
     try:
         found = api.pages("describe_instance_types", "InstanceTypes", InstanceTypes=names)
@@ -199,10 +196,25 @@ def _describe_types(api: Api, spec: FleetSpec) -> dict[str, TypeDescription]:
     return types
 
 
-def _usable_zones(spec: FleetSpec, network: FleetNetwork, offered: Mapping[str, list[str]]) -> list[str]:
+def resolve_images(api: Api, spec: FleetSpec, types: Mapping[str, TypeDescription]) -> _Images:
+    """Return the images of the fleet by name and architecture. Raises CloudError."""
+    wanted = {(g.image, types[t].architecture) for g in spec.groups for t in g.instance_types}
+    return {(name, architecture): resolve_image(api, name, architecture) for name, architecture in sorted(wanted)}
+
+
+def zones_offering(api: Api, spec: FleetSpec, types: Iterable[str]) -> dict[str, list[str]]:
+    """Return the zones that offer each type, of those the fleet may use. Raises CloudError."""
+    return {
+        name: [zone for zone in zones if not spec.zones or zone in spec.zones]
+        for name, zones in api.zones_offering(list(types)).items()
+    }
+
+
+def usable_zones(spec: FleetSpec, subnets: Iterable[str] | None, offered: Mapping[str, list[str]]) -> list[str]:
+    """Return the zones in the order in which they are tried; `subnets`: zones that have one, None where all can."""
     usable = {zone for zones in offered.values() for zone in zones}
-    if not network.created:
-        usable &= set(network.subnets)
+    if subnets is not None:
+        usable &= set(subnets)
     return [z for z in spec.zones if z in usable] if spec.zones else sorted(usable)
 
 

@@ -27,7 +27,7 @@ from microshard.records.run_folder import Ledger
 Instance = dict[str, Any]  # as DescribeInstances shows it
 _ENDED = {"shutting-down", "terminated", "stopping", "stopped"}
 _IDS = 200  # ids in one call
-_MARKETS = {"on_demand": ["on-demand"], "spot": ["spot"], "spot_or_on_demand": ["spot", "on-demand"]}
+MARKETS = {"on_demand": ["on-demand"], "spot": ["spot"], "spot_or_on_demand": ["spot", "on-demand"]}
 
 
 class _NoCapacityError(Exception):
@@ -98,7 +98,7 @@ class Launcher:
         subnet = self.builder.ensure_subnet(self.network, zone, self.zones)
         image = self.images[group.image, instance_type.architecture]
         code = ""
-        for market in _MARKETS[group.market]:
+        for market in MARKETS[group.market]:
             attempt = LaunchAttempt(group, count, instance_type, zone, market, image, subnet)
             try:
                 return self._run(attempt)

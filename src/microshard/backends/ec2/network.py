@@ -119,6 +119,39 @@ class FleetNetwork:
     placement_group: str | None
 
 
+def existing_subnets(api: Api, spec: FleetSpec) -> tuple[str | None, dict[str, str]]:
+    """Return the VPC that is named, and its subnets by zone; None where the run creates one. Raises CloudError."""
+    if spec.subnet_id is not None:
+        subnet = api.call("describe_subnets", SubnetIds=[spec.subnet_id])["Subnets"][0]
+        return str(subnet["VpcId"]), {str(subnet["AvailabilityZone"]): spec.subnet_id}
+    if spec.vpc_id is None:
+        return None, {}
+    subnets: dict[str, str] = {}
+    listed = find_resources(api, "subnet", "vpc-id", [spec.vpc_id])
+    for found in _reachable(api, spec.vpc_id, listed) if spec.public_addresses else listed:
+        subnets.setdefault(str(found.description["AvailabilityZone"]), found.id)
+    if not subnets:
+        what = "has no subnet, or does not exist in " + api.region
+        if listed:
+            what = (
+                "has no subnet with a route to an internet gateway; name another VPC or a subnet, or set "
+                "infrastructure.ec2.public_addresses: false where this machine is in the same network"
+            )
+        raise CloudError("DescribeSubnets", "NoSubnet", f"{spec.vpc_id} {what}.")
+    return spec.vpc_id, subnets
+
+
+def _reachable(api: Api, vpc_id: str, subnets: list[CloudResource]) -> list[CloudResource]:
+    """Return the subnets whose route table, their own or the VPC's main one, leads to an internet gateway."""
+    filters = [{"Name": "vpc-id", "Values": [vpc_id]}]
+    leads: dict[str | None, bool] = {}  # by subnet; None is the main table
+    for table in api.pages("describe_route_tables", "RouteTables", Filters=filters):
+        public = any(str(route.get("GatewayId", "")).startswith("igw-") for route in table.get("Routes", ()))
+        for association in table.get("Associations", ()):
+            leads[None if association.get("Main") else association.get("SubnetId")] = public
+    return [subnet for subnet in subnets if leads.get(subnet.id, leads.get(None, False))]
+
+
 class NetworkBuilder:
     """Finds or creates what the hosts need around them; each creation is recorded in the ledger first."""
 
@@ -137,42 +170,15 @@ class NetworkBuilder:
     def ensure_network(self) -> FleetNetwork:
         """Find or create VPC, security group and placement group; `ensure_subnet` creates subnets when needed."""
         spec = self.spec
-        subnets: dict[str, str] = {}
-        if spec.subnet_id is not None:
-            subnet = self.api.call("describe_subnets", SubnetIds=[spec.subnet_id])["Subnets"][0]
-            vpc_id, subnets = str(subnet["VpcId"]), {str(subnet["AvailabilityZone"]): spec.subnet_id}
-        elif spec.vpc_id is not None:
-            vpc_id = spec.vpc_id
-            listed = find_resources(self.api, "subnet", "vpc-id", [vpc_id])
-            for found in self._reachable(vpc_id, listed) if spec.public_addresses else listed:
-                subnets.setdefault(str(found.description["AvailabilityZone"]), found.id)
-            if not subnets:
-                what = "has no subnet, or does not exist in " + self.api.region
-                if listed:
-                    what = (
-                        "has no subnet with a route to an internet gateway; name another VPC or a subnet, or set "
-                        "infrastructure.ec2.public_addresses: false where this machine is in the same network"
-                    )
-                raise CloudError("DescribeSubnets", "NoSubnet", f"{vpc_id} {what}.")
-        else:
-            vpc_id = self._ensure_vpc()
+        vpc_id, subnets = existing_subnets(self.api, spec)
+        created = vpc_id is None
+        vpc_id = vpc_id or self._ensure_vpc()
         placement_group = None
         if spec.placement_group:
             placement_group = spec.name
             path = ("PlacementGroup", "GroupName")
             self._ensure("placement-group", "create_placement_group", path, GroupName=spec.name, Strategy="cluster")
-        created = spec.vpc_id is None and spec.subnet_id is None
         return FleetNetwork(vpc_id, created, self._ensure_security_group(vpc_id), subnets, placement_group)
-
-    def _reachable(self, vpc_id: str, subnets: list[CloudResource]) -> list[CloudResource]:
-        """Return the subnets whose route table, their own or the VPC's main one, leads to an internet gateway."""
-        filters = [{"Name": "vpc-id", "Values": [vpc_id]}]
-        leads: dict[str | None, bool] = {}  # by subnet; None is the main table
-        for table in self.api.pages("describe_route_tables", "RouteTables", Filters=filters):
-            public = any(str(route.get("GatewayId", "")).startswith("igw-") for route in table.get("Routes", ()))
-            for association in table.get("Associations", ()):
-                leads[None if association.get("Main") else association.get("SubnetId")] = public
-        return [subnet for subnet in subnets if leads.get(subnet.id, leads.get(None, False))]
 
     def ensure_subnet(self, network: FleetNetwork, zone: str, zones: list[str]) -> str:
         """Return the subnet of a zone; in a VPC of the run it is created when it is missing."""
