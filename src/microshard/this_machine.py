@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import getpass
 import os
 import platform
 import re
 import shutil
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -95,3 +97,19 @@ def describe() -> dict[str, Any]:
 def packages() -> dict[str, str]:
     """Versions of the libraries results depend on."""
     return {name: metadata.version(name) for name in ("ansible", "ansible-core", "pymongo", "numpy", "scipy", "uvloop")}
+
+
+@contextlib.contextmanager
+def cache_lock() -> Iterator[None]:
+    """Keep other runs from changing the cache while the context is open."""
+    with (cache_folder() / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def cache_folder() -> Path:
+    """The controller's folder for what hosts are to install: MICROSHARD_CACHE, else in the user's cache folder."""
+    given = os.environ.get("MICROSHARD_CACHE")
+    folder = Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "microshard"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

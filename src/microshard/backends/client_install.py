@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import microshard
-from microshard.backends.binaries import cache_folder, cache_lock
 from microshard.errors import PlaceError
-from microshard.this_machine import project_root
+from microshard.this_machine import cache_folder, cache_lock, project_root
 
 OLDEST_CLIENT = (3, 11)  # pyproject.toml: requires-python
 _KEEP_WHEELS = 86400.0  # s since a run used them

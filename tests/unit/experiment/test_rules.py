@@ -36,6 +36,14 @@ REFUSED = {
     "default on the wire before its time": ("MongoDB 3.2", "4:39: topology.mongodb.version"),
     "none on the wire": ("network: {compressors: [none]}", "4:27: topology.network.compressors.0: none is not"),
     "compressor twice": ("network: {compressors: [zlib, zlib]}", "4:33: topology.network.compressors.1: zlib is"),
+    "a version no package carries": (
+        'mongodb: {version: "7.0"}',
+        "4:22: topology.mongodb.version: no Python package carries MongoDB 7.0",
+    ),
+    "sharded before the embedded mongos": (
+        'mongodb: {version: "5.0"}',
+        "4:22: topology.mongodb.version: the embedded mongos needs",
+    ),
     "two config servers before replica sets of them": (
         "MongoDB 3.0\n  network: {compressors: []}\n  config_servers: {members: 2}",
         "6:29: topology.config_servers.members",

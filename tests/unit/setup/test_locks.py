@@ -18,8 +18,10 @@ def test_no_package_is_locked_to_two_versions() -> None:
 
 
 def test_every_locked_package_has_hashes_and_no_index_is_named() -> None:
-    for lock in REQUIREMENTS.glob("*.lock"):
+    for lock in REQUIREMENTS.rglob("*.lock"):
         text = lock.read_text(encoding="utf-8")
         assert text.count("== ") == 0
-        assert len(re.findall(r"^\S+==\S+ \\\n    --hash=sha256:", text, re.M)) == len(pins(lock.name))
+        assert len(re.findall(r"^\S+==\S+ \\\n    --hash=sha256:", text, re.M)) == len(
+            pins(str(lock.relative_to(REQUIREMENTS)))
+        )
         assert "://" not in text
