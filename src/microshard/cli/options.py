@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 
 class ExperimentFile(click.Path):
@@ -23,6 +25,14 @@ class ExperimentFile(click.Path):
         if not shipped.is_file():
             self.fail(f"{path} is no file, and no experiment of `microshard experiments` has that name", param, ctx)
         return shipped
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Files, and the names of the shipped experiments."""
+        from microshard.this_machine import project_root
+
+        shipped = (project_root() / "experiments").glob(f"{glob.escape(incomplete)}*.yml") if incomplete else ()
+        names = [CompletionItem(file.stem) for file in sorted(shipped)]
+        return [*names, *super().shell_complete(ctx, param, incomplete)]
 
 
 FILE = ExperimentFile(path_type=Path)

@@ -1,4 +1,4 @@
-"""Commands about this machine and EC2 accounts: doctor, rehearse, versions, gc."""
+"""Commands about this machine and EC2 accounts: doctor, rehearse, versions, gc, completion."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import get_completion_class
 
 from microshard.cli import backends
 from microshard.cli.options import FILE, experiment_options, runs_option
@@ -129,3 +130,14 @@ def gc(places: tuple[str, ...], dry_run: bool, owner: str | None, regions: tuple
     if nothing:
         click.echo("Nothing is left of any run.")
     return EXIT_LEFT if failed else 0
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print what completes commands, options and files in a shell; for bash: eval "$(microshard completion bash)"."""
+    from microshard.cli.group import microshard
+
+    kind = get_completion_class(shell)
+    if kind is not None:
+        click.echo(kind(microshard, {}, "microshard", "_MICROSHARD_COMPLETE").source())

@@ -174,7 +174,7 @@ def _named(name: str, definition: dict[str, Any], known: list[dict[str, Any]]) -
         found = []
     if len(found) != count:
         raise HostError(
-            f"{count} device(s) are needed and {len(found)} named; name them in microshard_volumes of "
+            f"devices needed: {count}, named: {len(found)}; name them in microshard_volumes of "
             "the host (inventory) or in devices of the volume"
         )
     return found

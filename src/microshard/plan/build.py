@@ -25,7 +25,7 @@ from microshard.plan.hosts import (
     placement_warnings,
 )
 from microshard.plan.order import host_settings, steps
-from microshard.plan.render import value_text
+from microshard.plan.render import count, value_text
 from microshard.plan.topology import (
     PlacedProcess,
     initial_shards,
@@ -306,7 +306,7 @@ def _warnings(plan: Plan, experiment: Experiment, points: Sequence[PointDefiniti
     if most > cores:
         yield f"up to {most} shards on {cores} cores: no speed-up is to be expected beyond {cores} shards"
     if experiment.repetitions < 3:
-        yield f"{experiment.repetitions} repetition(s): a meaningful confidence interval needs three or more"
+        yield f"{count(experiment.repetitions, 'repetition')}: a meaningful confidence interval needs three or more"
     if len({p.shards for p in plan.points if p.cache.policy == "per_process_mb"}) > 1:
         yield "the cache is the same per process, so more shards also means more cache: this measures RAM too"
     if plan.backend == "local":

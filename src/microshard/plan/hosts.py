@@ -12,6 +12,7 @@ from microshard.model.experiment import Experiment
 from microshard.model.infrastructure import HostGroup, Infrastructure
 from microshard.model.plan import HOST_GROUPS, EmulatedVolume, Host, Point
 from microshard.model.topology import Topology, data_members
+from microshard.plan.render import count
 
 HOST_VOLUMES = "/srv/microshard"  # where the role host_storage mounts all volumes but a single data volume
 _USABLE = 0.93  # of a volume: ext4 keeps 5 % for root and needs 1.6 % for inodes; XFS less
@@ -69,7 +70,7 @@ def placement_warnings(topology: Topology, hosts: HostsByRole) -> Iterator[str]:
             f"host{'' if len(hosts.data) == 1 else 's'}: some share one, and losing it may lose the majority"
         )
     if topology.kind == "sharded" and topology.config_servers.members > len(hosts.config):
-        yield f"{topology.config_servers.members} config servers on {len(hosts.config)} host(s): some share one"
+        yield f"{topology.config_servers.members} config servers on {count(len(hosts.config), 'host')}: some share one"
     both = [host.name for host in hosts.client if host in hosts.data]
     if both:
         yield f"{', '.join(both)} holds data and runs the client too: both compete for its cores"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
+
 from rich.console import Console
-from rich.table import Table
+from ruamel.yaml import YAML
 
 from microshard.model.plan import Plan, Point
+from microshard.terminal_table import FittingTable, texts
 
 _MOST_ROWS = 40
 
@@ -28,7 +31,10 @@ def render(plan: Plan, console: Console) -> None:
     line()
     largest = max(plan.points, key=lambda p: len(p.processes))
     console.print(_processes(largest))
-    console.print(_phases(largest))
+    line()
+    line("[bold]Workload[/bold]")
+    console.print(_phases(largest), highlight=False, soft_wrap=True, markup=False)
+    line()
     line(_order(plan))
     once = "each point is deployed and loaded once, and paused (SIGSTOP) while others are measured"
     redeploy = once if plan.redeploy == "per_point" else "each point is deployed and loaded for every repetition"
@@ -42,55 +48,57 @@ def render(plan: Plan, console: Console) -> None:
         console.print(f"[yellow]note:[/yellow] {warning}", highlight=False)
 
 
-def _table(title: str, *, header: bool = True) -> Table:
-    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), header_style="bold")
-    table.show_header = header
-    return table
+def _points(plan: Plan) -> FittingTable:
+    shown = plan.points[:_MOST_ROWS]
+    ports = [[process.port for process in point.processes] for point in shown]
+    columns = [
+        texts("point", [f"{point.id} {point.label}" for point in shown], 0),
+        texts("processes", [str(len(point.processes)) for point in shown], 1, right=True),
+        texts("ports", [f"{min(p)}–{max(p)}" if len(p) > 1 else str(p[0]) for p in ports], 6, right=True),
+        texts("cache\nMiB", [_cache(point) for point in shown], 2, right=True),
+        texts("disk\nGB", [f"{point.disk_bytes / 1e9:.2f}" for point in shown], 5, right=True),
+        texts("RAM\nMiB", [f"{point.memory_mib:,}" for point in shown], 3, right=True),
+        texts("load", [duration(point.load_seconds) for point in shown], 4, right=True),
+        texts("repetition", [duration(point.measure_seconds) for point in shown], 4, right=True),
+    ]
+    more = f"and {len(plan.points) - _MOST_ROWS:,} more (--json shows all)" if len(plan.points) > _MOST_ROWS else ""
+    return FittingTable(columns, None, "Points", more, elsewhere="--json has all")
 
 
-def _points(plan: Plan) -> Table:
-    table = _table("Points")
-    for name in ("", "point"):
-        table.add_column(name, no_wrap=True)
-    for name in ("procs", "ports", "cache, MiB", "disk, GB", "RAM, MiB", "load", "rep."):
-        table.add_column(name, justify="right", no_wrap=True)
-    for point in plan.points[:_MOST_ROWS]:
-        ports, cache = [p.port for p in point.processes], point.cache
-        fixed = f" + {cache.own_mib:,.6g}" if cache.own_mib else ""
-        table.add_row(
-            point.id,
-            point.label,
-            str(len(point.processes)),
-            f"{min(ports)}–{max(ports)}" if len(ports) > 1 else str(ports[0]),
-            f"{cache.processes} × {cache.per_process_mib:,.6g}{fixed} = {cache.total_mib:,.6g}",
-            f"{point.disk_bytes / 1e9:.2f}",
-            f"{point.memory_mib:,}",
-            duration(point.load_seconds),
-            duration(point.measure_seconds),
-        )
-    if len(plan.points) > _MOST_ROWS:
-        table.caption = f"and {len(plan.points) - _MOST_ROWS:,} more (--json shows all)"
-    return table
+def _cache(point: Point) -> str:
+    cache = point.cache
+    fixed = f" + {cache.own_mib:,.6g}" if cache.own_mib else ""
+    return f"{cache.processes} × {cache.per_process_mib:,.6g}{fixed} = {cache.total_mib:,.6g}"
 
 
-def _processes(point: Point) -> Table:
-    table = _table(f"Processes of {point.id} ({point.label})")
-    for name in ("name", "role", "host", "port", "replica set", "cache", "cores", "folder in the run"):
-        table.add_column(name, justify="right" if name in {"port", "cache", "cores"} else "left")
-    for process in point.processes:
-        cache = f"{process.cache_mib:,.6g} MiB" if process.cache_mib else ""
-        cores = f"{process.cpu_share:.2g}" if process.cpu_share else ""
-        named = (process.name, process.role, process.host, str(process.port), process.replica_set or "")
-        table.add_row(*named, cache, cores, process.folder)
-    return table
+def _processes(point: Point) -> FittingTable:
+    of = point.processes
+    columns = [
+        texts("name", [process.name for process in of], 0),
+        texts("role", [process.role for process in of], 2),
+        texts("host", [process.host for process in of], 1),
+        texts("port", [str(process.port) for process in of], 1, right=True),
+        texts("replica set", [process.replica_set or "" for process in of], 3),
+        texts("cache", [f"{p.cache_mib:,.6g} MiB" if p.cache_mib else "" for p in of], 4, right=True),
+        texts("cores", [f"{p.cpu_share:.2g}" if p.cpu_share else "" for p in of], 5, right=True),
+        texts("folder in the run", [process.folder for process in of], 6),
+    ]
+    return FittingTable(columns, None, f"Processes of {point.id} ({point.label})", elsewhere="--json has all")
 
 
-def _phases(point: Point) -> Table:
-    table = _table("Workload", header=False)
-    for phase in point.phases:
-        shown = {k: v for k, v in phase.parameters.items() if k != "pipeline" or not phase.parameters["pipeline_name"]}
-        table.add_row(phase.name, phase.kind, phase.engine, ", ".join(f"{k} {v}" for k, v in shown.items()))
-    return table
+def _phases(point: Point) -> str:
+    """The workload as YAML, as it would stand in the experiment with every default."""
+    phases = [
+        {"phase": phase.name, "kind": phase.kind, "engine": phase.engine}
+        | {k: v for k, v in phase.parameters.items() if k != "pipeline" or not phase.parameters["pipeline_name"]}
+        for phase in point.phases
+    ]
+    yaml, text = YAML(), io.StringIO()
+    yaml.default_flow_style = False
+    yaml.width = 100
+    yaml.representer.add_representer(type(None), lambda to, _: to.represent_scalar("tag:yaml.org,2002:null", "null"))
+    yaml.dump(phases, text)
+    return text.getvalue().rstrip()
 
 
 def _order(plan: Plan) -> str:
@@ -115,6 +123,11 @@ def value_text(value: object) -> str:
     else:
         return str(value)
     return text if len(text) <= _MAX_LETTERS else f"{text[: _MAX_LETTERS - 2].rstrip(' ,')} …"
+
+
+def count(value: int, singular: str, plural: str | None = None) -> str:
+    """`1 shard`, `2 shards`."""
+    return f"{value:,} {singular if value == 1 else plural or singular + 's'}"
 
 
 def duration(seconds: float) -> str:

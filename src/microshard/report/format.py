@@ -120,7 +120,7 @@ def moment(epoch: float | None) -> str:
 
 def count(value: int, singular: str, plural: str | None = None) -> str:
     """`1 shard`, `2 shards`."""
-    return f"{value:,} {singular if value == 1 else plural or singular + 's'}"
+    return plan_render.count(value, singular, plural)
 
 
 def axis_label(axis: str | None) -> str:

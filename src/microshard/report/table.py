@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
-from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.measure import Measurement as Width
 from rich.table import Table
 from rich.text import Text
 
@@ -20,8 +18,8 @@ from microshard.analysis.report_model import ReportModel
 from microshard.report import format as fmt
 from microshard.report import takeaways
 from microshard.report.tables import summary_columns
+from microshard.terminal_table import Column, FittingTable, in_ascii, texts
 
-GAP = 2  # between columns
 MOST_ROWS = 60  # of the final table; the report has them all
 MOST_NOTICES = 8
 LIVE_ROWS = 20
@@ -30,7 +28,6 @@ LiveState = Literal["waiting", "deploying", "loading", "measuring", "done", "par
 
 _STYLES = {"failed": "bold red", "partial": "yellow", "waiting": "dim", "done": "green"}
 _MARKS = {"equal": ("✓", "green"), "differs": ("✗ differs", "bold red"), "none": (fmt.NONE, "dim")}
-_ASCII = {"✓": "yes", "✗ differs": "NO", fmt.DASH: "-", fmt.TIMES: "x", "…": "...", "·": "-"}
 _CPU = ("user", "sys", "iowait", "idle")
 _NARROW = {  # headings on two lines
     "bound by": "bound\nby", "efficiency": "effic.\n%", "of the cores": "of the\ncores %",
@@ -53,96 +50,6 @@ class LivePoint:
     bottleneck: str = ""  # the verdict so far
 
 
-@dataclass(frozen=True, slots=True)
-class _Column:
-    header: str  # name and unit, on two lines
-    cells: tuple[Text, ...]
-    rank: int  # the lower, the longer it stays
-    right: bool = True
-
-    @property
-    def width(self) -> int:
-        return max(text.cell_len for text in (*map(Text, self.header.split("\n")), *self.cells))
-
-
-def _texts(header: str, cells: Sequence[str], rank: int, *, right: bool = False, style: str = "") -> _Column:
-    return _Column(header, tuple(Text(cell, style=style) for cell in cells), rank, right)
-
-
-@dataclass(frozen=True, slots=True)
-class _Fitting:
-    """A table that leaves out columns until it fits the width it is given."""
-
-    columns: Sequence[_Column]
-    width: int | None
-    title: str = ""
-    below: str = ""
-    compact: Sequence[_Column] = ()  # instead, where not all of `columns` fit
-
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Width:
-        return Width(1, min(options.max_width, self.width or options.max_width))
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        width = min(self.width or options.max_width, options.max_width)
-        first = _shortened(self.columns[0], max(12, width * 2 // 5))
-        kept = _fit([first, *self.columns[1:]], width)
-        if len(kept) < len(self.columns):
-            kept = _fit([first, *(self.compact or self.columns)[1:]], width)
-        # one column of padding and one of the box's own divider: GAP
-        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-        for column in kept:
-            table.add_column(
-                column.header, justify="right" if column.right else "left", no_wrap=True, overflow="ellipsis",
-                header_style="bold", vertical="bottom",
-            )  # fmt: skip
-        for row in range(len(self.columns[0].cells)):
-            table.add_row(*(_plain(column.cells[row], options) for column in kept))
-        if self.title:
-            yield Text(_ascii(self.title, options), style="bold", overflow="fold")
-        yield table
-        if self.below:
-            yield Text(_ascii(self.below, options), style="dim")
-
-
-def _fit(columns: Sequence[_Column], width: int) -> list[_Column]:
-    """The columns that fit, in their order; columns of one rank come and go together, the first always stays."""
-    by_rank: dict[int, list[int]] = {}
-    for index, column in enumerate(columns):
-        by_rank.setdefault(column.rank, []).append(index)
-    chosen: set[int] = set()
-    used = 0
-    for _, group in sorted(by_rank.items()):
-        need = sum(columns[index].width for index in group) + GAP * (len(group) if chosen else len(group) - 1)
-        if used + need <= width or not chosen:
-            chosen.update(group)
-            used += need
-    return [columns[index] for index in sorted(chosen)]
-
-
-def _shortened(column: _Column, most: int) -> _Column:
-    """The first column, with labels cut where they would leave no room for figures."""
-    if column.width <= most:
-        return column
-    cells = []
-    for cell in column.cells:
-        cut = cell.copy()
-        cut.truncate(most, overflow="ellipsis")
-        cells.append(cut)
-    return replace(column, cells=tuple(cells))
-
-
-def _ascii(text: str, options: ConsoleOptions) -> str:
-    if not options.ascii_only:
-        return text
-    for fancy, plain in _ASCII.items():
-        text = text.replace(fancy, plain)
-    return text.encode("ascii", "replace").decode("ascii")
-
-
-def _plain(text: Text, options: ConsoleOptions) -> Text:
-    return Text(_ascii(text.plain, options), style=text.style) if options.ascii_only else text
-
-
 def final(model: ReportModel, width: int | None = None) -> RenderableType:
     """The table at the end of a run, at most `width` columns wide; as wide as the terminal when None."""
     if not model.points:
@@ -156,8 +63,10 @@ def final(model: ReportModel, width: int | None = None) -> RenderableType:
         joined = ["/".join(texts) for texts in zip(*([cell.plain for cell in c.cells] for c in cpu), strict=True)]
         unknown = "/".join(fmt.NONE for _ in cpu)
         shares = [fmt.NONE if cell == unknown else cell for cell in joined]
-        compact.insert(wide.index(cpu[0]), _texts("us/sy/wa/id\n%", shares, 8, right=True))
-    parts: list[RenderableType] = [_Fitting(wide, width, takeaways.headline(model), below, compact)]
+        compact.insert(wide.index(cpu[0]), texts("us/sy/wa/id\n%", shares, 8, right=True))
+    parts: list[RenderableType] = [
+        FittingTable(wide, width, takeaways.headline(model), below, compact, elsewhere="the report has them")
+    ]
     serious = [notice for notice in model.notices if notice.level != "note"]
     parts += [_Notice(notice.level, notice.text) for notice in serious[:MOST_NOTICES]]
     if len(serious) > MOST_NOTICES:
@@ -177,24 +86,24 @@ class _Notice:
         grid = Table.grid(padding=0)
         grid.add_column(no_wrap=True)
         grid.add_column(overflow="fold")
-        grid.add_row(Text(mark, style=style), Text(_ascii(self.text, options), style="" if style else "dim"))
+        grid.add_row(Text(mark, style=style), Text(in_ascii(self.text, options), style="" if style else "dim"))
         yield grid
 
 
-def _columns(model: ReportModel) -> list[_Column]:
+def _columns(model: ReportModel) -> list[Column]:
     """All columns of the final table."""
     points = model.points[:MOST_ROWS]
     first = model.axis_label if len(model.series) == 1 and model.axis else "point"
-    columns = [_texts(first, [p.label for p in points], 0, style="bold")]
+    columns = [texts(first, [p.label for p in points], 0, style="bold")]
     if any(p.state != "done" for p in points):
         state = tuple(Text(p.state, style=_STYLES.get(p.state, "")) for p in points)
-        columns.append(_Column("state", state, 1, right=False))
+        columns.append(Column("state", state, 1, right=False))
     for column in summary_columns(model):
         header = _NARROW.get(column.name, f"{column.name}\n{column.unit}")
         style = "dim" if column.name.startswith("published") else ""
         shown = column.cells[:MOST_ROWS]
-        columns.append(_texts(header, shown, column.rank, right=column.name != "bound by", style=style))
-    return [*columns, _Column("answer", tuple(Text(*_MARKS[p.answers]) for p in points), 4, right=False)]
+        columns.append(texts(header, shown, column.rank, right=column.name != "bound by", style=style))
+    return [*columns, Column("answer", tuple(Text(*_MARKS[p.answers]) for p in points), 4, right=False)]
 
 
 def live(points: Sequence[LivePoint], width: int | None = None, most_rows: int = LIVE_ROWS) -> RenderableType:
@@ -207,19 +116,19 @@ def live(points: Sequence[LivePoint], width: int | None = None, most_rows: int =
     shown = _interesting(points, most_rows)
     named = next((p for p in points if p.metric), points[0])
     columns = [
-        _texts("point", [p.label for p in shown], 0, style="bold"),
-        _Column("state", tuple(Text(p.state, style=_STYLES.get(p.state, "cyan")) for p in shown), 1, right=False),
-        _texts("reps", [f"{p.done} of {p.planned}" for p in shown], 2, right=True),
-        _texts(f"{named.metric or 'value'} so far\n{named.unit}", [_so_far(p) for p in shown], 3, right=True),
-        _texts("bound\nby", [p.bottleneck for p in shown], 5),
-        _texts("range", [_range(p) for p in shown], 6, right=True, style="dim"),
-        _texts("now", [p.note for p in shown], 4, style="dim"),
+        texts("point", [p.label for p in shown], 0, style="bold"),
+        Column("state", tuple(Text(p.state, style=_STYLES.get(p.state, "cyan")) for p in shown), 1, right=False),
+        texts("reps", [f"{p.done} of {p.planned}" for p in shown], 2, right=True),
+        texts(f"{named.metric or 'value'} so far\n{named.unit}", [_so_far(p) for p in shown], 3, right=True),
+        texts("bound\nby", [p.bottleneck for p in shown], 5),
+        texts("range", [_range(p) for p in shown], 6, right=True, style="dim"),
+        texts("now", [p.note for p in shown], 4, style="dim"),
     ]
     hidden = len(points) - len(shown)
     waiting = sum(1 for p in points if p.state == "waiting")
     below = f"… {hidden:,} more points; {waiting:,} of {len(points):,} wait" if hidden else ""
     kept = [c for c in columns if c.header not in {"bound\nby", "now"} or any(cell.plain for cell in c.cells)]
-    return _Fitting(kept, width, "", below)
+    return FittingTable(kept, width, "", below)
 
 
 def _so_far(point: LivePoint) -> str:

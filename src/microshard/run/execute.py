@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,10 +14,9 @@ from rich.console import Console
 from microshard.errors import EXIT_FAILED, EXIT_OK
 from microshard.experiment.errors import Problem
 from microshard.model.plan import Plan
-from microshard.plan.render import duration
+from microshard.plan.render import count, duration
 from microshard.records.run_folder import RunFolder
 from microshard.report import NotWrittenError, build, write
-from microshard.report.format import count
 from microshard.report.table import final
 from microshard.run.backend import Binaries
 from microshard.run.completed_steps import RunProgress
@@ -117,7 +117,7 @@ def _failures(outcome: Outcome) -> Iterator[str]:
         if step.partition(" ")[0] not in outcome.wrong:
             yield f"[red]{step} stayed invalid:[/red] {reason}"
     if outcome.failed and not outcome.unprepared:
-        yield f"[red]{len(outcome.failed)} point(s) failed[/red]: {', '.join(outcome.failed)}"
+        yield f"[red]{count(len(outcome.failed), 'point')} failed[/red]: {', '.join(outcome.failed)}"
 
 
 def _ending(folder: RunFolder, outcome: Outcome) -> Iterator[str]:
@@ -127,7 +127,8 @@ def _ending(folder: RunFolder, outcome: Outcome) -> Iterator[str]:
     if outcome.over_budget:
         yield f"[yellow]{outcome.over_budget}[/yellow]: the remaining measurements were skipped"
     if outcome.stopped_by is not None:
-        yield f"Stopped by signal {outcome.stopped_by}; everything that was started is stopped."
+        word = "Interrupted" if outcome.stopped_by == signal.SIGINT else signal.Signals(outcome.stopped_by).name
+        yield f"{word}; everything that was started is stopped. Continue: microshard resume {folder.run_id}"
     for point, connection in outcome.kept.items():
         yield f"{point} is still running: {connection}"
     if outcome.kept:

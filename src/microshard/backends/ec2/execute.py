@@ -28,6 +28,7 @@ from microshard.interrupts import Stopped, signals
 from microshard.model.plan import Plan, Point
 from microshard.model.run_records import JournalEvent
 from microshard.plan.order import join_plans
+from microshard.plan.render import count
 from microshard.records.codec import DamagedFileError
 from microshard.records.run_folder import RunFolder, read_object, write_json
 from microshard.run.ansible import Playbooks
@@ -284,7 +285,7 @@ def earlier_hosts_notes(folder: RunFolder, fleet: str, created: Mapping[str, Any
     earlier = sorted((folder / "hosts").glob(f"{fleet}-*.json"), key=lambda path: int(path.stem.rpartition("-")[2]))
     if measured and earlier:
         yield (
-            f"resumed on new hosts, {_describe_hosts(created)}; {measured} earlier measurement(s) were made on "
+            f"resumed on new hosts, {_describe_hosts(created)}; {count(measured, 'earlier measurement')} made on "
             f"others ({'; '.join(f'{path.name}: {_describe_hosts(read_object(path))}' for path in earlier)})"
         )
 

@@ -8,7 +8,7 @@ from rich.table import Table
 from microshard.backends.ec2.cost_estimate import GRACE_SECONDS, CostEstimate, FleetEstimate
 from microshard.backends.ec2.spec import GroupSpec, VolumeSpec
 from microshard.backends.ec2.tables import Price, find_instance, instance_price, volume_price
-from microshard.plan.render import duration
+from microshard.plan.render import count, duration
 
 _UNKNOWN = "unknown"
 
@@ -83,7 +83,7 @@ def _hosts_table(fleet: FleetEstimate, estimate: CostEstimate) -> Table:
 
 def _types(group: GroupSpec) -> str:
     others = f", else {', '.join(group.instance_types[1:])}" if len(group.instance_types) > 1 else ""
-    threads = f", {group.threads_per_core} thread(s) per core" if group.threads_per_core else ""
+    threads = f", {count(group.threads_per_core, 'thread')} per core" if group.threads_per_core else ""
     return f"{group.instance_types[0]}{others}{threads}"
 
 

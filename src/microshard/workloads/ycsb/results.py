@@ -35,7 +35,8 @@ def fill_result(
     outcome.client_cpu_seconds = cpu["client"] * (found.ended - found.started)
     limited = client_side_limit(cpu)
     outcome.details = {"cpu": dict(cpu), "limited": limited, **facts}
-    outcome.notes["load"] = f"{facts['threads']} threads, {facts['clients']} client(s)"
+    clients = "1 client" if facts["clients"] == 1 else f"{facts['clients']} clients"
+    outcome.notes["load"] = f"{facts['threads']} threads, {clients}"
     outcome.notes["cpu"] = cpu_note(cpu)
     if limited is not None:
         outcome.notes["limited"] = f"by {LIMITS[limited]}, not by the servers: {cpu_note(cpu)}"
@@ -151,7 +152,7 @@ def merge_phases(named: Mapping[str, PhaseResult]) -> PhaseResult:
         _set_throughput(merged, value, merge_named(every))
         merged.windows = merge_windows([part.windows for part in parts if part.windows])
     merged.notes = {k: v for k, v in merged.notes.items() if k not in {"load", "cpu", "limited"}}
-    clients = f"{merged.details['clients']} client(s) on {len(named)} hosts"
+    clients = f"{merged.details['clients']} clients on {len(named)} hosts"
     merged.notes["load"] = f"{merged.details['threads']} threads, {clients}"
     for who, part in named.items():
         merged.notes |= {f"{key} of {who}": part.notes[key] for key in ("cpu", "limited") if key in part.notes}

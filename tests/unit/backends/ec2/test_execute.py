@@ -192,7 +192,7 @@ def test_hosts_of_earlier_sessions_stay_on_record_and_are_named(folder: RunFolde
     execute.new_fleet_record(folder, "fleet1")
     (note,) = notes(3)
     for words in (
-        "shard_hosts: 2 x c5.large spot in us-east-1a; 3 earlier measurement(s)",
+        "shard_hosts: 2 x c5.large spot in us-east-1a; 3 earlier measurements",
         "fleet1-1.json: shard_hosts: 2 x c5.xlarge spot in us-east-1a; fleet1-2.json: shard_hosts: 2 x m5.xlarge spot",
     ):
         assert words in note

@@ -1,0 +1,60 @@
+"""Where output goes must not decide whether a command works."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+COMMAND = "import sys; sys.argv[0] = 'microshard'; from microshard.cli import main; main()"
+
+
+def start(*arguments: str, **options: object) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([sys.executable, "-c", COMMAND, *arguments], stderr=subprocess.PIPE, cwd=ROOT, **options)  # type: ignore[call-overload,no-any-return]
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = start("reference", stdout=writing)
+    os.close(writing)
+    assert process.communicate()[1] == b""
+    assert process.returncode == 0
+
+
+def test_a_full_disk_below_standard_output_is_said() -> None:
+    with Path("/dev/full").open("wb") as full:
+        process = start("reference", stdout=full)
+    assert b"No space left on device" in process.communicate()[1]
+    assert process.returncode == 1
+
+
+def test_a_terminal_without_unicode_gets_ascii() -> None:
+    environment = os.environ | {"LC_ALL": "POSIX", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    process = start("plan", "quickstart", stdout=subprocess.PIPE, env=environment)
+    out, error = process.communicate()
+    assert (process.returncode, error) == (0, b"")
+    assert b"4 x 256 = 1,024" in out
+
+
+@pytest.mark.parametrize(("width", "missing"), [(120, b""), (80, b"ports"), (40, b"repetition")])
+def test_columns_that_a_narrow_terminal_lacks_are_named(width: int, missing: bytes) -> None:
+    process = start("plan", "quickstart", stdout=subprocess.PIPE, env=os.environ | {"COLUMNS": str(width)})
+    tables = process.communicate()[0].partition(b"Cache policy")[0]
+    assert max(map(len, tables.decode().splitlines())) <= max(width, 66)  # the title is one line
+    assert missing in tables.partition(b"not shown")[2] if missing else b"not shown" not in tables
+
+
+def test_a_command_that_does_not_exist_has_neighbours() -> None:
+    process = start("stauts", stdout=subprocess.PIPE)
+    assert b"did you mean status" in process.communicate()[1]
+    assert process.returncode == 2
+
+
+@pytest.mark.parametrize(("words", "found"), [("microshard re", "resume"), ("microshard plan quick", "quickstart")])
+def test_completion(words: str, found: str) -> None:
+    environment = os.environ | {"_MICROSHARD_COMPLETE": "bash_complete", "COMP_WORDS": words}
+    process = start(stdout=subprocess.PIPE, env=environment | {"COMP_CWORD": str(words.count(" "))})
+    assert f"plain,{found}" in process.communicate()[0].decode()
