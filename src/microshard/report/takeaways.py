@@ -27,16 +27,21 @@ def compared(model: ReportModel, phase: str | None = None) -> str:
     if len(rows) < 2:
         return "Nothing to compare with yet"
     names = fmt.distinguishing_labels([point.label for point, _, _ in rows])
-    ranked = sorted(((name, e) for name, (_, _, e) in zip(names, rows, strict=True)), key=lambda row: row[1].value)
+    ranked = sorted(
+        ((name, e, point) for name, (point, _, e) in zip(names, rows, strict=True)), key=lambda row: row[1].value
+    )
     least, most = ranked[0][1], ranked[-1][1]
     if _touch(least, most) or least.value <= 0:
         return f"No clear difference between the {len(rows)} points"
     figures = rows[0][1]
-    (best, good), (worst, bad) = (ranked[0], ranked[-1]) if figures.better == "lower" else (ranked[-1], ranked[0])
+    low, high = ranked[0], ranked[-1]
+    (best, good, first), (worst, bad, last) = (low, high) if figures.better == "lower" else (high, low)
     if not _is_speed(figures.unit):
         shown = [fmt.with_unit(e.value, figures.unit) for e in (good, bad)]
         return f"{figures.metric.capitalize()} {shown[0]} at {best}, {shown[1]} at {worst}"
-    return f"{best} is {fmt.factor(most.value / least.value)} {fmt.TIMES} as fast as {worst}"
+    return (
+        f"{best} is {fmt.factor(most.value / least.value)} {fmt.TIMES} as fast as {worst}{_doubt(model, first, last)}"
+    )
 
 
 def _touch(less: Estimate, more: Estimate) -> bool:

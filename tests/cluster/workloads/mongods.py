@@ -19,7 +19,7 @@ from typing import Any
 from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
-from microshard.embedded.binary import find_mongod
+from microshard.embedded.binary import find_mongod, version
 from tests.unit.workloads.jobs import parameters
 
 START_SECONDS = 30.0
@@ -64,23 +64,26 @@ def free_port() -> int:
 def start_mongod(folder: Path, *options: str) -> Mongod:
     (folder / "data").mkdir(parents=True)
     port = free_port()
+    mongod = find_mongod()
+    # From 5.0 on: a member would wait for elections on SIGTERM.
+    quick = ("--setParameter", "shutdownTimeoutMillisForSignaledShutdown=0") if version(mongod) >= (5, 0) else ()
     command = [
-        str(find_mongod()),
+        str(mongod),
         *("--port", str(port), "--bind_ip", "127.0.0.1", "--nounixsocket", "--dbpath", str(folder / "data")),
         *("--logpath", str(folder / "mongod.log"), "--logappend", "--wiredTigerCacheSizeGB", "0.25"),
-        *("--setParameter", "shutdownTimeoutMillisForSignaledShutdown=0"),
+        *quick,
         *("--setParameter", "diagnosticDataCollectionEnabled=false"),
         *options,
     ]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     (folder / "pid").write_text(f"{process.pid}\n")
-    mongod = Mongod(folder, port, process, "member" if "--replSet" in options else "standalone")
+    started = Mongod(folder, port, process, "member" if "--replSet" in options else "standalone")
     deadline = time.monotonic() + START_SECONDS
-    with mongod.client() as client:
+    with started.client() as client:
         while True:
             try:
                 client.admin.command("ping")
-                return mongod
+                return started
             except PyMongoError:
                 assert process.poll() is None, (folder / "mongod.log").read_text()[-2000:]
                 assert time.monotonic() < deadline

@@ -201,6 +201,17 @@ def test_hosts_of_one_group_are_compared_and_device_names_are_not(tmp_path: Path
     assert book.differs(result("h2", kernel="5.10"), _point(tmp_path, ("client_hosts",))) == []
 
 
+@pytest.mark.parametrize("axis", ["topology.mongodb.version", "topology.mongodb.path", "topology.mongodb"])
+def test_an_axis_of_versions_is_no_other_environment(tmp_path: Path, axis: str) -> None:
+    def differs(answered: str, planned: str) -> list[str]:
+        point = dataclasses.replace(_point(tmp_path, axes={axis: planned}), mongodb={"source": "path", "version": None})
+        return book.differs(result(versions=(answered,)), point)
+
+    book = EnvironmentBook()
+    assert [differs(version, version) for version in ("4.4.2", "6.0.27", "4.4.2")] == [[], [], []]
+    assert differs("4.4.3", "4.4.2") == ["MongoDB: 4.4.2 at first, 4.4.3 here (first: p01)"]
+
+
 def test_points_that_were_requested_to_differ_are_not_compared(tmp_path: Path) -> None:
     book = EnvironmentBook()
     axis = "infrastructure.shard_hosts.kernel.readahead_sectors"

@@ -1,4 +1,5 @@
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -6,13 +7,14 @@ import pytest
 from ansible.module_utils.common.yaml import yaml_load
 
 from microshard.embedded import options as mongos_options
-from microshard.embedded.binary import find_mongod
 from microshard.experiment.mongod_options import leaves, listed_options, parse_release
-from microshard.hostlib import mongo_config
+from microshard.experiment.server_versions import PACKAGED
+from microshard.hostlib import mongo_config, wire
 from microshard.hostlib.errors import HostError
 from microshard.hostlib.process_checks import options_difference
 from microshard.plan.topology import merge
-from tests.cluster.ansible.points import Layout
+from tests.cluster.ansible.points import Layout, free_ports
+from tests.packaged import packaged
 from tests.unit.plugins.conftest import Render, Texts
 
 
@@ -153,6 +155,7 @@ def test_a_file_has_only_documented_options(configs: Render, layout: Layout, ver
         assert any(option.startswith("net.ssl.") for option in names) == (release < (4, 2))
 
 
+@pytest.mark.parametrize("version", PACKAGED)
 @pytest.mark.parametrize("secured", [False, True])
 @pytest.mark.parametrize(
     "layout",
@@ -160,21 +163,49 @@ def test_a_file_has_only_documented_options(configs: Render, layout: Layout, ver
     ids=lambda x: x.topology,
 )
 def test_the_servers_here_read_every_file_as_it_is_meant(
-    texts: Texts, tmp_path: Path, layout: Layout, secured: bool
+    texts: Texts, tmp_path: Path, layout: Layout, secured: bool, version: str
 ) -> None:
-    for name, text in texts(layout, tls=secured, authorization=secured).items():
+    mongod = packaged(version)
+    for name, text in texts(layout, tls=secured, authorization=secured, version=version).items():
         path = tmp_path / f"{name}.conf"
         path.write_text(text, encoding="utf-8")
         if name == "mongos1":
             options = mongos_options.parse(["--config", str(path)])
             assert options.given["sharding.configDB"].startswith("config/127.0.0.1:")
             continue
-        command = [
-            str(find_mongod(None)),
-            "--config",
-            str(path),
-            "--outputConfig",
-        ]  # what it has read, without starting
+        command = [str(mongod), "--config", str(path), "--outputConfig"]  # what it has read, without starting
         read = subprocess.run(command, capture_output=True, text=True, check=False)
         assert read.returncode == 0, read.stdout + read.stderr
         assert options_difference(yaml_load(text), yaml_load(read.stdout)) == ""
+
+
+def answer_of(port: int, command: dict[str, Any]) -> dict[str, Any]:
+    """The answer of a server that is starting, without a driver: none speaks to all of these versions."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return wire.command("127.0.0.1", port, command, timeout=5)
+        except OSError:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("version", PACKAGED)
+def test_every_version_starts_with_the_files_of_every_role(texts: Texts, tmp_path: Path, version: str) -> None:
+    mongod = packaged(version)
+    layout = Layout("sharded", shards=1, first_port=free_ports(3))
+    files = texts(layout, version=version) | texts(Layout(first_port=free_ports(1)), version=version)
+    for name, text in files.items():
+        if name == "mongos1":
+            continue
+        folder = tmp_path / "deployments" / "p01" / name
+        (folder / "data").mkdir(parents=True)
+        path = folder / "mongod.conf"
+        path.write_text(text.replace("/run-folder", str(tmp_path)), encoding="utf-8")
+        port = yaml_load(text)["net"]["port"]
+        with subprocess.Popen([str(mongod), "--config", str(path)], stdout=subprocess.DEVNULL) as server:
+            try:
+                assert answer_of(port, {"buildInfo": 1, "$db": "admin"})["version"] == version
+            finally:
+                server.kill()

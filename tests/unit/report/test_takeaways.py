@@ -1,3 +1,4 @@
+import dataclasses
 import json
 from pathlib import Path
 
@@ -42,6 +43,15 @@ def test_a_speed_up_beside_other_programs_is_not_claimed(
     monkeypatch.setattr(maker, "SECONDS", seconds)
     model = build(make_run(tmp_path, Shape(shards=(1, 2), spread=0, others=0.7)))
     assert takeaways.headline(model).startswith(sentence)
+
+
+def test_a_comparison_beside_other_programs_is_not_claimed(tmp_path: Path) -> None:
+    shape = Shape(shards=(1,), second_axis=("snappy", "zlib"), spread=0, others=0.7, repetitions=1)
+    assert "as fast as" in takeaways.headline(
+        build(make_run(tmp_path / "quiet", dataclasses.replace(shape, others=0.0)))
+    )
+    found = takeaways.headline(build(make_run(tmp_path / "busy", shape)))
+    assert "; unreliable: background CPU load at " in found
 
 
 def test_a_rise_after_the_cores_are_full_that_the_repetitions_do_not_tell_is_not_claimed(
