@@ -47,6 +47,7 @@ class FittingTable:
     title: str = ""
     below: str = ""
     compact: Sequence[Column] = ()  # instead, where not all of `columns` fit
+    least: int = 12  # letters of the first column that are never cut
     elsewhere: str = ""  # where columns that are left out can be seen
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Width:
@@ -54,7 +55,7 @@ class FittingTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = min(self.width or options.max_width, options.max_width)
-        first = _shortened(self.columns[0], max(12, width * 2 // 5))
+        first = _shortened(self.columns[0], max(self.least, width * 2 // 5))
         kept = _fit([first, *self.columns[1:]], width)
         columns: Sequence[Column] = self.columns
         if len(kept) < len(columns) and self.compact:

@@ -174,7 +174,7 @@ def _taken_up(folder: Path, watched: Watched, token: str, kept: dict[str, bytes]
     run = watched.run
     assert run is not None
     planned = (run / "plan.json").exists()  # without, it is to be started again
-    again = Watched(("resume", run.run_id) if planned else ("gc", "--on", "here"), folder, token, run)
+    again = Watched(("resume", run.run_id) if planned else ("gc", "--on", "local"), folder, token, run)
     code = again.process.wait(timeout=LONGEST)
     said = again.said()
     again.close()

@@ -317,7 +317,7 @@ class Campaign:
         self.kept |= now
 
     def _collect(self, run: RunFolder, when: str) -> None:
-        collected = self._start("", "gc", "--on", "here", run=run)
+        collected = self._start("", "gc", "--on", "local", run=run)
         code = collected.process.wait(timeout=LONGEST)
         collected.close()
         if code != 0:

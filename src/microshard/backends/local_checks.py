@@ -49,7 +49,7 @@ def examine(request: CheckRequest) -> Iterator[CheckResult]:
         yield CheckResult("ssh", "note", "ssh is not installed", "inventories and EC2 need it: install openssh-client")
     yield check_credentials()
     if request.file is not None:
-        yield check_experiment(request.file, request.runs)
+        yield check_experiment(request.file, request)
 
 
 def _result(what: str, good: bool, detail: str, remedy: str, otherwise: State = "wrong") -> CheckResult:
@@ -151,12 +151,14 @@ def check_credentials() -> CheckResult:
     return _result("AWS credentials", found is not None, detail, remedy, "note")
 
 
-def check_experiment(file: Path, runs: Path) -> CheckResult:
+def check_experiment(file: Path, request: CheckRequest) -> CheckResult:
     """Whether an experiment can run here: planned, with room and binaries."""
     from microshard.run.prepare import prepared  # noqa: PLC0415 - 0.9 s, and only with a file
 
     try:
-        with prepared(file, runs=runs, backend=LocalBackend()) as ready:
+        with prepared(
+            file, scale=request.scale, overrides=request.overrides, runs=request.runs, backend=LocalBackend()
+        ) as ready:
             ready.backend.check_room(ready.plan)
             ready.backend.binaries(ready.plan)
             size = f"{len(ready.plan.points)} points, {ready.plan.memory_mib:,} MiB of RAM"

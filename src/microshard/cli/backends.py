@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from microshard.run.backend import CheckRequest, CheckResult
     from microshard.run.gc import Collector, GcRequest
 
-PLACES = ("here", "ec2")  # that doctor and gc look at, in this order
+PLACES = ("local", "ec2")  # that doctor and gc look at, in this order
 
 
 def chosen(on: str) -> Backend:
@@ -61,13 +61,13 @@ def in_use(folder: RunFolder) -> str | None:
     if regions := regions_in_use(folder):
         return (
             f"{folder.run_id} has created hosts on EC2 ({', '.join(sorted(regions))}) that are not known to be gone, "
-            f"and without its folder nobody finds them before they expire; first: microshard down {folder.run_id}, or, "
+            f"and without its folder nobody finds them before they expire; first: microshard down {folder.named}, or, "
             "where it was aborted, microshard gc --on ec2"
         )
     if (unread := folder.ledger.unread()) and read_object(folder / RECORD).get("backend") == "ec2":
         return f"{folder.run_id}: {unread[0]}: what it names on EC2 may still exist; look there, then mend that line"
     if has_processes(folder):
-        return f"{folder.run_id} has processes; first: microshard down {folder.run_id}"
+        return f"{folder.run_id} has processes; first: microshard down {folder.named}"
     return None
 
 
@@ -77,7 +77,11 @@ def has_processes(folder: RunFolder) -> bool:
 
 
 def say_unread(folder: RunFolder) -> None:
-    """Print the lines of a run's ledger that cannot be read: what they name may still be there."""
+    """Print what of a run's records cannot be read: what they name may still be there."""
+    try:
+        folder.marker()
+    except (OSError, RunFolderError) as error:
+        click.echo(f"{folder.run_id} is passed over: {error}", err=True)
     for sentence in folder.ledger.unread():
         click.echo(f"{folder.run_id}: {sentence}; what it names is only found by its tags and names", err=True)
 

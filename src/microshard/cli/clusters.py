@@ -12,7 +12,7 @@ import click
 from microshard.cli.backends import chosen, of_run, say_unread
 from microshard.cli.imported import confirm_programs
 from microshard.cli.options import experiment_options, on_option, point_option, run_option, runs_option, yes_option
-from microshard.errors import EXIT_LEFT, RunFolderError
+from microshard.errors import EXIT_FAILED, EXIT_LEFT, RunFolderError
 from microshard.interrupts import Stopped, signals
 
 if TYPE_CHECKING:
@@ -80,7 +80,8 @@ def up(
             return stopped.exit_code
     (only,) = one.plan.points
     console.print(
-        f"{only.label} is up in {folder.path}; stop it with: microshard down {folder.run_id}",
+        f"Up: {only.label}, in {folder.path}; empty, for the workload is not run.\n"
+        f"A shell: microshard mongosh --run {folder.named}\nStop it: microshard down {folder.named}",
         highlight=False,
         soft_wrap=True,
     )
@@ -91,17 +92,31 @@ def up(
 @click.command("status")
 @runs_option
 @click.option("--all", "everything", is_flag=True, help="Also runs of which nothing is running.")
-def status(runs: Path, everything: bool) -> None:
-    """Show which runs have processes, and how to reach them."""
+def status(runs: Path, everything: bool) -> int:
+    """Show which runs have processes, and how to reach them.
+
+    Ends with exit code 3 when a process of a cluster that is up does not run.
+    """
     from microshard.run import cluster
 
     shown = [item for item in cluster.status(runs, of_run) if everything or item.processes]
+    missing = False
     if not shown:
-        click.echo(f"Nothing is running in {runs}." if not everything else f"No runs in {runs}.")
+        click.echo(f"Nothing is running in {runs.absolute()}." if not everything else f"No runs in {runs.absolute()}.")
     for item in shown:
-        click.echo(f"{item.run.run_id}: {item.processes} processes, {item.state}")
-        for label, connection in item.points:
-            click.echo(f"  {label}: {connection}")
+        click.echo(f"{item.run.run_id}: {item.processes} process{'' if item.processes == 1 else 'es'}, {item.state}")
+        if item.state == "orphaned":
+            click.echo(f"  microshard resume {item.run.named} continues it; microshard down {item.run.named} ends it")
+        for point in item.points:
+            click.echo(f"  {point.label}: {point.connection_string}")
+            width = max(len(name) for name, *_ in point.processes)
+            for name, endpoint, runs_now, pid in point.processes:
+                missing = missing or not (runs_now or item.state == "running")
+                word = f"PID {pid}" if pid else "runs" if runs_now else "NOT RUNNING"
+                click.echo(f"    {name:{width}}  {endpoint}  {word}")
+    for path in cluster.elsewhere(runs):
+        click.echo(f"Elsewhere: {path.name}; microshard status --runs-dir {path.parent}")
+    return EXIT_FAILED if missing else 0
 
 
 @click.command("add-member")
@@ -151,7 +166,9 @@ def down(names: tuple[str, ...], runs: Path) -> int:
             left += cluster.down(folder, of_run, line)
         click.echo(f"{folder.run_id}: down")
     if not found:
-        click.echo(f"Nothing is running in {runs}.")
+        click.echo(f"Nothing is running in {runs.absolute()}.")
+    for path in () if names else cluster.elsewhere(runs):
+        click.echo(f"Elsewhere: {path.name}; microshard down --runs-dir {path.parent}")
     for item in left:
         click.echo(f"left behind: {item}", err=True)
     return EXIT_LEFT if left else 0

@@ -44,7 +44,7 @@ def _overrides(_ctx: click.Context, _parameter: click.Parameter, values: tuple[s
     return parse_overrides(values)
 
 
-def experiment_options(function: Callable[..., Any]) -> Callable[..., Any]:
+def experiment_options(function: Callable[..., Any], *, required: bool = True) -> Callable[..., Any]:
     """FILE, --scale and --set: which experiment, and what is changed this time."""
     function = click.option(
         "--set",
@@ -60,7 +60,12 @@ def experiment_options(function: Callable[..., Any]) -> Callable[..., Any]:
         help="Apply one of the experiment's `scales`; as-written: none. [default: laptop on this machine, today on "
         "EC2, where the file has it]",
     )(function)
-    return click.argument("file", type=FILE)(function)
+    return click.argument("file", type=FILE, required=required)(function)
+
+
+def optional_experiment(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same where FILE may be left out."""
+    return experiment_options(function, required=False)
 
 
 yes_option = click.option(

@@ -9,7 +9,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from microshard.cli import backends
-from microshard.cli.options import FILE, experiment_options, runs_option
+from microshard.cli.options import experiment_options, optional_experiment, runs_option
 from microshard.errors import EXIT_LEFT, EXIT_PLACE
 from microshard.records.run_folder import find_runs
 from microshard.this_machine import user
@@ -21,25 +21,34 @@ _MARKS = {"ok": "ok", "note": "note", "wrong": "WRONG", "unknown": "?"}
 
 
 @click.command("doctor")
-@click.argument("file", type=FILE, required=False)
+@optional_experiment
 @click.option(
     "--on",
     "places",
     multiple=True,
     type=click.Choice(backends.PLACES),
-    default=["here"],
+    default=["local"],
     show_default=True,
     help="What to check.",
 )
 @click.option("--region", metavar="REGION", help="EC2 region; by default that of FILE or of the AWS configuration.")
 @runs_option
-def doctor(file: Path | None, places: tuple[str, ...], region: str | None, runs: Path) -> int:
+def doctor(
+    file: Path | None,
+    scale: str | None,
+    overrides: dict[str, Any],
+    places: tuple[str, ...],
+    region: str | None,
+    runs: Path,
+) -> int:
     """Check a host: whether experiments, or the one in FILE, can run on it; creates nothing."""
+    from microshard.experiment.load import scale_for
     from microshard.run.backend import CheckRequest
 
     wrong = False
     for place in places:
-        for result in backends.checks(place)(CheckRequest(file, region, runs=runs)):
+        applied = scale_for(file, scale, place)[0] if file else None
+        for result in backends.checks(place)(CheckRequest(file, applied, overrides, region, runs=runs)):
             wrong = _show(result) or wrong
     return EXIT_PLACE if wrong else 0
 

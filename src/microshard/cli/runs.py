@@ -11,6 +11,7 @@ import click
 from microshard.cli.backends import has_processes, in_use
 from microshard.cli.options import json_option, runs_option
 from microshard.errors import EXIT_WORSE
+from microshard.records.run_folder import RunFolder
 from microshard.run.catalog import named, named_or_latest, remove, summaries, summary
 
 
@@ -35,9 +36,9 @@ def report(name: str | None, runs: Path) -> None:
 @runs_option
 def list_runs(as_json: bool, runs: Path) -> None:
     """List runs, the newest last."""
-    from rich import box
     from rich.console import Console
-    from rich.table import Table
+
+    from microshard.terminal_table import FittingTable, texts
 
     found = summaries(runs, has_processes)
     if as_json:
@@ -46,12 +47,19 @@ def list_runs(as_json: bool, runs: Path) -> None:
     if not found:
         click.echo(f"No runs in {runs}.")
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name, right in (("run", False), ("state", False), ("measured", True), ("size", True)):
-        table.add_column(name, justify="right" if right else "left", no_wrap=name == "run", overflow="fold")
+    columns = [
+        texts("run", [item.run_id for item in found], 0),
+        texts("state", [item.state for item in found], 1),
+        texts("measured", [f"{item.done} of {item.planned}" for item in found], 2, right=True),
+        texts("size\nMB", [f"{item.bytes / 1e6:,.1f}" for item in found], 3, right=True),
+    ]
+    Console().print(FittingTable(columns, None, elsewhere="--json has all", least=max(len(i.run_id) for i in found)))
     for item in found:
-        table.add_row(item.run_id, item.state, f"{item.done} of {item.planned}", f"{item.bytes / 1e6:,.1f} MB")
-    Console().print(table)
+        if item.state in {"orphaned", "aborted"}:
+            name = RunFolder(runs.absolute() / item.run_id).named
+            click.echo(
+                f"{item.state}: microshard resume {name} continues it; microshard down {name} removes what is left"
+            )
 
 
 @click.command("show")

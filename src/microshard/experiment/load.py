@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,7 @@ def build(
     for key, value in (overrides or {}).items():
         position = SourcePosition(0, 0, raw=str(value), plain=not isinstance(value, str))
         document = _with_value(document, key, value, position, problems)
+    problems += _overridden_axes(document, overrides or {})
     experiment, errors, warnings = examine(document)
     problems += errors
     if scale is None and experiment is not None:
@@ -91,6 +92,19 @@ def build(
     if problems or experiment is None:
         raise DefinitionError(problems)
     return LoadedExperiment(experiment, document, tuple(warnings))
+
+
+def _overridden_axes(document: Document, overrides: Mapping[str, Any]) -> Iterator[Problem]:
+    """Keys of the command line that every point would replace by its own value."""
+    matrix = document.data.get("matrix")
+    for name in ("axes", "zip"):
+        axes = matrix.get(name) if isinstance(matrix, dict) else None
+        for axis in axes if isinstance(axes, dict) else ():
+            for key, value in overrides.items():
+                if key == axis or key.startswith(f"{axis}."):
+                    place = "matrix" if name == "axes" else "matrix.zip"
+                    message = f"{axis} is an axis: every point sets it; write --set '{place}.{axis}=[{value}]'"
+                    yield Problem(COMMAND_LINE, 0, 0, printable(key, 200), message)
 
 
 def examine(document: Document) -> tuple[Experiment | None, list[Problem], list[Problem]]:

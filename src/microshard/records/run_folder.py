@@ -193,6 +193,11 @@ class RunFolder:
         """The name of the run."""
         return self.path.name
 
+    @property
+    def named(self) -> str:
+        """What a command of microshard takes for this run, here: its name, or its path where it is not in ./runs."""
+        return self.run_id if self.path.parent == Path("runs").absolute() else str(self.path)
+
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Nobody else executes this run while the context is open. Raises RunFolderError naming who does.
@@ -210,6 +215,17 @@ class RunFolder:
             file.write(f"{os.getpid()}\n")
             file.flush()
             yield
+
+    def is_executed(self) -> bool:
+        """Whether a process holds the lock."""
+        try:
+            with (self.path / "held").open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
 
     def __truediv__(self, name: str) -> Path:
         return self.path / name

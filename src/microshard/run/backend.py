@@ -59,6 +59,8 @@ class CheckRequest:
     """What `microshard doctor` is to look at."""
 
     file: Path | None = None  # an experiment; None: the place in general
+    scale: str | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
     region: str | None = None
     owner: str | None = None
     runs: Path = Path("runs")  # where run folders would be created

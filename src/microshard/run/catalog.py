@@ -6,15 +6,18 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from microshard.errors import EXIT_LEFT, MicroshardError, RunFolderError
-from microshard.model.run_records import RunMarker
+from microshard.model.run_records import JournalEvent, RunMarker
 from microshard.records.run_folder import RunFolder, find_runs
 
-_ENDED = {0: "done", 3: "failed in part", 5: "left something", 130: "stopped", 143: "stopped"}  # by exit code
+_ENDED = {  # by exit code
+    0: "done", 1: "failed", 3: "failed in part", 4: "could not run", 5: "left something",
+    129: "stopped", 130: "stopped", 143: "stopped",
+}  # fmt: skip
 
 
 class StillRunningError(MicroshardError):
@@ -30,7 +33,7 @@ class RunSummary:
     run_id: str
     experiment: str
     created: float  # epoch seconds
-    state: str  # running, imported, done, failed, stopped, aborted …
+    state: str  # as `state` gives it
     done: int  # steps with a result
     planned: int
     bytes: int
@@ -71,7 +74,7 @@ def summary(run: RunFolder, has_processes: Callable[[RunFolder], bool]) -> RunSu
         run_id=run.run_id,
         experiment=marker.experiment,
         created=marker.created or 0.0,
-        state="running" if not marker.imported and has_processes(run) else _state(run, marker),
+        state="imported" if marker.imported else state(run, processes=has_processes(run)),
         done=sum(1 for _ in (run / "results").glob("*/*.json")),
         planned=planned,
         bytes=_bytes(run.path),
@@ -99,13 +102,26 @@ def remove(run: RunFolder, in_use: Callable[[RunFolder], str | None]) -> None:
         shutil.rmtree(run.path)
 
 
-def _state(run: RunFolder, marker: RunMarker) -> str:
-    if marker.imported:
-        return "imported"
+def state(run: RunFolder, *, processes: bool) -> str:
+    """What becomes of a run.
+
+    running: microshard executes it; up: its servers stay until `down`; orphaned: they run though nothing executes it.
+    With no process left: down, done, stopped and the like as it ended, or aborted where it was killed.
+    """
+    if run.is_executed():
+        return "running"
     events = list(run.journal.records())
-    ended = next((event for event in reversed(events) if event.event in {"run ended", "down"}), None)
-    if ended is not None and ended.event == "down":
-        return "down"
-    if ended is None or ended.exit_code is None:
-        return f"aborted ({events[-1].event if events else 'made'})"
-    return _ENDED.get(ended.exit_code, f"exit {ended.exit_code}")
+    last = next((event for event in reversed(events) if event.event in {"run ended", "down", "resumed"}), None)
+    if processes:
+        return "up" if stays_up(events) else "orphaned"
+    if last is None or (last.event != "down" and last.exit_code is None):
+        return "aborted"
+    return "down" if last.event == "down" else _ENDED.get(last.exit_code or 0, f"ended with exit code {last.exit_code}")
+
+
+def stays_up(events: Iterable[JournalEvent]) -> bool:
+    """Whether a run's servers are to stay: `up`, or `teardown: keep`."""
+    stays = False
+    for event in events:
+        stays = event.event in {"kept", "up"} or (stays and event.event not in {"down", "resumed"})
+    return stays

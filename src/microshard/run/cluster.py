@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from microshard.errors import EXIT_DEFINITION, MicroshardError, PlaceError
-from microshard.hostlib import emulated_volumes
+from microshard.hostlib import emulated_volumes, proc
 from microshard.hostlib.ports import is_free
 from microshard.interrupts import signals
 from microshard.model.plan import Plan
 from microshard.model.run_records import JournalEvent, LedgerRecord
-from microshard.records.run_folder import RunFolder, find_runs, write_atomic
+from microshard.records.run_folder import MARKER, RunFolder, find_runs, write_atomic
+from microshard.run.catalog import state
 
 if TYPE_CHECKING:
     from microshard.run.backend import Backend, BackendOf
@@ -88,8 +89,17 @@ class RunStatus:
 
     run: RunFolder
     processes: int
-    state: str  # running, up, done …: the last event of the journal
-    points: list[tuple[str, str]]  # label, connection string; of the points with processes
+    state: str  # as catalog.state gives it
+    points: list[PointStatus]  # those with processes
+
+
+@dataclass(frozen=True, slots=True)
+class PointStatus:
+    """A point that has processes right now."""
+
+    label: str
+    connection_string: str
+    processes: list[tuple[str, str, bool, str]]  # name, host:port, whether it runs, its PID where it is known
 
 
 def status(runs: Path, backend_of: BackendOf) -> list[RunStatus]:
@@ -97,11 +107,31 @@ def status(runs: Path, backend_of: BackendOf) -> list[RunStatus]:
     found = []
     for run in find_runs(runs):
         processes = backend_of(run).running(run)
-        last = next((event.event for event in reversed(list(run.journal.records()))), "made")
-        points = [variables["microshard_point"] for _, variables in deployed(run, processes)]
-        labels = [(str(point["label"]), str(point["connection_string"])) for point in points]
-        found.append(RunStatus(run, len(processes), last, labels))
+        points = [_point_status(variables["microshard_point"], processes) for _, variables in deployed(run, processes)]
+        found.append(RunStatus(run, len(processes), state(run, processes=bool(processes)), points))
     return found
+
+
+def _point_status(point: dict[str, Any], running: Sequence[str]) -> PointStatus:
+    listed = []
+    for process in point["processes"]:
+        runs = any(process["config_path"] in command for command in running)
+        pid = ""
+        if runs and proc.from_pid_file(process["pid_path"], process["config_path"]):
+            pid = Path(process["pid_path"]).read_text(encoding="ascii").strip()
+        listed.append((str(process["name"]), str(process["endpoint"]), runs, pid))
+    return PointStatus(str(point["label"]), str(point["connection_string"]), listed)
+
+
+def elsewhere(runs: Path) -> list[Path]:
+    """Folders of runs outside of `runs` that have servers on this machine."""
+    found: dict[Path, None] = {}
+    for process in proc.all_processes():
+        for argument in process.command:
+            folder, mark, _ = argument.partition("/deployments/")
+            if mark and (path := Path(folder)).parent != runs.absolute() and (path / MARKER).is_file():
+                found[path] = None
+    return list(found)
 
 
 def down(folder: RunFolder, backend_of: BackendOf, listener: Listener) -> list[str]:

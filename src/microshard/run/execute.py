@@ -128,10 +128,10 @@ def _ending(folder: RunFolder, outcome: Outcome) -> Iterator[str]:
         yield f"[yellow]{outcome.over_budget}[/yellow]: the remaining measurements were skipped"
     if outcome.stopped_by is not None:
         word = "Interrupted" if outcome.stopped_by == signal.SIGINT else signal.Signals(outcome.stopped_by).name
-        yield f"{word}; everything that was started is stopped. Continue: microshard resume {folder.run_id}"
+        yield f"{word}; everything that was started is stopped. Continue: microshard resume {folder.named}"
     for point, connection in outcome.kept.items():
         yield f"{point} is still running: {connection}"
     if outcome.kept:
-        yield f"Stop with: microshard down {folder.run_id}"
+        yield f"Stop with: microshard down {folder.named}"
     for item in outcome.left:
         yield f"[red]left behind:[/red] {item}"

@@ -15,6 +15,7 @@ from microshard.errors import MicroshardError, RunFolderError
 from microshard.hostlib import proc
 from microshard.records.run_folder import RunFolder, find_runs
 from microshard.run.backend import BackendOf
+from microshard.run.catalog import stays_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +74,12 @@ class RunBook:
         folder = self.folders.get(run)
         if folder is None:
             return False  # of another machine or another folder: only its expiry says
-        stays = False
-        for event in folder.journal.records():
-            stays = event.event in {"kept", "up"} or (stays and event.event not in {"down", "resumed"})
-        return not stays and not _alive(folder)
+        return not stays_up(folder.journal.records()) and not _alive(folder)
 
 
 def _alive(folder: RunFolder) -> bool:
     """Whether a process executes the run, or the microshard process that created the folder still runs."""
-    try:
-        with folder.lock():
-            pass
-    except RunFolderError:
+    if folder.is_executed():
         return True
     with contextlib.suppress(OSError, RunFolderError):
         process = proc.find(folder.marker().pid or 0)
@@ -112,7 +107,7 @@ class RunFolderCollector:
                     left = self.backend_of(run).clean(run)
             except RunFolderError:
                 continue  # another process has resumed it since: not over
-            except MicroshardError as error:
+            except (MicroshardError, OSError) as error:
                 done.append(Removed(run.run_id, where, (), things, (str(error),)))
                 continue
             done.append(Removed(run.run_id, where, () if left else things, tuple(left)))
@@ -120,7 +115,10 @@ class RunFolderCollector:
 
     def _leftovers(self) -> Iterator[tuple[RunFolder, str, tuple[str, ...]]]:
         for run in self.book.folders.values():
-            if not run.marker().imported and self.book.over(run.run_id):
+            imported = True  # a run that cannot be read is left alone
+            with contextlib.suppress(OSError, RunFolderError):
+                imported = run.marker().imported is not None
+            if not imported and self.book.over(run.run_id):
                 backend = self.backend_of(run)
                 if things := backend.leftovers(run):
                     yield run, backend.where, things

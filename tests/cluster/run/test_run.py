@@ -115,6 +115,12 @@ def test_up_prints_a_connection_string_that_works_and_down_removes_everything(cl
     code, output = cli.run("status")
     assert "processes, up" in output
     assert uri in output
+    assert output.count("PID") == 4
+    shard = next(p for p in cli.running() if "/shard02/" in p.command_line)
+    os.kill(shard.pid, signal.SIGKILL)
+    cli.wait_for(lambda: not shard.is_alive())
+    code, output = cli.run("status")
+    assert (code, output.count("NOT RUNNING")) == (3, 1)
     code, output = cli.run("down")
     assert code == 0, output
     _nothing_is_left(cli)

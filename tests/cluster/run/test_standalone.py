@@ -68,7 +68,7 @@ def test_two_runs_at_once_do_not_disturb_one_another_and_neither_lets_itself_be_
         code, output = cli.run(*command)
         assert code == 4, output
         assert f"{name} is being executed by process {second.pid}" in output
-    code, output = cli.run("gc", "--on", "here")
+    code, output = cli.run("gc", "--on", "local")
     assert (code, output) == (0, "Nothing is left of any run.\n")
     for process in (first, second):
         output, _ = process.communicate(timeout=600)

@@ -143,3 +143,10 @@ def test_the_short_form_of_the_matrix_is_the_long_one(lab: Lab) -> None:
     long = lab.load(BASE + "matrix: {axes: {topology.shards.count: [1, 2]}, zip: {topology.mongos.count: [1]}}\n")
     assert short.experiment == long.experiment
     assert short.document.data == long.document.data
+
+
+def test_a_key_that_is_an_axis_cannot_be_overridden(lab: Lab) -> None:
+    (headline,) = lab.wrong(SCALED, overrides={"topology.shards.count": 3})
+    assert headline.startswith("--set: topology.shards.count:")
+    assert "'matrix.topology.shards.count=[3]'" in headline
+    assert lab.load(SCALED, overrides={"matrix.topology.shards.count": [3]})

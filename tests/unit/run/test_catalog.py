@@ -6,7 +6,11 @@ import shutil
 import threading
 from pathlib import Path
 
+import pytest
+
+from microshard.model.run_records import JournalEvent
 from microshard.records.run_folder import RunFolder
+from microshard.run import catalog
 from microshard.run.catalog import summary
 
 
@@ -33,3 +37,26 @@ def test_a_run_whose_files_come_and_go_is_listed(tmp_path: Path) -> None:
         over.set()
         thread.join()
     assert sizes <= {least, least + 10}
+
+
+@pytest.mark.parametrize(
+    ("events", "processes", "state"),
+    [
+        ([], False, "aborted"),
+        (["run started"], True, "orphaned"),
+        (["up"], True, "up"),
+        (["up", "member added"], True, "up"),
+        (["kept", "run ended"], True, "up"),
+        (["up", "down"], False, "down"),
+        (["run ended"], False, "failed in part"),
+        (["run ended", "resumed"], True, "orphaned"),
+        (["run ended", "resumed"], False, "aborted"),
+    ],
+)
+def test_the_state_of_a_run(tmp_path: Path, events: list[str], processes: bool, state: str) -> None:
+    run = RunFolder.create(tmp_path, "sample")
+    for event in events:
+        run.journal.append(JournalEvent(event, exit_code=3 if event == "run ended" else None))
+    assert catalog.state(run, processes=processes) == state
+    with run.lock():
+        assert catalog.state(run, processes=processes) == "running"

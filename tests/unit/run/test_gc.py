@@ -37,7 +37,7 @@ def test_an_executed_run_is_refused_by_name(run: RunFolder, command: str) -> Non
 
 def test_gc_takes_what_a_killed_run_left_and_not_what_is_executed_kept_or_up(tmp_path: Path, run: RunFolder) -> None:
     def here() -> gc.Collector:
-        return backends.collector("here", gc.GcRequest(tmp_path, "me"))
+        return backends.collector("local", gc.GcRequest(tmp_path, "me"))
 
     with run.lock():
         assert here().look() == []
@@ -53,10 +53,20 @@ def test_gc_takes_what_a_killed_run_left_and_not_what_is_executed_kept_or_up(tmp
     assert (run / "run.json").exists()
 
 
+def test_a_run_whose_marker_is_damaged_is_named_and_the_others_are_collected(tmp_path: Path, run: RunFolder) -> None:
+    damaged = RunFolder.create(tmp_path, "damaged")
+    (damaged / "run.json").write_text("{", encoding="utf-8")
+    collected = CliRunner().invoke(microshard, ["gc", "--on", "local", "--runs-dir", str(tmp_path)])
+    assert collected.exit_code == 0, collected.output
+    assert f"{damaged.run_id} is passed over" in collected.output
+    assert f"{run.run_id} (this machine): removed" in collected.output
+    assert (damaged / "tmp").is_dir()
+
+
 def test_a_line_of_the_ledger_that_cannot_be_read_is_named_and_keeps_the_folder(tmp_path: Path, run: RunFolder) -> None:
     write_json(run / "backend.json", {"backend": "local"})
     run.ledger.path.write_text('{"kind": "ec2", "state": "creating", "what": 7}\n', encoding="utf-8")
-    collected = CliRunner().invoke(microshard, ["gc", "--on", "here", "--runs-dir", str(tmp_path)])
+    collected = CliRunner().invoke(microshard, ["gc", "--on", "local", "--runs-dir", str(tmp_path)])
     assert f"{run.run_id}: ledger.jsonl:1" in collected.output
     assert backends.in_use(run) is None
     write_json(run / "backend.json", {"backend": "ec2", "region": "eu-west-1"})

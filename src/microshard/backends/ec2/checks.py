@@ -63,7 +63,7 @@ def _failed(what: str, error: CloudError) -> CheckResult:
 def _experiments(request: CheckRequest) -> list[Experiment]:
     if request.file is None:
         return []
-    return [point.experiment for point in expand(load(request.file, None, {}))]
+    return [point.experiment for point in expand(load(request.file, request.scale, request.overrides))]
 
 
 def _groups(infrastructures: Sequence[Infrastructure]) -> tuple[GroupSpec, ...]:
