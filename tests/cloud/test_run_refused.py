@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from microshard.records.run_folder import RunFolder
 from tests.unit.backends.ec2.definitions import FILE, SIMPLE
 
 from .command import Said, microshard, signalled
@@ -20,9 +21,9 @@ Run = Callable[..., Said]
 
 @pytest.fixture
 def run(lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Run]:
-    def at(text: str = SIMPLE) -> Said:
+    def at(text: str = SIMPLE, command: str = "run") -> Said:
         (tmp_path / "x.yml").write_text(text)
-        return microshard(capsys, "run", tmp_path / "x.yml", "--on", "ec2", "--runs-dir", tmp_path / "runs")
+        return microshard(capsys, command, tmp_path / "x.yml", "--on", "ec2", "--runs-dir", tmp_path / "runs")
 
     yield at
     assert lab.simulation.everything() == {}
@@ -106,6 +107,40 @@ def test_hosts_of_a_fleet_that_failed_are_gone_before_the_next_is_made(run: Run,
     assert tried == ["c5.4xlarge", "c5.2xlarge", "m5.4xlarge"], "the second fleet took none of the first one's hosts"
     ended = [number for number, (action, _) in enumerate(done) if action == "TerminateInstances"]
     assert ended[0] < done.index(("RunInstances", "m5.4xlarge"))
+
+
+def test_up_says_what_an_hour_costs_first_and_leaves_nothing_where_hosts_are_refused(run: Run, lab: Lab) -> None:
+    lab.simulation.inject(Fault("RunInstances", "VcpuLimitExceeded", skip=1, times=None))
+    said = run(command="up")
+    assert said.code == 4
+    first = said.err.splitlines()[0]
+    assert first.startswith("1.034 USD an hour for 2 hosts in us-east-1, each hour until `microshard down`; they term")
+    assert "VcpuLimitExceeded" in said.err
+
+
+def test_an_interrupted_down_is_gone_on_with_by_gc(
+    run: Run, lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    lab.simulation.inject(Fault("RunInstances", "VcpuLimitExceeded", skip=1))
+    faults = [Fault(f"Delete{kind}", "UnauthorizedOperation", times=None) for kind in ("Vpc", "Subnet")]
+    refused = [lab.simulation.inject(fault) for fault in faults]
+    said = run(command="up")
+    assert said.code == 5
+    for words in (r"us-east-1: vpc vpc-", "(console: VPC, Your VPCs)", "(console: VPC, Subnets)"):
+        assert words in said.err
+    (folder,) = (tmp_path / "runs").iterdir()
+    status = microshard(capsys, "status", "--runs-dir", tmp_path / "runs")
+    assert "left on EC2: subnet subnet-" in status.out
+    again = microshard(capsys, "down", "--runs-dir", tmp_path / "runs")
+    assert (again.code, "left behind: EC2 us-east-1: subnet" in again.err) == (5, True)
+    for fault in refused:
+        fault.times = 0
+    marker = (folder / "run.json").read_text().replace(str(os.getpid()), "999999999")  # the command's process is gone
+    (folder / "run.json").write_text(marker)
+    # The command is killed as soon as it has begun
+    with RunFolder.open(folder).lock():
+        assert microshard(capsys, "gc", "--runs-dir", tmp_path / "runs").out == "Nothing is left of any run.\n"
+    assert f"{folder.name} (ec2 us-east-1): removed" in microshard(capsys, "gc", "--runs-dir", tmp_path / "runs").out
 
 
 def test_what_cannot_be_removed_is_an_exit_code_and_gc_removes_it(

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from microshard.backends.ec2.bring_up import most_ports
 from microshard.backends.ec2.cost_estimate import PREPARE_SECONDS_EACH
 from microshard.backends.ec2.ec2_plan import Ec2Plan, plan_ec2
-from microshard.backends.ec2.execute import most_ports
 from microshard.backends.ec2.spec import fleet_spec
 from microshard.backends.ec2.tables import find_instance
 from microshard.plan.estimate import ADD_SHARD_SECONDS

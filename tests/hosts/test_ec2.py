@@ -14,6 +14,7 @@ import pytest
 from microshard.backends import local_processes
 from microshard.records.run_folder import RunFolder
 from tests.cloud.strict import Fault
+from tests.cluster import mongosh
 from tests.hosts.bed import bed, lacking, wheels
 from tests.hosts.bed.lab import OPEN_FILES
 from tests.hosts.land import Land, as_image, listening
@@ -111,6 +112,33 @@ def test_from_the_plan_to_the_empty_account(land: Land) -> None:
         "journal": (serials["journal"], "xfs", "/srv/microshard/journal"),
         "log": (serials["log"], "ext4", "/srv/microshard/log"),
     }
+
+
+@pytest.mark.long
+def test_a_point_that_is_up_is_worked_with_and_taken_down(land: Land, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell = mongosh.installed()
+    code, said = land.run("up", "joined.yml", "--on", "ec2")
+    assert code == 0, f"{said}\n{land.log()}"
+    first, *_, address = said.splitlines()
+    assert "USD an hour for 2 hosts in us-east-1, each hour until `microshard down`; they terminate" in first
+    assert address == "mongodb://10.89.0.11:27100/?directConnection=true"
+    name = land.run_folder.name
+    assert land.run("gc", "--on", "ec2", "--owner", "tester") == (0, "Nothing is left of any run.\n")
+    code, said = land.run("status")
+    assert f"{name}: 1 processes, up" in said
+    assert f"each hour until `microshard down {name}`" in said
+    assert address in said
+    for host in land.lab.machines:
+        assert "active" in host.enter("systemctl", "is-active", "microshard-expiry"), "it ends itself"
+    assert land.run("ssh", "mongod1", "echo", "ssh works") == (0, "ssh works\n")
+    assert "Waiting for connections" in land.run("logs", "mongod1", "-n", "500")[1]
+    # This machine reaches the hosts by SSH alone
+    monkeypatch.setenv("MICROSHARD_MONGOSH", str(shell))
+    code, said = land.run("mongosh", "--quiet", "--eval", "db.adminCommand({getCmdLineOpts: 1}).parsed.net.port")
+    assert (code, said) == (0, "27100\n")
+    code, said = land.run("down")
+    assert (code, said) == (0, f"{name}: down\n")
+    assert land.run("status")[1] == "Nothing is running in runs.\n"
 
 
 @pytest.mark.long

@@ -10,7 +10,7 @@ import click
 
 from microshard.backends import local_processes
 from microshard.backends.local import LocalBackend
-from microshard.errors import PlaceError, RunFolderError
+from microshard.errors import RunFolderError
 from microshard.records.run_folder import RunFolder, read_object
 from microshard.run.backend import RECORD, Backend
 
@@ -24,14 +24,9 @@ PLACES = ("local", "ec2")  # that doctor and gc look at, in this order
 
 
 def chosen(on: str) -> Backend:
-    """The backend `--on` names: local, ec2, or the path of an Ansible inventory. Raises PlaceError."""
+    """The backend `--on` names where hosts exist: local, or the path of an Ansible inventory. Raises PlaceError."""
     if on == "local":
         return LocalBackend()
-    if on == "ec2":
-        raise PlaceError(
-            "--on ec2: hosts are created and removed by one command, microshard run; to work with them by hand let it "
-            "keep them: microshard run FILE --on ec2 --keep"
-        )
     from microshard.backends.ssh import SshBackend
 
     return SshBackend.at(Path(on))

@@ -70,15 +70,21 @@ def up(
     scale, _ = scale_for(file, scale, on)
     confirm_programs(file, scale, overrides, yes=yes)
     console = Console(stderr=True)
-    with prepared(file, scale=scale, overrides=overrides, runs=runs, backend=chosen(on)) as ready:
-        one = dataclasses.replace(ready, plan=cluster.choose(ready.plan, point))
-        try:
+    try:
+        if on == "ec2":
+            from microshard.backends.ec2.bring_up import up_on_ec2
+
             with StageLine(console) as line:
-                folder = cluster.up(one, runs, line)
-        except Stopped as stopped:
-            console.print("Stopped; everything that was started is stopped.")
-            return stopped.exit_code
-    (only,) = one.plan.points
+                folder, only = up_on_ec2(file, scale, overrides, runs, point, console, line)
+        else:
+            with prepared(file, scale=scale, overrides=overrides, runs=runs, backend=chosen(on)) as ready:
+                one = dataclasses.replace(ready, plan=cluster.choose(ready.plan, point))
+                with StageLine(console) as line:
+                    folder = cluster.up(one, runs, line)
+                (only,) = one.plan.points
+    except Stopped as stopped:
+        console.print("Stopped; everything that was started is stopped.")
+        return stopped.exit_code
     console.print(
         f"Up: {only.label}, in {folder.path}; empty, for the workload is not run.\n"
         f"A shell: microshard mongosh --run {folder.named}\nStop it: microshard down {folder.named}",
@@ -99,7 +105,7 @@ def status(runs: Path, everything: bool) -> int:
     """
     from microshard.run import cluster
 
-    shown = [item for item in cluster.status(runs, of_run) if everything or item.processes]
+    shown = [item for item in cluster.status(runs, of_run) if everything or item.processes or item.cost]
     missing = False
     if not shown:
         click.echo(f"Nothing is running in {runs.absolute()}." if not everything else f"No runs in {runs.absolute()}.")
@@ -107,6 +113,8 @@ def status(runs: Path, everything: bool) -> int:
         click.echo(f"{item.run.run_id}: {item.processes} process{'' if item.processes == 1 else 'es'}, {item.state}")
         if item.state == "orphaned":
             click.echo(f"  microshard resume {item.run.named} continues it; microshard down {item.run.named} ends it")
+        if item.cost:
+            click.echo(f"  {item.cost}")
         for point in item.points:
             click.echo(f"  {point.label}: {point.connection_string}")
             width = max(len(name) for name, *_ in point.processes)

@@ -80,6 +80,8 @@ class BackendRecord:
     hosts: dict[str, dict[str, Any]] = field(default_factory=dict)  # host → its facts, clock offset (s ahead)
     used: list[str] = field(default_factory=list)  # hosts the plan uses
     region: str | None = None  # of EC2
+    hourly_usd: float | None = None  # what the hosts on EC2 cost; None: not known
+    expires_at: int | None = None  # when they terminate automatically, epoch seconds
 
 
 @dataclass(slots=True)
@@ -87,8 +89,8 @@ class JournalEvent:
     """A line of journal.jsonl: something the runner did. `t` is put in when the line is written."""
 
     # run started, resumed, stage, step started, step done, step skipped, answer differs, point failed, prepare failed,
-    # budget reached, stopped, kept, teardown failed, run ended, up, down, member added, hosts made, fleet failed,
-    # hosts ended
+    # budget reached, stopped, kept, teardown failed, run ended, up, going down, down, member added, hosts made,
+    # fleet failed, hosts ended
     event: str
     t: float = 0.0  # epoch seconds
     step: int | None = None  # index in the plan

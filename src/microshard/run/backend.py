@@ -73,6 +73,7 @@ class Backend(ABC):
     where: str  # how messages call it
     remote = True  # hosts are other machines, reached by ssh
     process_manager = "direct"
+    tunnel = False  # only ssh reaches the hosts: their ports are closed to this machine
 
     @abstractmethod
     def inputs(self, runs: Path) -> Inputs:
@@ -149,6 +150,10 @@ class Backend(ABC):
             process_manager=self.process_manager,
             backend=self.name,
         )
+
+    def cost(self, folder: RunFolder) -> str:  # noqa: ARG002 - only hosts on EC2 cost something
+        """What the hosts of a run cost while they exist, in a sentence; empty where they cost nothing."""
+        return ""
 
     def remarks(self) -> list[str]:
         """What a reader of the results should know of the hosts as they are now."""

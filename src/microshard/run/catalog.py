@@ -123,5 +123,5 @@ def stays_up(events: Iterable[JournalEvent]) -> bool:
     """Whether a run's servers are to stay: `up`, or `teardown: keep`."""
     stays = False
     for event in events:
-        stays = event.event in {"kept", "up"} or (stays and event.event not in {"down", "resumed"})
+        stays = event.event in {"kept", "up"} or (stays and event.event not in {"going down", "down", "resumed"})
     return stays

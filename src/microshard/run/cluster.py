@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from microshard.errors import EXIT_DEFINITION, MicroshardError, PlaceError
+from microshard.errors import EXIT_DEFINITION, EXIT_LEFT, MicroshardError, PlaceError
 from microshard.hostlib import emulated_volumes, proc
 from microshard.hostlib.ports import is_free
 from microshard.interrupts import signals
@@ -20,7 +20,7 @@ from microshard.records.run_folder import MARKER, RunFolder, find_runs, write_at
 from microshard.run.catalog import state
 
 if TYPE_CHECKING:
-    from microshard.run.backend import Backend, BackendOf
+    from microshard.run.backend import Backend, BackendOf, Binaries
     from microshard.run.prepare import PreparedRun
     from microshard.run.runner import Listener
 
@@ -32,6 +32,15 @@ class NoSuchPointError(MicroshardError):
     """The plan has no such point."""
 
     exit_code = EXIT_DEFINITION
+
+
+class LeftBehindError(MicroshardError):
+    """What had been created for a point could not be removed after an error."""
+
+    exit_code = EXIT_LEFT
+
+    def __init__(self, left: Sequence[str]) -> None:
+        super().__init__("\n".join(f"left behind: {item}" for item in left))
 
 
 class NoSuchSetError(MicroshardError):
@@ -55,25 +64,37 @@ def choose(plan: Plan, name: str | None) -> Plan:
 def up(ready: PreparedRun, runs: Path, listener: Listener) -> RunFolder:
     """Deploy the one point of a chosen plan and leave it running. When anything fails, nothing is left."""
     from microshard.run.prepare import write_run  # noqa: PLC0415 - `down` and `status` need not wait 0.9 s for it
-    from microshard.run.runner import Runner  # noqa: PLC0415 - as above
 
-    (point,) = ready.plan.points
     ready.backend.check_room(ready.plan)
     binaries = ready.backend.binaries(ready.plan)
     folder = RunFolder.create(runs, ready.plan.name)
     write_run(folder, ready, binaries)
-    runner = Runner(folder, ready.plan, binaries, listener, backend=ready.backend)
+    bring_up(folder, ready.plan, binaries, ready.backend, listener)
+    return folder
+
+
+def bring_up(
+    folder: RunFolder, plan: Plan, binaries: Mapping[str, Binaries], backend: Backend, listener: Listener
+) -> None:
+    """Prepare the hosts of a plan's only point and deploy it. When anything fails, nothing is left.
+
+    Raises LeftBehindError where it could not be removed.
+    """
+    from microshard.run.runner import Runner  # noqa: PLC0415 - as above
+
+    (point,) = plan.points
+    runner = Runner(folder, plan, binaries, listener, backend=backend)
     with signals():
         try:
             with runner.playbooks.kept():
                 runner.prepare()
                 runner.deploy(point)
-        except BaseException:
+        except BaseException as error:
             runner.playbooks.stop()
-            ready.backend.clean(folder)
+            if left := backend.clean(folder):
+                raise LeftBehindError(left) from error
             raise
     folder.journal.append(JournalEvent("up", point=point.id, connection_string=point.connection_string))
-    return folder
 
 
 def deployed(run: RunFolder, processes: Sequence[str]) -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -91,6 +112,7 @@ class RunStatus:
     processes: int
     state: str  # as catalog.state gives it
     points: list[PointStatus]  # those with processes
+    cost: str = ""  # of its hosts, while they exist
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +128,11 @@ def status(runs: Path, backend_of: BackendOf) -> list[RunStatus]:
     """The status of all runs below a folder, the newest last."""
     found = []
     for run in find_runs(runs):
-        processes = backend_of(run).running(run)
+        backend = backend_of(run)
+        processes = backend.running(run)
         points = [_point_status(variables["microshard_point"], processes) for _, variables in deployed(run, processes)]
-        found.append(RunStatus(run, len(processes), state(run, processes=bool(processes)), points))
+        now = state(run, processes=bool(processes))
+        found.append(RunStatus(run, len(processes), now, points, backend.cost(run)))
     return found
 
 
@@ -143,6 +167,7 @@ def down(folder: RunFolder, backend_of: BackendOf, listener: Listener) -> list[s
         backend = backend_of(folder)
         playbooks = backend.playbooks(folder, listener.event)
         (folder / "tmp").mkdir(exist_ok=True)
+        folder.journal.append(JournalEvent("going down"))  # from here on gc may go on with it
         with playbooks.kept():
             for variables, _ in deployed(folder, backend.running(folder)):
                 try:
@@ -159,9 +184,15 @@ def down(folder: RunFolder, backend_of: BackendOf, listener: Listener) -> list[s
 def still_up(runs: Path, backend_of: BackendOf, *, unclean: bool = False) -> list[RunFolder]:
     """The runs that have processes or volumes; with `unclean` also those that could not remove everything.
 
-    Nothing may run on a host that was lost and is back, but the run's folder and volumes are on it.
+    Nothing may run on a host that was lost and is back, but the run's folder and volumes are on it; and hosts on EC2
+    cost money whether anything runs on them or not.
     """
-    return [run for run in find_runs(runs) if (unclean and _is_unclean(run)) or _has_anything(run, backend_of(run))]
+    return [
+        run
+        for run in find_runs(runs)
+        for backend in [backend_of(run)]
+        if (unclean and (_is_unclean(run) or backend.cost(run))) or _has_anything(run, backend)
+    ]
 
 
 def _has_anything(run: RunFolder, backend: Backend) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,7 @@ from microshard.workloads.connections import with_login
 
 MONGOSH = "MICROSHARD_MONGOSH"
 _ROOT = ("sudo", "-n")
+_TUNNEL_SECONDS = 10  # within which mongosh has to connect
 
 
 class NoSuchNameError(MicroshardError):
@@ -102,23 +105,44 @@ def mongosh(running: RunningPoint, name: str | None, words: Sequence[str] = ()) 
     """
     backend, processes = running.backend, running.point["processes"]
     address = running.point["connection_string"]
-    host = next((p["host"] for p in processes if p["role"] == "mongos"), processes[0]["host"])
+    process = next((p for p in processes if p["role"] == "mongos"), processes[0])
     if name is not None:
         process = running.process(name)
-        address, host = f"mongodb://{process['endpoint']}/?directConnection=true", process["host"]
+        address = f"mongodb://{process['endpoint']}/?directConnection=true"
+    host = str(process["host"])
     program = os.environ.get(MONGOSH) or shutil.which("mongosh")
     if backend.remote and "//127." in address:
         # The embedded mongos listens on loopback of the client host: the shell runs where it is.
         secrets = backend.host_folder(running.folder) / "secrets" if any(_security(running.point)) else None
         root = _ROOT if secrets is not None and backend.process_manager == "systemd" else []
         line = [*root, "mongosh", *_connect(running.point, address, secrets, words), *words]
-        return backend.command(str(host), line, terminal=True)
+        return backend.command(host, line, terminal=True)
     if program is None:
         raise PlaceError(
             "mongosh is not on PATH: install it (MongoDB's package mongodb-mongosh, or npm install -g mongosh), or "
             f"name it with {MONGOSH}; the address is {address}"
         )
-    return [program, *_connect(running.point, address, running.folder.path / "secrets", words), *words]
+    secrets = running.folder.path / "secrets"
+    if not backend.tunnel:
+        return [program, *_connect(running.point, address, secrets, words), *words]
+    port = _free_port()
+    address = f"mongodb://127.0.0.1:{port}/?directConnection=true"
+    if _security(running.point)[1]:
+        address += "&tlsAllowInvalidHostnames=true"  # certificates name the hosts' addresses, not the tunnel's end
+    tunnel = shlex.join(_tunnel(backend, host, port, process["endpoint"]))
+    shell = shlex.join([program, *_connect(running.point, address, secrets, words), *words])
+    return ["sh", "-c", f"{tunnel} && exec {shell}"]
+
+
+def _tunnel(backend: Backend, host: str, port: int, endpoint: str) -> list[str]:
+    """An ssh command that forwards a port of this machine, returns, and ends with the last connection through it."""
+    ssh, *rest = backend.command(host, ["sleep", str(_TUNNEL_SECONDS)])
+    return [ssh, "-f", "-o", "ExitOnForwardFailure=yes", "-L", f"127.0.0.1:{port}:{endpoint}", *rest]
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
 
 
 def _security(point: dict[str, Any]) -> tuple[bool, bool]:

@@ -14,6 +14,7 @@ from microshard.backends import local_processes
 from microshard.backends.ec2.api import Api, CloudError, default_region, may_have_credentials
 from microshard.backends.ec2.cost_estimate import DEFAULT_REGION
 from microshard.backends.ec2.fleet import lost_hosts
+from microshard.backends.ec2.render import hourly_cost
 from microshard.backends.ec2.resources import find_all, is_gone, regions_in_use
 from microshard.backends.ec2.teardown import find_leftover_runs, remove_leftover_runs, teardown
 from microshard.backends.ssh import SshBackend, listing_of
@@ -34,7 +35,10 @@ class Ec2Backend(SshBackend):
     """The hosts of a run on EC2."""
 
     name = "ec2"
+    tunnel = True
     region: str = DEFAULT_REGION
+    hourly_usd: float | None = None  # of the hosts that were launched
+    expires_at: int = 0  # epoch seconds; 0 before the launch
 
     @property
     def where(self) -> str:  # type: ignore[override]  # a class attribute in the base
@@ -54,11 +58,22 @@ class Ec2Backend(SshBackend):
         backend = cls(path, listing_of(path) if path.exists() else {}, region=known["region"])
         backend.facts = {name: dict(facts) for name, facts in known["hosts"].items()}
         backend.used = list(known["used"])
+        backend.hourly_usd, backend.expires_at = known.get("hourly_usd"), known.get("expires_at") or 0
         return backend
 
     def recorded(self, folder: RunFolder) -> Mapping[str, Any]:
-        """What SSH hosts record, and the region."""
-        return {**super().recorded(folder), "region": self.region}
+        """What SSH hosts record, the region, and the cost."""
+        ec2 = {"region": self.region, "hourly_usd": self.hourly_usd, "expires_at": self.expires_at or None}
+        return {**super().recorded(folder), **ec2}
+
+    def cost(self, folder: RunFolder) -> str:
+        """Return the price an hour and the expiry, or what a teardown has left; empty where nothing exists any more."""
+        if is_gone(folder):
+            return ""
+        last = [record for record in folder.ledger.records() if record.kind == "ec2"][-1]
+        if last.state == "left":
+            return f"left on EC2: {', '.join(last.left or ())}"
+        return hourly_cost(self.hourly_usd, self.expires_at, folder.run_id)
 
     def lost(self, folder: RunFolder) -> dict[str, str]:  # noqa: ARG002 - EC2 knows
         """Return the hosts that no longer run, by name, with the reason. Raises CloudError."""

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from microshard.backends.ec2.account import fetch_account_limits
 from microshard.backends.ec2.api import default_region
-from microshard.backends.ec2.cost_estimate import DEFAULT_REGION, CostEstimate, estimate_cost, group_into_fleets
+from microshard.backends.ec2.cost_estimate import (
+    DEFAULT_REGION,
+    CostEstimate,
+    FleetPoints,
+    estimate_cost,
+    group_into_fleets,
+)
 from microshard.backends.ec2.tables import find_instance
 from microshard.experiment.load import LoadedExperiment, load
 from microshard.experiment.matrix import PointDefinition, expand
@@ -64,25 +70,28 @@ class Ec2Plan:
 
 
 def plan_ec2(
-    path: Path, *, scale: str | None = None, overrides: Mapping[str, Any] | None = None, folder: Path | None = None
+    path: Path,
+    *,
+    scale: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    folder: Path | None = None,
+    only: Callable[[Plan], Plan] = lambda plan: plan,
 ) -> Ec2Plan:
     """Load, expand and plan for EC2, with the account's quotas and images where it answers. Creates nothing.
 
-    `folder` has the files the experiment names, when it is not the experiment's folder. Raises DefinitionError, also
-    for what EC2 cannot do; PlaceError for a broken pipeline file.
+    `folder` has the files the experiment names, when it is not the experiment's folder; `only` returns the part of the
+    plan that is wanted. Raises DefinitionError, also for what EC2 cannot do; PlaceError for a broken pipeline file.
     """
     loaded = load(path, scale=scale, overrides=overrides or {})
     request = RunRequest(path, loaded, "ec2", scale, dict(overrides or {}))
     folder = folder or path.absolute().parent
     points = expand(loaded)
     definitions = dict(zip(point_names(len(points)), points, strict=True))
-    fleets = group_into_fleets([(name, point.experiment.infrastructure) for name, point in definitions.items()])
-    plans = tuple(
-        _plan_points(
-            request, definitions, fleet.points, Inputs(folder=folder, hosts=tuple(_hosts(fleet.infrastructure)))
-        )
-        for fleet in fleets
-    )
+    fleets, plans = _plan_fleets(request, definitions, folder)
+    wanted = {point.id for point in only(join_plans(plans)).points}
+    if wanted != definitions.keys():
+        definitions = {name: point for name, point in definitions.items() if name in wanted}
+        fleets, plans = _plan_fleets(request, definitions, folder)
     region = default_region() or DEFAULT_REGION
     estimate = estimate_cost(
         join_plans(plans),
@@ -93,6 +102,16 @@ def plan_ec2(
         account=fetch_account_limits((fleet.infrastructure for fleet in fleets), region),
     )
     return Ec2Plan(request, folder, definitions, plans, estimate)
+
+
+def _plan_fleets(
+    request: RunRequest, definitions: Mapping[str, PointDefinition], folder: Path
+) -> tuple[list[FleetPoints], tuple[Plan, ...]]:
+    """Return the fleets and the plan of each."""
+    fleets = group_into_fleets([(name, point.experiment.infrastructure) for name, point in definitions.items()])
+    hosts = [Inputs(folder=folder, hosts=tuple(_hosts(fleet.infrastructure))) for fleet in fleets]
+    plans = (_plan_points(request, definitions, *of) for of in zip((f.points for f in fleets), hosts, strict=True))
+    return fleets, tuple(plans)
 
 
 def _plan_points(

@@ -5,34 +5,27 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from microshard import this_machine
-from microshard.backends.ec2.api import Api
-from microshard.backends.ec2.backend import Ec2Backend, create_hosts, created_region, remove_hosts
-from microshard.backends.ec2.cost_estimate import GRACE_SECONDS, FleetEstimate, estimate_remaining
+from microshard.backends.ec2.backend import Ec2Backend, created_region, remove_hosts
+from microshard.backends.ec2.bring_up import check, earlier_hosts_notes, expiry, launch_hosts, most_ports, reprice
+from microshard.backends.ec2.cost_estimate import FleetEstimate, estimate_remaining
 from microshard.backends.ec2.ec2_plan import Ec2Plan, plan_ec2
-from microshard.backends.ec2.network import controller_cidrs
 from microshard.backends.ec2.render import show
 from microshard.backends.ec2.resources import is_gone
-from microshard.backends.ec2.spec import fleet_spec
-from microshard.backends.ec2.tables import fleet_price
-from microshard.errors import MicroshardError, PlaceError
+from microshard.errors import MicroshardError
 from microshard.experiment.errors import DefinitionError
 from microshard.interrupts import Stopped, signals
 from microshard.model.plan import Plan, Point
 from microshard.model.run_records import JournalEvent
 from microshard.plan.order import join_plans
-from microshard.plan.render import count
 from microshard.records.codec import DamagedFileError
 from microshard.records.run_folder import RunFolder, read_object, write_json
-from microshard.run.ansible import Playbooks
-from microshard.run.backend import Backend
+from microshard.run.backend import RECORD, Backend
 from microshard.run.completed_steps import RunProgress, completed_steps
 from microshard.run.execute import announce, report
 from microshard.run.outcome import Meter, Outcome
@@ -49,7 +42,7 @@ def run_on_ec2(file: Path, scale: str | None, overrides: Mapping[str, Any], runs
     Raises MicroshardError for what keeps the run from starting at all; nothing is created then.
     """
     plan = plan_ec2(file, scale=scale, overrides=overrides)
-    cidrs = _check(plan)  # known before a folder is made
+    cidrs = check(plan)  # known before a folder is made
     folder = RunFolder.create(runs, plan.plan.name)
     with folder.lock():
         write_request(folder, plan.request)
@@ -74,16 +67,7 @@ def execute_remaining(folder: RunFolder, plan: Ec2Plan, console: Console) -> int
     progress = completed_steps(folder, plan.plans, console)
     estimate = estimate_remaining(plan.estimate, plan.plans, [each.remaining for each in progress])
     plan = dataclasses.replace(plan, estimate=estimate)
-    return _execute(plan, progress, folder, _check(plan), console)
-
-
-def _check(plan: Ec2Plan) -> dict[str, tuple[str, ...]]:
-    """Return fleet → networks that may reach its hosts. Raises MicroshardError for what EC2 would refuse."""
-    plan.raise_on_violations()
-    plan.raise_on_unsupported()
-    for region in dict.fromkeys(fleet.region for fleet in plan.estimate.fleets):
-        Api(region).caller()  # without a login nothing will work
-    return {fleet.name: controller_cidrs(fleet.infrastructure.ec2) for fleet in plan.estimate.fleets}
+    return _execute(plan, progress, folder, check(plan), console)
 
 
 def _execute(
@@ -99,23 +83,11 @@ def _execute(
         run = Ec2Run(plan, folder, display, cidrs, progress)
         run.execute()
     report(folder, run.outcome, console)
+    if run.outcome.kept:
+        console.print(
+            Ec2Backend.recorded_as(read_object(folder / RECORD)).cost(folder), highlight=False, soft_wrap=True
+        )
     return run.outcome.exit_code
-
-
-def most_ports(plan: Plan) -> int:
-    """Return how many ports a host may need at once, when the clusters of all points run side by side."""
-    return sum(point.most_ports for point in plan.points)
-
-
-def reprice(meter: Meter, fleet: FleetEstimate, created: Mapping[str, Any]) -> Iterator[str]:
-    """Charge from now on for what was launched, which may be another type than the first that was listed."""
-    types = {host["group"]: host["instance_type"] for host in created["hosts"]}
-    groups = [dataclasses.replace(group, instance_types=(types[group.name],)) for group in fleet.groups]
-    price = fleet_price(groups, fleet.region, public_addresses=fleet.infrastructure.ec2.public_addresses)
-    if price.hourly_usd is not None:
-        meter.reprice(price.hourly_usd)
-    elif fleet.price.hourly_usd is not None:
-        yield f"there is no price of {', '.join(price.unknown)}; the cost is that of the types listed first"
 
 
 class Ec2Run:
@@ -137,10 +109,9 @@ class Ec2Run:
         self.outcome = Outcome()
         self.answers = AnswerBook()
         self.record = PlanRecord(folder, plan.plans)
-        self.playbooks = Playbooks(folder, display.event)
         budget = plan.estimate.budget
         self.meter = Meter(budget.max_hours, budget.max_cost_usd)
-        self.expires_at = int(time.time() + (budget.max_hours or 0) * 3600 + GRACE_SECONDS)
+        self.expires_at = expiry(plan)
         # What earlier sessions have measured counts, and later answers are compared with it.
         self.outcome.add_completed(progress)
         for item in (item for each in progress for item in each.completed):
@@ -164,7 +135,6 @@ class Ec2Run:
             except Stopped as stopped:
                 self.outcome.stopped_by = stopped.number
                 self.folder.journal.append(JournalEvent("stopped", signal=stopped.number))
-                self.playbooks.stop()
             finally:
                 self._remove_hosts()
         self.outcome.seconds = time.monotonic() - started
@@ -176,6 +146,7 @@ class Ec2Run:
         progress = self.progress[number]
         try:
             backend = self.launch(fleet, progress)
+            backend.hourly_usd = self.meter.hourly_usd
             inputs = backend.inputs(self.folder.path.parent)
             with backend.ports(most_ports(plans[number])) as base:
                 points = [point.id for point in plans[number].points]
@@ -205,22 +176,9 @@ class Ec2Run:
 
         Raises PlaceError.
         """
-        spec = fleet_spec(
-            fleet.infrastructure,
-            run=self.folder.run_id,
-            owner=this_machine.user(),
-            experiment=self.plan.plan.name,
-            expires_at=self.expires_at,
-            controller_cidrs=self.cidrs[fleet.name],
+        backend, created = launch_hosts(
+            self.folder, self.plan, fleet, self.display, cidrs=self.cidrs[fleet.name], expires_at=self.expires_at
         )
-        variables = {
-            "microshard_run": {"id": self.folder.run_id, "folder": str(self.folder.path)},
-            "ec2_fleet_region": fleet.region,
-            **{f"ec2_fleet_{key}": value for key, value in dataclasses.asdict(spec).items() if key != "run"},
-        }
-        self.display.stage(None, "hosts")
-        self.playbooks = Playbooks(self.folder, self.display.event)
-        created = create_hosts(self.folder, new_fleet_record(self.folder, fleet.name), variables, self.playbooks)
         notes = [
             *created["notes"],
             *reprice(self.meter, fleet, created),
@@ -230,12 +188,6 @@ class Ec2Run:
         self.folder.journal.append(JournalEvent("hosts made", fleet=fleet.name, zone=created["zone"], remarks=remarks))
         for remark in remarks:
             self.display.console.print(f"[yellow]warning:[/yellow] {remark}", highlight=False, soft_wrap=True)
-        backend = Ec2Backend.of(self.folder, fleet.region)
-        self.playbooks = backend.playbooks(self.folder, self.display.event, backend.names)
-        try:
-            self.playbooks.run("wait_for_ssh", None)
-        except MicroshardError as error:
-            raise PlaceError(f"hosts on EC2 do not answer: {error}") from None
         return backend
 
     def _remove_hosts(self) -> None:
@@ -270,27 +222,3 @@ class PlanRecord:
         remarks = [remark for event in made for remark in event.remarks or ()]
         warnings = tuple(dict.fromkeys([*remarks, *whole.warnings]))
         write_json(self.folder / "plan.json", dataclasses.replace(whole, points=points, hosts=hosts, warnings=warnings))
-
-
-def new_fleet_record(folder: RunFolder, fleet: str) -> Path:
-    """Return the file for a fleet's hosts; the one of an earlier session is renamed to hosts/FLEET-N.json."""
-    path = folder / "hosts" / f"{fleet}.json"
-    if path.exists():
-        path.rename(next(p for n in range(1, 10_000) if not (p := path.with_stem(f"{fleet}-{n}")).exists()))
-    return path
-
-
-def earlier_hosts_notes(folder: RunFolder, fleet: str, created: Mapping[str, Any], measured: int) -> Iterator[str]:
-    """Yield a note where some of the fleet's measurements were made on the hosts of an earlier session."""
-    earlier = sorted((folder / "hosts").glob(f"{fleet}-*.json"), key=lambda path: int(path.stem.rpartition("-")[2]))
-    if measured and earlier:
-        yield (
-            f"resumed on new hosts, {_describe_hosts(created)}; {count(measured, 'earlier measurement')} made on "
-            f"others ({'; '.join(f'{path.name}: {_describe_hosts(read_object(path))}' for path in earlier)})"
-        )
-
-
-def _describe_hosts(created: Mapping[str, Any]) -> str:
-    counts = Counter((host["group"], host["instance_type"], host["market"]) for host in created.get("hosts", []))
-    kinds = [f"{group}: {count} x {kind} {market}" for (group, kind, market), count in counts.items()]
-    return f"{', '.join(kinds) or 'unknown'} in {created.get('zone', 'an unknown zone')}"

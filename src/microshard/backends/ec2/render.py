@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from rich.console import Console
 from rich.table import Table
 
@@ -123,6 +125,14 @@ def _placement(fleet: FleetEstimate) -> str:
     group = "cluster placement group" if ec2.placement_group else "no placement constraint"
     source = "this machine's public address" if ec2.controller_cidrs == "auto" else ", ".join(ec2.controller_cidrs)
     return f"Placement: {network}; {zone} with capacity for all hosts; {group}; SSH from {source} only."
+
+
+def hourly_cost(hourly_usd: float | None, expires_at: int, run: str, what: str = "the hosts") -> str:
+    """Return a sentence on what hosts cost while they exist; `expires_at` in epoch seconds."""
+    price = "an unknown price" if hourly_usd is None else f"{hourly_usd:.3f} USD"
+    end = time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(expires_at))
+    down = f"`microshard down {run}`" if run else "`microshard down`"
+    return f"{price} an hour for {what}, each hour until {down}; they terminate automatically at {end}"
 
 
 def _usd(value: float | None, unit: str = "") -> str:

@@ -28,6 +28,13 @@ _KINDS = {
     "internet-gateway": ("describe_internet_gateways", "InternetGateways", "InternetGatewayId"),
     "vpc": ("describe_vpcs", "Vpcs", "VpcId"),
 }  # fmt: skip
+# Where the console shows them.
+_CONSOLE = {
+    "spot-instances-request": "EC2, Spot Requests", "instance": "EC2, Instances", "volume": "EC2, Volumes",
+    "network-interface": "EC2, Network Interfaces", "security-group": "EC2, Security Groups",
+    "key-pair": "EC2, Key Pairs", "placement-group": "EC2, Placement Groups", "subnet": "VPC, Subnets",
+    "internet-gateway": "VPC, Internet gateways", "vpc": "VPC, Your VPCs",
+}  # fmt: skip
 # Those that have ended stay listed for a while.
 _LIVE_STATES = {
     "spot-instances-request": {"Name": "state", "Values": ["open", "active"]},
@@ -56,6 +63,11 @@ class CloudResource:
         """Epoch seconds after which it should be gone; None when its tag is not a number."""
         text = self.tags.get(TAG_EXPIRES, "")
         return int(text) if text.isdecimal() else None
+
+    @property
+    def located(self) -> str:
+        """The resource and where the console shows it."""
+        return f"{self} (console: {_CONSOLE[self.kind]})"
 
     def __str__(self) -> str:
         return f"{self.kind} {self.id}"

@@ -92,7 +92,7 @@ class _Teardown:
                 break
         else:
             found = self._search()
-        self.result.left = ["not known: EC2 cannot be queried"] if found is None else [str(r) for r in found]
+        self.result.left = ["not known: EC2 cannot be queried"] if found is None else [r.located for r in found]
         self._record("gone" if self.result.clean else "left", run=self.result.run, left=self.result.left)
         return self.result
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from microshard.backends.ec2 import execute
+from microshard.backends.ec2 import bring_up, execute
 from microshard.backends.ec2.api import Api
 from microshard.backends.ec2.cost_estimate import FleetEstimate, estimate_remaining
 from microshard.backends.ec2.ec2_plan import Ec2Plan, plan_ec2
@@ -182,14 +182,14 @@ def test_hosts_of_earlier_sessions_stay_on_record_and_are_named(folder: RunFolde
         return {"zone": zone, "hosts": [{"group": "shard_hosts", "instance_type": kind, "market": "spot"}] * 2}
 
     def notes(measured: int) -> list[str]:
-        return list(execute.earlier_hosts_notes(folder, "fleet1", hosts("c5.large", "us-east-1a"), measured))
+        return list(bring_up.earlier_hosts_notes(folder, "fleet1", hosts("c5.large", "us-east-1a"), measured))
 
     for number, (kind, zone) in enumerate([("c5.xlarge", "us-east-1a"), ("m5.xlarge", "us-east-1b")]):
-        path = execute.new_fleet_record(folder, "fleet1")
+        path = bring_up.new_fleet_record(folder, "fleet1")
         assert not path.exists()
         assert len(notes(3)) == min(number, 1)
         write_json(path, hosts(kind, zone))
-    execute.new_fleet_record(folder, "fleet1")
+    bring_up.new_fleet_record(folder, "fleet1")
     (note,) = notes(3)
     for words in (
         "shard_hosts: 2 x c5.large spot in us-east-1a; 3 earlier measurements",
@@ -223,6 +223,6 @@ def test_the_launched_types_are_paid(tmp_path: Path, launched: str, usd: float, 
     meter.reprice(fleet.price.hourly_usd)
     hosts = [("shard_hosts", launched), ("client_hosts", "c5.2xlarge")]
     created = {"hosts": [{"group": group, "instance_type": kind} for group, kind in hosts]}
-    notes = list(execute.reprice(meter, fleet, created))
+    notes = list(bring_up.reprice(meter, fleet, created))
     assert [note in each for each in notes] == ([True] if note else [])
     assert meter.hourly_usd == pytest.approx(fleet.price.hourly_usd - 0.68 + usd)
