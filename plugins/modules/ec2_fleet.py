@@ -40,7 +40,7 @@ options:
         description: Group of the inventory; without V(config_hosts) the shard hosts are in it too, without
           V(mongos_hosts) the client hosts.
         type: str
-        choices: [shard_hosts, config_hosts, mongos_hosts, client_hosts]
+        choices: [shard_hosts, other_shard_hosts, config_hosts, mongos_hosts, client_hosts]
         required: true
       count:
         description: How many hosts.
@@ -230,7 +230,7 @@ VOLUME = {
 GROUP = {
     "name": {
         "type": "str",
-        "choices": ["shard_hosts", "config_hosts", "mongos_hosts", "client_hosts"],
+        "choices": ["shard_hosts", "other_shard_hosts", "config_hosts", "mongos_hosts", "client_hosts"],
         "required": True,
     },
     "count": {"type": "int", "required": True},

@@ -10,11 +10,31 @@ from typing import Any
 import pytest
 
 from microshard.backends.ec2.api import CloudError
+from microshard.backends.ec2.ec2_plan import plan_ec2
 from microshard.backends.ec2.fleet import lost_hosts
 from microshard.backends.ec2.spec import GroupSpec, VolumeSpec
 
 from .fleets import FULL, Lab, WatchedLedger, client
 from .strict import Simulation
+
+MIXED = """\
+microshard: 1
+name: mixed
+infrastructure:
+  ec2: {region: us-east-1, controller_cidrs: [192.0.2.7/32]}
+  shard_hosts: {instance_type: c5.xlarge, volumes: {data: {type: gp3, size_gib: 100}}}
+  other_shard_hosts: {instance_type: c5d.xlarge, volumes: {data: {type: instance_store, size_gib: 90}}}
+  client_hosts: {instance_type: c5.large}
+topology:
+  mongodb: {source: packages, version: "8.0"}
+  placement: {shards: [[shard_hosts-1], [other_shard_hosts-1]], config_servers: [client_hosts-1]}
+  shards: {count: 2}
+  collections: [{namespace: vosa.mot_results, shard_key: {_id: hashed}}]
+workload:
+  - load: {engine: insert, documents: 1000}
+  - measure: {engine: aggregate, pipeline: mot_greenness}
+budget: {max_hours: 1}
+"""
 
 
 @pytest.fixture
@@ -84,6 +104,27 @@ def test_the_inventory_says_how_the_type_shows_a_disk(
     if entry is not None and "serial" in entry:
         entry = {**entry, "serial": host.volumes[1].id.replace("-", "")}
     assert [known for known in named if known["purpose"] != "root"] == ([entry] if entry else [])
+    assert lab.teardown().clean
+
+
+def test_shards_on_nvme_beside_shards_on_ebs(lab: Lab, tmp_path: Path) -> None:
+    (tmp_path / "mixed.yml").write_text(MIXED)
+    planned = plan_ec2(tmp_path / "mixed.yml")
+    planned.raise_on_violations()
+    assert {p.name: p.host for p in planned.plan.points[0].processes if p.role != "mongos"} == {
+        "config1": "client_hosts-1", "shard01": "shard_hosts-1", "shard02": "other_shard_hosts-1",
+    }  # fmt: skip
+    (estimate,) = planned.estimate.fleets
+    fleet = lab.change(groups=estimate.groups).provision()
+    groups = fleet.inventory("python")["all"]["children"]
+    assert groups["shard_hosts"] == {
+        "hosts": {"shard_hosts-1": {}}, "children": {"other_shard_hosts": {"hosts": {"other_shard_hosts-1": {}}}}
+    }  # fmt: skip
+    assert {h.name: [v.type for v in h.volumes] for h in fleet.hosts} == {
+        "shard_hosts-1": ["gp3", "gp3"], "other_shard_hosts-1": ["gp3", "instance_store"], "client_hosts-1": ["gp3"],
+    }  # fmt: skip
+    launches = [c for c in lab.simulation.calls if c.action == "RunInstances"]
+    assert launches[1].tags("instance")["microshard:serves"] == "other_shard_hosts shard_hosts"
     assert lab.teardown().clean
 
 

@@ -99,6 +99,11 @@ class SshBackend(Backend):
         below = [host for child in entry.get("children", ()) for host in self.group(child)]
         return list(dict.fromkeys([*entry.get("hosts", ()), *below]))
 
+    def _without_others(self, name: str) -> list[str]:
+        """As `group`, without other_shard_hosts, which is a child of shard_hosts."""
+        others = self.group("other_shard_hosts") if name == "shard_hosts" else []
+        return [host for host in self.group(name) if host not in others]
+
     @property
     def names(self) -> list[str]:
         """Every host of the four groups, once."""
@@ -142,7 +147,7 @@ class SshBackend(Backend):
         return Host(
             name=name,
             address=str(self.variable(name, "microshard_address") or self.variable(name, "ansible_host") or name),
-            groups=tuple(group for group in HOST_GROUPS if name in self.group(group)),
+            groups=tuple(group for group in HOST_GROUPS if name in self._without_others(group)),
             cores=facts["cores"],
             ram_mib=facts["ram_mib"],
             free_disk_bytes=facts["free_disk_bytes"],

@@ -296,6 +296,9 @@ class Infrastructure(Model):
 
     shard_hosts: HostGroup = HostGroup()
     """Hosts of the data-bearing processes."""
+    other_shard_hosts: HostGroup | None = None
+    """More hosts of the data-bearing processes, of another kind: NVMe beside EBS, large beside small. They come after
+    shard_hosts; topology.placement says which shard is where. In an inventory a child of the group shard_hosts."""
     config_hosts: HostGroup | None = None
     """Hosts of the config servers; null puts them on the shard hosts."""
     mongos_hosts: HostGroup | None = None

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from microshard.model.run_records import FORMAT
 
 FIRST_PORT = 27100  # the first port tried for base_port: auto; a MongoDB of the user may have 27017
-HOST_GROUPS = ("shard_hosts", "config_hosts", "mongos_hosts", "client_hosts")
+HOST_GROUPS = ("shard_hosts", "other_shard_hosts", "config_hosts", "mongos_hosts", "client_hosts")
 
 Role = Literal["standalone", "member", "shard", "config", "mongos"]
 PhaseKind = Literal["load", "warm_up", "measure"]

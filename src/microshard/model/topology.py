@@ -342,6 +342,29 @@ class Security(Model):
         }
 
 
+_HostName = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$"), AllowedText("a host, as shard_hosts-1")
+]
+
+
+class Placement(Model):
+    """Which host each process is on: a name of the inventory, or GROUP-NUMBER as on EC2 (shard_hosts-1 is the first).
+
+    What is left out is placed as without it. On several hosts only.
+    """
+
+    shards: Annotated[list[Annotated[list[_HostName], Field(min_length=1, max_length=50)]], Field(max_length=1000)] = (
+        Field(default=[])
+    )
+    """kind sharded: of each shard the hosts of its members; of more lists than shards the first are used."""
+    replica_set: Annotated[list[_HostName], Field(max_length=50)] = Field(default=[])
+    """kind replica_set or standalone: the hosts of the members."""
+    config_servers: Annotated[list[_HostName], Field(max_length=7)] = Field(default=[])
+    """kind sharded: the hosts of the config servers."""
+    mongos: Annotated[list[_HostName], Field(max_length=1000)] = Field(default=[])
+    """kind sharded: the hosts of the mongos; of more hosts than mongos the first are used."""
+
+
 class Topology(Model):
     """What is deployed at a point."""
 
@@ -365,6 +388,8 @@ class Topology(Model):
     """Ports and compression."""
     security: Security = Security()
     """Logins and encryption."""
+    placement: Placement = Placement()
+    """The hosts of single processes."""
     mongod: dict[str, Any] = Field(default={})
     """Any option of mongod's configuration file for the data-bearing processes, merged last, shown in the plan. The
     section of a storage engine (storage.wiredTiger, storage.tokumx …) goes to processes with that engine alone;

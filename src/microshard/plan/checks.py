@@ -23,6 +23,7 @@ from microshard.plan.hosts import (
     numa_problems,
     shortages,
 )
+from microshard.plan.topology import placement_problems
 
 Issue = tuple[str, str]  # dotted key, sentence
 
@@ -65,7 +66,10 @@ def refuse_impossible(points: Sequence[PointDefinition], inputs: Inputs) -> None
                 contexts[servers] = None
             else:
                 hosts = hosts_by_role(experiment.infrastructure, inputs.all_hosts)
-                lacking = [*numa_problems(experiment.infrastructure, hosts)]
+                lacking = [
+                    *numa_problems(experiment.infrastructure, hosts),
+                    *placement_problems(experiment.topology, hosts),
+                ]
                 contexts[servers] = phase_context(experiment, hosts, {}, inputs)
             problems |= dict.fromkeys([*found, *lacking])
         if context := contexts[servers]:
@@ -129,6 +133,8 @@ def _not_on_local(experiment: Experiment) -> Iterator[Issue]:
     yield from ((key, f"{_NOT_YET}: local is this machine, not EC2 (--on ec2)") for key in _ec2_keys(infrastructure))
     for name, group in groups(infrastructure).items():
         yield from _group_not_on_local(name, group)
+    if infrastructure.other_shard_hosts is not None:
+        yield "infrastructure.other_shard_hosts", f"{_NOT_YET}: local is one machine"
     if source not in {"embedded", "path"}:
         yield "topology.mongodb.source", f"{_NOT_YET}: local takes embedded or path, not {source}"
     if experiment.budget.max_cost_usd is not None:

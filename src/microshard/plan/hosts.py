@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from microshard.model.ec2_facts import ebs_types
@@ -26,6 +26,8 @@ class HostsByRole:
     config: tuple[Host, ...]
     mongos: tuple[Host, ...]
     client: tuple[Host, ...]
+    others: tuple[Host, ...] = ()  # of the data hosts those in other_shard_hosts
+    named: Mapping[str, Host] = field(default_factory=dict)  # every host by its name, and as GROUP-NUMBER
 
     @property
     def all(self) -> tuple[Host, ...]:
@@ -48,8 +50,13 @@ def hosts_by_role(infrastructure: Infrastructure, hosts: Sequence[Host]) -> Host
         name: tuple(host for host in hosts if name in host.groups)[: group.count]
         for name, group in groups(infrastructure).items()
     }
-    data, client = chosen["shard_hosts"], chosen["client_hosts"]
-    return HostsByRole(data, chosen.get("config_hosts", data), chosen.get("mongos_hosts", client), client)
+    others, client = chosen.get("other_shard_hosts", ()), chosen["client_hosts"]
+    data = (*chosen["shard_hosts"], *others)
+    named = {f"{group}-{n}": host for group, members in chosen.items() for n, host in enumerate(members, 1)}
+    named |= {host.name: host for members in chosen.values() for host in members}
+    return HostsByRole(
+        data, chosen.get("config_hosts", data), chosen.get("mongos_hosts", client), client, others, named
+    )
 
 
 def shortages(infrastructure: Infrastructure, hosts: Sequence[Host], where: str) -> Iterator[tuple[str, str]]:
@@ -86,7 +93,12 @@ def numa_settings(infrastructure: Infrastructure, hosts: HostsByRole) -> dict[st
         for host in members:
             if group.numa.policy != "none" and host.name not in bound:
                 bound[host.name] = group.numa.model_dump()
-    free = set() if infrastructure.shard_hosts.numa.policy != "none" else {host.name for host in hosts.data}
+    free = {
+        host.name
+        for name, group, members in _members(infrastructure, hosts)
+        if name in {"shard_hosts", "other_shard_hosts"} and group.numa.policy == "none"
+        for host in members
+    }
     return {name: settings for name, settings in bound.items() if name not in free}
 
 
@@ -116,7 +128,8 @@ def _unsupported_numa(group: HostGroup, host: Host) -> Iterator[tuple[str, str]]
 
 
 def _members(infrastructure: Infrastructure, hosts: HostsByRole) -> Iterator[tuple[str, HostGroup, tuple[Host, ...]]]:
-    members = (hosts.data, hosts.config, hosts.mongos, hosts.client)
+    first = tuple(host for host in hosts.data if host not in hosts.others)
+    members = (first, hosts.others, hosts.config, hosts.mongos, hosts.client)
     by_group = dict(zip(HOST_GROUPS, members, strict=True))
     return ((name, group, by_group[name]) for name, group in groups(infrastructure).items())
 
@@ -185,12 +198,17 @@ def data_volume_bytes(point: Point, host: str) -> int | None:
 
 def data_volume_mibps(infrastructure: Infrastructure) -> float | None:
     """What the data volumes of all shard hosts can write together, MiB/s; None where that is not known."""
-    volume, hosts = infrastructure.shard_hosts.volumes.data, infrastructure.shard_hosts.count
-    if volume is None:
-        return None
-    limits = ebs_types().get(volume.type)
-    each = limits.mibps_of(volume.size_gib, volume.iops, volume.throughput_mibps) if limits else volume.throughput_mibps
-    return None if each is None else each * volume.count * hosts
+    total = 0.0
+    for group in filter(None, (infrastructure.shard_hosts, infrastructure.other_shard_hosts)):
+        volume = group.volumes.data
+        limits = ebs_types().get(volume.type) if volume else None
+        each: float | None = volume.throughput_mibps if volume else None
+        if volume and limits:
+            each = limits.mibps_of(volume.size_gib, volume.iops, volume.throughput_mibps)
+        if volume is None or each is None:
+            return None
+        total += each * volume.count * group.count
+    return total
 
 
 def emulated_volumes(experiment: Experiment, point: str) -> tuple[EmulatedVolume, ...]:

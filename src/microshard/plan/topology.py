@@ -101,10 +101,12 @@ def _assigned(topology: Topology, hosts: HostsByRole) -> list[tuple[_Slot, Host]
 
     The first members of the shards, which become primaries, are on successive data hosts. Every other member is on the
     host with the fewest data-bearing processes among those without a member of its set, so none is idle while another
-    has two; of equals on the next after the member before. mongos and config servers are on successive hosts.
+    has two; of equals on the next after the member before. mongos and config servers are on successive hosts. What
+    `topology.placement` names is where it says.
     """
     of_role = {"mongos": hosts.mongos, "config": hosts.config}
     slots = list(_slots(topology))
+    pinned = {slot.name: host for slot, key, name in _pins(topology, slots) if (host := hosts.named.get(name))}
     chosen: dict[str, Host] = {}
     bearing: Counter[str] = Counter()
     members: dict[str | None, list[Host]] = {}
@@ -115,10 +117,63 @@ def _assigned(topology: Topology, hosts: HostsByRole) -> list[tuple[_Slot, Host]
         if slot.role not in of_role and slot.place > 1:
             free = [host for host in rotated if host not in members[slot.replica_set]]
             rotated = sorted(free or rotated, key=lambda host: bearing[host.name])
-        chosen[slot.name] = rotated[0]
-        members.setdefault(slot.replica_set, []).append(rotated[0])
-        bearing[rotated[0].name] += slot.bears_data
+        host = pinned.get(slot.name, rotated[0])
+        chosen[slot.name] = host
+        members.setdefault(slot.replica_set, []).append(host)
+        bearing[host.name] += slot.bears_data
     return [(slot, chosen[slot.name]) for slot in slots]
+
+
+def _pins(topology: Topology, slots: Sequence[_Slot]) -> Iterator[tuple[_Slot, str, str]]:
+    """Processes that `placement` names a host for: the process, the key below `placement`, the name."""
+    placement = topology.placement
+    for slot in slots:
+        numbers = {"shards": slot.shard, "mongos": slot.shard, "config_servers": slot.place, "replica_set": slot.place}
+        key = {"shard": "shards", "mongos": "mongos", "config": "config_servers"}.get(slot.role, "replica_set")
+        number = numbers[key] - 1
+        listed_hosts = getattr(placement, key)
+        if key == "shards" and number < len(listed_hosts):
+            key, listed_hosts, number = f"shards.{number}", listed_hosts[number], slot.place - 1
+        if number < len(listed_hosts) and isinstance(listed_hosts[number], str):
+            yield slot, f"{key}.{number}", listed_hosts[number]
+
+
+def placement_problems(topology: Topology, hosts: HostsByRole) -> Iterator[tuple[str, str]]:
+    """Lists of `topology.placement` that do not fit the processes or the hosts, as (dotted key, sentence)."""
+    slots, here = list(_slots(topology)), "topology.placement"
+    wanted = {
+        "shards": topology.shards.count if topology.kind == "sharded" else 0,
+        "replica_set": 0 if topology.kind == "sharded" else len(slots),
+        "config_servers": sum(slot.role == "config" for slot in slots),
+        "mongos": mongos_count(topology),
+    }
+    for key, count in wanted.items():
+        given = len(getattr(topology.placement, key))
+        if given and not count:
+            yield f"{here}.{key}", f"a topology of kind {topology.kind} has none: this has no effect"
+        elif 0 < given < count or (given > count and key in {"replica_set", "config_servers"}):
+            yield f"{here}.{key}", f"{given} given, there are {count}: name a host for each, or for none"
+    members = len(listed(topology.shards.members))
+    for number, names in enumerate(topology.placement.shards if topology.kind == "sharded" else ()):
+        if len(names) != members:
+            yield f"{here}.shards.{number}", f"{len(names)} hosts for {members} members of {shard_name(number + 1)}"
+    if topology.placement.mongos and topology.mongodb.source == "embedded":
+        yield f"{here}.mongos", "the embedded mongos listens on loopback only, so it runs on the client host"
+    yield from ((f"{here}.{key}", problem) for key, problem in _pin_problems(topology, slots, hosts))
+
+
+def _pin_problems(topology: Topology, slots: Sequence[_Slot], hosts: HostsByRole) -> Iterator[tuple[str, str]]:
+    taken: set[tuple[str, str]] = set()
+    for slot, key, name in _pins(topology, slots):
+        host = hosts.named.get(name)
+        if host is None:
+            yield key, f"{name} is not among the hosts: {', '.join(host.name for host in hosts.all)}"
+        elif slot.bears_data and host not in hosts.data:
+            yield key, f"{name} is no shard host, and only those have the volumes for data"
+        elif slot.replica_set and (slot.replica_set, host.name) in taken:
+            yield key, f"{name} has another member of {slot.replica_set} already"
+        elif slot.replica_set:
+            taken.add((slot.replica_set, host.name))
 
 
 def ports_needed(topology: Topology, hosts: HostsByRole) -> int:

@@ -42,7 +42,8 @@ def test_a_row_shows_type_unit_range_default_and_meaning() -> None:
 def test_a_mapping_that_stands_at_many_places_is_reported_once() -> None:
     assert TEXT.count("\n## Volume\n") == 1
     assert (
-        "At `infrastructure.{shard_hosts,config_hosts,mongos_hosts,client_hosts}.volumes.{data,journal,log}`." in TEXT
+        "At `infrastructure.{shard_hosts,other_shard_hosts,config_hosts,mongos_hosts,client_hosts}"
+        ".volumes.{data,journal,log}`." in TEXT
     )
 
 

@@ -1,3 +1,4 @@
+import re
 from collections import Counter
 from typing import Any
 
@@ -66,6 +67,61 @@ def test_no_host_idles_while_another_has_two_data_bearing_members(
 def test_too_few_hosts_for_the_members_is_reported(planned):
     plan = planned([1], on(lab(2)), topology={"shards": {"members": 3}}, **infrastructure(2))
     assert any("3 members of each replica set on 2 hosts" in warning for warning in plan.warnings)
+
+
+NVME = Host("nvme1", "10.0.0.9", ("other_shard_hosts",), 4, 16384.0, 10**12)
+SERVERS = {"mongodb": {"source": "path", "path": "/usr/bin", "version": "6.0"}}
+
+
+def placed(planned: Any, placement: dict[str, Any], shards: int = 2, **topology: Any) -> Plan:
+    """The plan of a cluster on three shard hosts and one of another kind."""
+    hosts = on((*lab(3), NVME))
+    wanted = {**SERVERS, "shards": {"count": shards, "members": 2}, "placement": placement, **topology}
+    plan: Plan = planned([shards], hosts, topology=wanted, **infrastructure(3, other_shard_hosts={}))
+    return plan
+
+
+def test_processes_are_on_the_hosts_the_placement_names(planned: Any) -> None:
+    lists = [["nvme1", "db3"], ["db3", "other_shard_hosts-1"], ["db1", "db2"]]
+    plan = placed(planned, {"shards": lists, "config_servers": ["shard_hosts-2"], "mongos": ["db1", "db2"]})
+    assert by_name(plan) == {
+        "mongos1": "db1", "config1": "db2",
+        "shard01-1": "nvme1", "shard01-2": "db3", "shard02-1": "db3", "shard02-2": "nvme1",
+    }  # fmt: skip
+    assert "shard_hosts-1" not in {host.name for host in plan.hosts}
+    whole = placed(planned, {"shards": lists}, 3)
+    assert by_name(whole)["shard03-2"] == "db2"
+    assert Counter(by_name(placed(planned, {})).values()) == {"db1": 2, "db2": 1, "db3": 1, "nvme1": 1, "load1": 1}
+
+
+@pytest.mark.parametrize(
+    ("placement", "message"),
+    [
+        ({"shards": [["db1", "db2"]]}, "placement.shards: 1 given, there are 2"),
+        ({"shards": [["db1"], ["db1", "db2"]]}, "placement.shards.0: 1 hosts for 2 members of shard01"),
+        (
+            {"shards": [["db1", "db4"], ["db1", "db2"]]},
+            "shards.0.1: db4 is not among the hosts: db1, db2, db3, n",
+        ),
+        ({"shards": [["db1", "load1"], ["db1", "db2"]]}, "placement.shards.0.1: load1 is no shard host"),
+        (
+            {"shards": [["db1", "db2"], ["db3", "shard_hosts-3"]]},
+            "shards.1.1: shard_hosts-3 has another member",
+        ),
+        ({"config_servers": ["db1", "db2"]}, "placement.config_servers: 2 given, there are 1"),
+        ({"replica_set": ["db1"]}, "placement.replica_set: a topology of kind sharded has none"),
+    ],
+)
+def test_a_placement_that_does_not_fit_is_refused_by_its_key(
+    planned: Any, placement: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(PlanError, match=re.escape(message)):
+        placed(planned, placement)
+
+
+def test_the_embedded_mongos_is_not_placed(planned: Any) -> None:
+    with pytest.raises(PlanError, match=r"placement.mongos: the embedded mongos listens on loopback only"):
+        placed(planned, {"mongos": ["db1"]}, mongodb={"source": "embedded"})
 
 
 def test_config_servers_and_mongos_have_hosts_of_their_own_when_they_are_given(planned):

@@ -15,7 +15,7 @@ from microshard.backends.ec2.launch import HostVolume, Instance, Launcher, descr
 from microshard.backends.ec2.network import NetworkBuilder, ensure_keys, write_known_hosts
 from microshard.backends.ec2.request import TypeDescription, user_data
 from microshard.backends.ec2.resources import find_resources
-from microshard.backends.ec2.spec import STAND_IN, TAG_GROUP, TAG_RUN, FleetSpec, GroupSpec
+from microshard.backends.ec2.spec import OTHERS, STAND_IN, TAG_GROUP, TAG_RUN, FleetSpec, GroupSpec
 from microshard.model.plan import HOST_GROUPS
 from microshard.model.run_records import LedgerRecord
 from microshard.records.run_folder import Ledger
@@ -86,6 +86,8 @@ class Ec2Fleet:
         for group in HOST_GROUPS:
             members = names[group] or names[STAND_IN.get(group, group)]
             children[group] = {"hosts": {name: {} for name in members}}
+        if (others := children.pop(OTHERS))["hosts"]:
+            children["shard_hosts"]["children"] = {OTHERS: others}
         return {"all": {"hosts": {h.name: self._variables(h) for h in self.hosts}, "children": children}}
 
     def _variables(self, host: Ec2Host) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from microshard.model.plan import HOST_GROUPS
 # Group → the group whose hosts it uses where an experiment gives it no hosts (model.infrastructure).
 STAND_IN = {"config_hosts": "shard_hosts", "mongos_hosts": "client_hosts"}
 
+OTHERS = "other_shard_hosts"  # a child of the group shard_hosts
+
 TAG_RUN = "microshard:run"
 TAG_OWNER = "microshard:owner"
 TAG_EXPERIMENT = "microshard:experiment"
@@ -126,7 +128,8 @@ class FleetSpec:
     def serves(self, group: str) -> list[str]:
         """Return the inventory groups of a group's hosts: the group itself, and those it stands in for."""
         names = {g.name for g in self.groups}
-        return [group, *(name for name, other in STAND_IN.items() if other == group and name not in names)]
+        parents = ["shard_hosts"] if group == OTHERS else []
+        return [group, *parents, *(name for name, other in STAND_IN.items() if other == group and name not in names)]
 
     def tags(self, **more: str) -> list[dict[str, str]]:
         """Return the tags every resource of the run carries."""
