@@ -125,7 +125,7 @@ def test_a_point_that_is_up_is_worked_with_and_taken_down(land: Land, monkeypatc
     name = land.run_folder.name
     assert land.run("gc", "--on", "ec2", "--owner", "tester") == (0, "Nothing is left of any run.\n")
     code, said = land.run("status")
-    assert f"{name}: 1 processes, up" in said
+    assert f"{name}: 1 process, up" in said
     assert f"each hour until `microshard down {name}`" in said
     assert address in said
     for host in land.lab.machines:
@@ -138,7 +138,7 @@ def test_a_point_that_is_up_is_worked_with_and_taken_down(land: Land, monkeypatc
     assert (code, said) == (0, "27100\n")
     code, said = land.run("down")
     assert (code, said) == (0, f"{name}: down\n")
-    assert land.run("status")[1] == "Nothing is running in runs.\n"
+    assert "Nothing is running in " in land.run("status")[1]
 
 
 @pytest.mark.long
