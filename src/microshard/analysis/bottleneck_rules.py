@@ -244,12 +244,15 @@ def locks(evidence: Evidence) -> Iterator[Candidate]:
     """Operations that wait in a mongod's queue: for a ticket of the storage engine, or for a lock."""
     for shard in evidence.shards:
         share = shard.queue / max(shard.operation_time, shard.queue, 1e-9)
-        score = min(_over(shard.queue, "queue"), max(_over(shard.no_ticket, "no_ticket"), _over(share, "queue_share")))
-        sentence = (
-            f"{shard.use.name}: {shard.queue:.1f} operations waited in its queue on average, and it had no ticket left "
-            f"{_percent(shard.no_ticket)} of the time"
-        )
-        figures = {"queue": shard.queue, "no_ticket_share": shard.no_ticket, "queue_share": share}
+        none_left = shard.no_ticket
+        score = min(_over(shard.queue, "queue"), max(_over(none_left or 0.0, "no_ticket"), _over(share, "queue_share")))
+        sentence = f"{shard.use.name}: {shard.queue:.1f} operations waited in its queue on average"
+        figures = {"queue": shard.queue, "queue_share": share}
+        if none_left is None:
+            sentence += "; this server does not report tickets"
+        else:
+            sentence += f", and it had no ticket left {_percent(none_left)} of the time"
+            figures["no_ticket_share"] = none_left
         work = {each.use.name: each.queue for each in evidence.shards}
         yield Candidate("lock or ticket", score, sentence, figures, work, "waiting operations")
 

@@ -58,7 +58,7 @@ class MongodLoad:
     stall: float = 0.0  # operations busy with the cache (seconds a second)
     evicted: float = 0.0  # pages operations had to evict themselves
     queue: float = 0.0  # operations waiting for a lock or ticket, on average
-    no_ticket: float = 0.0  # share of the time without a ticket left
+    no_ticket: float | None = None  # share of the time without a ticket left; None: the server reports no tickets
     cache_max: float = 0.0  # bytes
     cache_read: float = 0.0  # bytes in the window
 

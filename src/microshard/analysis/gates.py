@@ -59,14 +59,16 @@ def _of_phase(
     telemetry = phase.telemetry or TelemetrySummary()
     few = f"fewer than {FEWEST_WINDOWS} windows or samples; measure longer"
     mongods = [server for server in telemetry.servers.values() if server.is_mongod]
+    checkpoints = [m.checkpoint_running_share for m in mongods]
+    unknown_because = "the server does not report checkpoints" if mongods else "no telemetry"
     for gate, value, what, why, repeatable in (
         ("max_shard_skew", _skew(documents), "documents of the fullest shard over the mean are", "no counts by shard",
          deploys),
         ("max_client_cpu", _client(telemetry), "the client's share of its host's cores is", "no telemetry", True),
         ("max_variation", variation(phase), "the coefficient of variation of the throughput is", few, True),
         ("max_migrations", _migrations(mongods), "chunk migrations during it:", "no telemetry", True),
-        ("max_checkpoint_share", max((m.checkpoint_running_share for m in mongods), default=None),
-         "share of it with a checkpoint:", "no telemetry", True),
+        ("max_checkpoint_share", max((share for share in checkpoints if share is not None), default=None),
+         "share of it with a checkpoint:", unknown_because, True),
     ):  # fmt: skip
         limit = limits.get(gate)
         if limit is None or (value is None and gate in limits.get("decided", ())):

@@ -195,9 +195,6 @@ def _server(records: Sequence[ServerRecord], started: float, ended: float) -> Se
     found = ServerUse(records=len(parts), unanswered=unanswered, round_trip_min=min(ways, default=None))
     if all(part.record.opcounters is None for part in parts):
         return found
-    seconds = sum(part.seconds for part in parts)
-    left = ("tickets_read_left", "tickets_write_left")
-    no_ticket = sum(part.seconds for part in parts if any(part.record.wt.get(name) == 0 for name in left))
     return replace(
         found,
         operations={
@@ -211,10 +208,10 @@ def _server(records: Sequence[ServerRecord], started: float, ended: float) -> Se
         cache_stall_mean=_mean(parts, lambda r: r.wt.get("stall")) or 0.0,
         evicted_by_operations=round(_total(parts, lambda r: r.wt.get("evicted_by_operations"))),
         checkpoint_seconds=_total(parts, lambda r: r.wt.get("checkpoint")),
-        checkpoint_running_share=_mean(parts, lambda r: r.wt.get("checkpoint_running")) or 0.0,
+        checkpoint_running_share=_mean(parts, lambda r: r.wt.get("checkpoint_running")),
         migrations=round(_total(parts, lambda r: r.migrations)),
         queue_mean=sum(_means(parts, lambda r: r.queue).values()),
-        no_ticket_share=no_ticket / seconds if seconds else 0.0,
+        no_ticket_share=_mean(parts, _without_ticket),
         cache_bytes_max=_most(parts, lambda r: r.wt.get("cache_bytes")),
         cache_max=_most(parts, lambda r: r.wt.get("cache_max")),
         dirty_bytes_max=_most(parts, lambda r: r.wt.get("dirty_bytes")),
@@ -222,6 +219,12 @@ def _server(records: Sequence[ServerRecord], started: float, ended: float) -> Se
         tickets_write_out_max=_most(parts, lambda r: r.wt.get("tickets_write_out")),
         states=sorted({part.record.state for part in parts if part.record.state is not None}),
     )
+
+
+def _without_ticket(record: ServerRecord) -> float | None:
+    """1 where no read or no write ticket was left, 0 where one was; None where the server reports none."""
+    left = [record.wt[name] for name in ("tickets_read_left", "tickets_write_left") if name in record.wt]
+    return float(0 in left) if left else None
 
 
 def _sums(servers: Iterable[ServerUse]) -> ServerSums:

@@ -50,7 +50,8 @@ class ServerRecord:
     seconds: float | None = None
     opcounters: dict[str, float] | None = None
     # cache_bytes, cache_max, dirty_bytes, read_into_bytes, evicted_by_operations (pages),
-    # tickets_read_out, tickets_write_out, tickets_read_left, tickets_write_left,
+    # tickets_read_out, tickets_write_out, tickets_read_left, tickets_write_left (what the version does not report is
+    # absent),
     # stall (operations busy with the cache), checkpoint (s), checkpoint_running (0, 1)
     wt: dict[str, float] = field(default_factory=dict)
     connections: float | None = None
@@ -102,10 +103,10 @@ class ServerUse:
     cache_stall_mean: float = field(default=0, metadata=OPTIONAL)  # operations busy with the cache
     evicted_by_operations: float = field(default=0, metadata=OPTIONAL)  # pages
     checkpoint_seconds: float = field(default=0, metadata=OPTIONAL)
-    checkpoint_running_share: float = field(default=0, metadata=OPTIONAL)
+    checkpoint_running_share: float | None = field(default=None, metadata=OPTIONAL)  # None: not reported
     migrations: float = field(default=0, metadata=OPTIONAL)
     queue_mean: float = field(default=0, metadata=OPTIONAL)  # operations waiting for a lock or ticket
-    no_ticket_share: float = field(default=0, metadata=OPTIONAL)
+    no_ticket_share: float | None = field(default=None, metadata=OPTIONAL)  # None: the server reports no tickets
     cache_bytes_max: float | None = field(default=None, metadata=OPTIONAL)
     cache_max: float | None = field(default=None, metadata=OPTIONAL)
     dirty_bytes_max: float | None = field(default=None, metadata=OPTIONAL)

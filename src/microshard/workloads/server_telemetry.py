@@ -48,6 +48,34 @@ OMITTED = dict.fromkeys(
 Status = Mapping[str, Any]
 
 
+def _checkpoint(engine: Mapping[str, Any]) -> dict[str, float]:
+    """Time spent on checkpoints in ms, and whether one is running (0, 1), as far as this version reports them.
+
+    WiredTiger of MongoDB 8.0 has them in a section of their own; the progress state is 0 between checkpoints
+    (WiredTiger, dist/stat_data.py, read 2026-11).
+    """
+    old, new = engine.get("transaction", {}), engine.get("checkpoint", {})
+    spent = old.get("transaction checkpoint total time (msecs)", new.get("total time (msecs)"))
+    state = old.get("transaction checkpoint currently running", new.get("progress state"))
+    found = {"spent_ms": spent, "running": None if state is None else int(state != 0)}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _tickets(status: Status, engine: Mapping[str, Any]) -> dict[str, int]:
+    """Tickets in use and left, as far as this version reports them.
+
+    Until 7.x in wiredTiger.concurrentTransactions, from 8.0 on in queues.execution (manual, "serverStatus").
+    """
+    section = engine.get("concurrentTransactions") or status.get("queues", {}).get("execution", {})
+    named = {"out": "out", "left": "available"}
+    return {
+        f"tickets_{kind}_{name}": int(section[kind][theirs])
+        for name, theirs in named.items()
+        for kind in ("read", "write")
+        if theirs in section.get(kind, {})
+    }
+
+
 def counters(status: Status) -> dict[str, float]:
     """The counters of a serverStatus."""
     engine, sharding = status.get("wiredTiger", {}), status.get("shardingStatistics", {})
@@ -64,10 +92,12 @@ def counters(status: Status) -> dict[str, float]:
         "read_into_bytes": cache.get("bytes read into cache", 0),
         "evicted_by_operations": cache.get("pages evicted by application threads", 0),
         "stall_us": sum(stalls),
-        "checkpoint_ms": engine.get("transaction", {}).get("transaction checkpoint total time (msecs)", 0),
         "operation_us": sum(kind.get("latency", 0) for kind in status.get("opLatencies", {}).values()),
         "migrations": sum(sharding.get(f"count{role}MoveChunkStarted", 0) for role in ("Donor", "Recipient")),
     }
+    checkpoint = _checkpoint(engine)
+    if "spent_ms" in checkpoint:
+        found["checkpoint_ms"] = checkpoint["spent_ms"]
     return {name: float(value) for name, value in found.items()}
 
 
@@ -85,7 +115,7 @@ def record(process: str, when: float, status: Status, rates: Mapping[str, float]
         "operation_time": round(rates["operation_us"] / 1e6, 4),
         "migrations": round(rates["migrations"], 4),
         "version": str(status.get("version", "")),
-        "queue": {kind: int(queue.get(kind, 0)) for kind in ("readers", "writers")},
+        "queue": {kind: int(queue[kind]) for kind in ("readers", "writers") if kind in queue},
     }
     if "repl" in status:
         repl = status["repl"]
@@ -94,19 +124,20 @@ def record(process: str, when: float, status: Status, rates: Mapping[str, float]
         line["state"] = "primary" if primary else "secondary" if secondary else "other"
     engine = status.get("wiredTiger")
     if engine is not None:
-        cache, tickets = engine["cache"], engine.get("concurrentTransactions", {})
+        cache, checkpoint = engine["cache"], _checkpoint(engine)
         line["wt"] = {
             "cache_bytes": int(cache["bytes currently in the cache"]),
             "cache_max": int(cache["maximum bytes configured"]),
             "dirty_bytes": int(cache["tracked dirty bytes in the cache"]),
             "read_into_bytes": round(rates["read_into_bytes"], 1),
-            **{f"tickets_{kind}_out": int(tickets.get(kind, {}).get("out", 0)) for kind in ("read", "write")},
-            **{f"tickets_{kind}_left": int(tickets.get(kind, {}).get("available", -1)) for kind in ("read", "write")},
+            **_tickets(status, engine),
             "evicted_by_operations": round(rates["evicted_by_operations"], 1),
             "stall": round(rates["stall_us"] / 1e6, 4),
-            "checkpoint": round(rates["checkpoint_ms"] / 1e3, 4),
-            "checkpoint_running": int(engine.get("transaction", {}).get("transaction checkpoint currently running", 0)),
         }
+        if "checkpoint_ms" in rates:
+            line["wt"]["checkpoint"] = round(rates["checkpoint_ms"] / 1e3, 4)
+        if "running" in checkpoint:
+            line["wt"]["checkpoint_running"] = checkpoint["running"]
     return line
 
 

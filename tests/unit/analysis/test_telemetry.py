@@ -207,6 +207,14 @@ def test_queues_tickets_stalls_and_background_work_of_a_mongod() -> None:
     assert found.round_trip_min == pytest.approx(101e-6)
 
 
+def test_a_server_that_reports_no_tickets_and_no_checkpoints_is_not_one_with_none() -> None:
+    records = [server_record(float(t)) for t in range(100, 111)]
+    for record in records:
+        record["wt"] = {name: value for name, value in record["wt"].items() if "tickets" not in name}
+    found = server_use(server_records(*records), 100, 110)["shard01"]
+    assert (found.no_ticket_share, found.checkpoint_running_share, found.tickets_read_out_max) == (None, None, None)
+
+
 def test_of_a_mongos_only_the_way_is_known() -> None:
     records = ({"t": float(t), "process": "mongos1", "round_trip": 1e-4} for t in range(100, 105))
     found = server_use(server_records(*records), 100, 104)

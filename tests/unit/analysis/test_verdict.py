@@ -125,6 +125,19 @@ def test_a_handful_of_segments_proves_nothing() -> None:
     assert judge(evidence(hosts=(host(segments=5, segments_again=0.5),))).name == "none"
 
 
+@pytest.mark.parametrize(
+    ("no_ticket", "words"),
+    [(None, "; this server does not report tickets"), (0.0, ", and it had no ticket left 0 % of the time")],
+)
+def test_tickets_that_a_server_does_not_report_are_not_read_as_none_missing(
+    no_ticket: float | None, words: str
+) -> None:
+    waiting = {"queue": 6, "operation_time": 9, "no_ticket": no_ticket}
+    (found, *_) = [each for each in candidates(evidence(**shards(waiting, waiting))) if each.name == "lock or ticket"]
+    assert found.sentence.endswith(f"operations waited in its queue on average{words}")
+    assert ("no_ticket_share" in found.figures) == (no_ticket is not None)
+
+
 def test_an_idle_mongod_that_reads_pages_has_no_bottleneck() -> None:
     idle = shard(cpu=0.001, operation_time=0.01, stall=0.009)
     assert judge(evidence(shards=(idle,))).name == "none"

@@ -50,7 +50,7 @@ def test_a_member_that_cannot_be_is_refused_at_its_place(lab: Lab, members: str,
 
 def test_a_compressor_of_one_member_is_held_against_the_version(lab: Lab) -> None:
     text = replica_set("[{}, {block_compressor: zstd}]").replace(
-        "topology:\n", 'topology:\n  mongodb: {version: "4.0"}\n'
+        "topology:\n", 'topology:\n  mongodb: {source: tarball, version: "4.0"}\n'
     )
     (headline,) = lab.wrong(text)
     assert "members.1.block_compressor: zstd came with MongoDB 4.2" in headline

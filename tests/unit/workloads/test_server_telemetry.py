@@ -83,6 +83,39 @@ def test_a_record_has_rates_and_levels() -> None:
     assert "wt" not in server.record("old", 7.0, without_engine, rates)
 
 
+# Fields of serverStatus by version. 4.4 to 6.0: seen on the packaged servers (tests/cluster/test_versions.py); 7.0 and
+# 8.0: manual, "serverStatus"; WiredTiger's dist/stat_data.py.
+RUNNING, SPENT = "transaction checkpoint currently running", "transaction checkpoint total time (msecs)"
+TICKETS = {"read": {"out": 1, "available": 127}, "write": {"out": 2, "available": 126}}
+REPORTED = {"tickets_read_out": 1, "tickets_write_out": 2, "tickets_read_left": 127, "tickets_write_left": 126}
+
+
+@pytest.mark.parametrize(
+    ("engine", "rest", "reported"),
+    [
+        ({"concurrentTransactions": TICKETS, "transaction": {RUNNING: 1, SPENT: 30}}, {},
+         REPORTED | {"checkpoint": 0.25, "checkpoint_running": 1}),
+        ({"checkpoint": {"progress state": 3, "total time (msecs)": 30}}, {"queues": {"execution": TICKETS}},
+         REPORTED | {"checkpoint": 0.25, "checkpoint_running": 1}),
+        ({"checkpoint": {"progress state": 0, "total time (msecs)": 30}}, {},
+         {"checkpoint": 0.25, "checkpoint_running": 0}),
+        ({}, {}, {}),
+    ],
+    ids=["4.4 to 7.0", "8.0", "8.0 without tickets", "neither"],
+)  # fmt: skip
+def test_what_a_version_does_not_report_is_absent(
+    engine: dict[str, Any], rest: dict[str, Any], reported: dict[str, float]
+) -> None:
+    moved = ("concurrentTransactions", "transaction")
+    kept = {key: value for key, value in STATUS["wiredTiger"].items() if key not in moved}
+    status = STATUS | rest | {"wiredTiger": kept | engine}
+    found = server.counters(status)
+    assert ("checkpoint_ms" in found) == ("checkpoint" in reported)
+    line = server.record("shard01", 7.0, status, found | ({"checkpoint_ms": 250.0} if "checkpoint" in reported else {}))
+    named = {key: value for key, value in line["wt"].items() if key.startswith(("tickets", "checkpoint"))}
+    assert named == reported
+
+
 @pytest.mark.parametrize(
     ("mine", "state"),
     [
