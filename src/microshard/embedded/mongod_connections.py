@@ -180,7 +180,14 @@ class MongodConnection(wire.MessageProtocol, MessageExchange):
         """Send one message and wait for its reply. ConnectionError."""
         self.receiver = reply = ReplyFuture()
         self.transport.write(message)
-        return await reply
+        try:
+            return await reply
+        except asyncio.CancelledError:
+            # The mongod interrupts the operation of a client that left. But when the reply has come already, the
+            # connection is back in the pool, and its request may be another client's by now.
+            if self.receiver is reply:
+                self.transport.abort()
+            raise
 
     async def log_in(self, key: str) -> None:
         """Log in as the mongods' internal user, whose password is the cluster key. CommandError, ConnectionError."""
@@ -276,9 +283,6 @@ class MongodPool(MessageExchange):
             return await connection.exchange(message)
         except ConnectionError as error:
             raise CommandError(ErrorCode.HostUnreachable, f"{host}:{port} cannot be reached: {error}") from error
-        except asyncio.CancelledError:
-            connection.transport.abort()  # the mongod interrupts the operation of a client that left
-            raise
 
 
 def _address(text: str) -> tuple[str, int]:

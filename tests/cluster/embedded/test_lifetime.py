@@ -1,5 +1,6 @@
 """Start, end and failures of the embedded mongos and its router mongod."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -15,8 +16,9 @@ from typing import Any
 import pytest
 from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError
 
+from microshard.embedded.mongod_connections import MongodConnection, MongodPool
 from microshard.embedded.sharded_cluster import Client, Mongos, free_port
-from tests.cluster.embedded.lab import SmallCluster, running, wait_until
+from tests.cluster.embedded.lab import SmallCluster, direct, running, wait_until
 
 pytestmark = pytest.mark.cluster
 MONGOS = Path(sys.executable).with_name("mongos")
@@ -117,6 +119,39 @@ def test_reads_with_default_options_survive_a_killed_router_mongod(mongos: Mongo
         os.kill(mongos.router_pid(), signal.SIGKILL)
         for _ in range(20):
             assert client.survives.things.find_one() == {"_id": 1}
+
+
+def test_a_client_that_leaves_as_its_reply_comes_breaks_no_other_request(cluster: SmallCluster) -> None:
+    async def exchange() -> None:
+        loop, ping = asyncio.get_running_loop(), {"ping": 1}
+
+        class Pool(MongodPool):
+            def release(self, connection: MongodConnection) -> None:
+                """The reply has come: before its coroutine runs, another takes the connection."""
+                super().release(connection)
+                if not following:
+                    following.append(loop.create_task(self.call("admin", ping)))
+                    loop.call_soon(leaving.cancel)
+
+        following: list[asyncio.Task[Any]] = []
+        pool = Pool(("127.0.0.1", cluster.config_port))
+        leaving = loop.create_task(pool.call("admin", ping))
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        assert await following[0]
+        assert len(pool.idle) == 1  # one connection served both
+        # A client that leaves before the reply takes the operation with it.
+        slow = loop.create_task(pool.call("admin", {"hello": 1, "maxAwaitTimeMS": 60_000, "topologyVersion": version}))
+        await asyncio.sleep(0.2)
+        slow.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await slow
+        await asyncio.sleep(0.1)
+        assert not pool.in_use
+        pool.close()
+
+    version = direct(cluster.config_port).admin.command("hello")["topologyVersion"]
+    asyncio.run(exchange())
 
 
 def test_it_waits_for_its_config_server(tmp_path: Path) -> None:
