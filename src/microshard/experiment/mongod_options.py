@@ -94,7 +94,7 @@ def _first_releases() -> dict[str, Release]:
     """Every listed option of mongod's configuration file with the first release that has it."""
     return {
         option: parse_release(version)
-        for server in ("mongod", "rocksdb")
+        for server in ("mongod", "rocksdb", "later")
         for version, options in _lists()[server]["versions"].items()
         for option in options
     }
@@ -106,6 +106,13 @@ def _first_release(option: str) -> Release | None:
     # setParameter and systemLog.component have names of any kind below them.
     names = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
     return next((listed[name] for name in names if name in listed), None)
+
+
+def _gone_in(option: str) -> Release | None:
+    """The first release without an option, by its dotted name; None for one that is still there, or not listed."""
+    gone = _lists()["gone"]["versions"]
+    found = (v for v, names in gone.items() for name in names if f"{option}.".startswith(f"{name}."))
+    return next(map(parse_release, found), None)
 
 
 def listed_options(engine: str, release: Release) -> frozenset[str]:
@@ -148,6 +155,14 @@ def unknown_options(options: Mapping[str, Any], engine: str, release: Release | 
                 yield path, f"TokuMX 2.0 has no option {flat}", "error"
             continue
         first = _first_release(name)
-        if engine != "tokumx" and release is not None and first is not None and release < first:
-            came, here = (f"{major}.{minor}" for major, minor in (first, release))
-            yield path, f"{name} came with MongoDB {came}; topology.mongodb.version is {here}", "error"
+        if engine == "tokumx" or release is None:
+            continue
+        here, gone = f"topology.mongodb.version is {_text(release)}", _gone_in(name)
+        if first is not None and release < first:
+            yield path, f"{name} came with MongoDB {_text(first)}; {here}", "error"
+        elif gone is not None and release >= gone:
+            yield path, f"{name} is gone since MongoDB {_text(gone)}; {here}", "error"
+
+
+def _text(release: Release) -> str:
+    return f"{release[0]}.{release[1]}"

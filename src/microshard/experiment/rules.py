@@ -53,6 +53,7 @@ def topology_violations(topology: Topology) -> list[RuleViolation]:
     found = [
         *_packaged(topology),
         *_engine(topology),
+        *_config_shard(topology),
         *_block_compressors(topology),
         *_wire_compressors(topology),
         *_without_effect(topology),
@@ -145,6 +146,15 @@ def _engine(topology: Topology) -> Iterator[RuleViolation]:
     if engine == "inMemory" and mongodb.source == "embedded":
         message = "inMemory is part of MongoDB Enterprise, the embedded mongod is the Community edition"
         yield RuleViolation(path, message)
+
+
+def _config_shard(topology: Topology) -> Iterator[RuleViolation]:
+    release = _release(topology.mongodb)
+    # Manual of 8.0, transitionFromDedicatedConfigServer: "New in version 8.0".
+    if topology.kind == "sharded" and topology.config_servers.embedded and (release is None or release < (8, 0)):
+        message = "an embedded config server (config shard) came with MongoDB 8.0; "
+        message += "give topology.mongodb.version" if release is None else _used_release(topology.mongodb)
+        yield RuleViolation(("config_servers", "embedded"), message)
 
 
 def _rocksdb_and_tokumx(topology: Topology) -> Iterator[RuleViolation]:

@@ -61,8 +61,11 @@ def on_host(processes: Sequence[Options], host: str, run_folder: str, deployment
 
 
 def config_db(processes: Sequence[Options]) -> str:
-    """`NAME/HOST:PORT,…` of the config servers among the processes, as mongos takes it; "" when there are none."""
-    servers = [complete(p, "", "") for p in processes if p.get("role") == "config"]
+    """`NAME/HOST:PORT,…` of the config servers among the processes, as mongos takes it; "" when there are none.
+
+    They are the members of the set `config`, which is a shard too where the config servers are embedded.
+    """
+    servers = [complete(p, "", "") for p in processes if p.get("replica_set") == "config"]
     return f"{servers[0]['replica_set']}/{','.join(p['endpoint'] for p in servers)}" if servers else ""
 
 

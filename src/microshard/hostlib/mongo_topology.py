@@ -89,7 +89,7 @@ def name_processes(text: str, processes: Sequence[dict[str, Any]]) -> str:
 def build(point: dict[str, Any], deadline: Deadline, *, check: bool) -> list[str]:
     """Make the processes of the point its topology; what was done, or with `check` would be done."""
     # Config servers first: each mongos waits for them, and shards can be added only through a mongos.
-    replica_sets = sorted(point["replica_sets"], key=lambda planned: planned["role"] != "config")
+    replica_sets = sorted(point["replica_sets"], key=lambda planned: planned["name"] != "config")
     with ThreadPoolExecutor(_CONCURRENT_SETS) as pool:
         initiated = pool.map(lambda planned: replica_set.initiate(planned, deadline, check=check), replica_sets)
         changes = [change for of_set in initiated for change in of_set]

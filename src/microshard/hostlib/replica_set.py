@@ -40,7 +40,7 @@ def initiate(planned: dict[str, Any], deadline: Deadline, *, check: bool) -> lis
 def _replset_initiate(planned: dict[str, Any], endpoint: str, deadline: Deadline) -> None:
     wire_version = wait_for_hello(endpoint, deadline).get("maxWireVersion") or 0
     document: dict[str, Any] = {"_id": planned["name"], "members": _members(planned, wire_version)}
-    if planned["role"] == "config":
+    if planned["name"] == "config":
         document["configsvr"] = True
     try:
         with connect(endpoint, deadline) as client:

@@ -45,7 +45,10 @@ def add_shards(client: Client, planned: list[dict[str, Any]], deadline: Deadline
     done = _set_concern_with_arbiters(client, planned, deadline, check=check)
     if not check:
         for name, host in missing:  # the config server adds one at a time: asking for several gains nothing
-            admin(client, deadline, "addShard", host, name=name)
+            if name == "config":  # from 8.0 on; its id is always that
+                admin(client, deadline, "transitionFromDedicatedConfigServer")
+            else:
+                admin(client, deadline, "addShard", host, name=name)
         found = {shard["_id"] for shard in admin(client, deadline, "listShards")["shards"]}
         if found != set(wanted) | set(shards):
             raise HostError(f"listShards shows {sorted(found)} after all of {sorted(wanted)} were added")

@@ -170,10 +170,17 @@ class Mongos(Model):
 class ConfigServers(Model):
     """The config server replica set."""
 
+    embedded: bool = False
+    """Whether the first shard is the config server too: a config shard (MongoDB 8.0 and later), one set less."""
     members: Annotated[int, Field(ge=1, le=7)] = 1
     """Members of the config server replica set."""
     cache_mb: Annotated[float, Field(gt=0, json_schema_extra={"unit": "MiB"})] = 256
     """WiredTiger cache of each config server; apart from the shards' policy, for it holds no data of the experiment."""
+
+    def _contradictions(self) -> Iterator[str]:
+        for key in ("members", "cache_mb") if self.embedded else ():
+            if key in self.model_fields_set:
+                yield f"{key}: with embedded: true the first shard's members are the config servers"
 
 
 class Cache(Model):

@@ -28,7 +28,6 @@ from microshard.plan.order import host_settings, steps
 from microshard.plan.render import count, value_text
 from microshard.plan.topology import (
     PlacedProcess,
-    initial_shards,
     place_processes,
     planned_collection,
     planned_zones,
@@ -154,7 +153,7 @@ def _servers(experiment: Experiment, inputs: Inputs) -> _Servers:
     topology, infrastructure = experiment.topology, experiment.infrastructure
     hosts = hosts_by_role(infrastructure, inputs.all_hosts)
     placed, caches = place_processes(topology, hosts)
-    collections = tuple(planned_collection(c, initial_shards(topology)) for c in topology.collections)
+    collections = tuple(planned_collection(c, topology) for c in topology.collections)
     key_ranges = {
         planned.namespace: len(planned.chunks)
         for collection, planned in zip(topology.collections, collections, strict=True)

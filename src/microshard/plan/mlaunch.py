@@ -162,6 +162,8 @@ def _command(name: str, point: Point, binaries: Path) -> str:
         if any(not m.initial or m.hidden or m.delay_seconds or m.votes != 1 for m in group.members):
             raise MlaunchError(f"{point.id}: {group.name} has members that mlaunch cannot make: hidden, delayed, later")
     sets = [group for group in point.replica_sets if group.role != "config"]
+    if point.topology == "sharded" and not _count(point, "config"):
+        raise MlaunchError(f"{point.id}: mlaunch cannot make a config shard (config_servers.embedded)")
     if point.topology == "sharded":
         words += ["--sharded", str(point.shards)]
         words += ["--config", str(_count(point, "config")), "--mongos", str(_count(point, "mongos"))]

@@ -76,19 +76,20 @@ def _slots(topology: Topology) -> Iterator[_Slot]:
             yield _Slot(f"rs0-{place}", "member", "rs0", member, place=place)
     else:
         yield from (_Slot(f"mongos{n}", "mongos", shard=n) for n in range(1, mongos_count(topology) + 1))
-        for place in range(1, topology.config_servers.members + 1):
+        config_servers = 0 if topology.config_servers.embedded else topology.config_servers.members
+        for place in range(1, config_servers + 1):
             yield _Slot(f"config{place}", "config", "config", place=place)
         members = listed(topology.shards.members)
         for number in range(1, topology.shards.count + 1):
-            shard, initial = shard_name(number), number <= initial_shards(topology)
+            shard, initial = shard_name(number, topology), number <= initial_shards(topology)
             for place, member in enumerate(members, start=1):
                 name = shard if len(members) == 1 else f"{shard}-{place}"
                 yield _Slot(name, "shard", shard, member, initial, number, place)
 
 
-def shard_name(number: int) -> str:
-    """The name of a shard and of its replica set, from 1: shard01."""
-    return f"shard{number:02d}"
+def shard_name(number: int, topology: Topology) -> str:
+    """The name of a shard and of its replica set, from 1: shard01; MongoDB calls a config shard `config`."""
+    return "config" if number == 1 and topology.config_servers.embedded else f"shard{number:02d}"
 
 
 def initial_shards(topology: Topology) -> int:
@@ -156,7 +157,10 @@ def placement_problems(topology: Topology, hosts: HostsByRole) -> Iterator[tuple
     members = len(listed(topology.shards.members))
     for number, names in enumerate(topology.placement.shards if topology.kind == "sharded" else ()):
         if len(names) != members:
-            yield f"{here}.shards.{number}", f"{len(names)} hosts for {members} members of {shard_name(number + 1)}"
+            yield (
+                f"{here}.shards.{number}",
+                f"{len(names)} hosts for {members} members of {shard_name(number + 1, topology)}",
+            )
     if topology.placement.mongos and topology.mongodb.source == "embedded":
         yield f"{here}.mongos", "the embedded mongos listens on loopback only, so it runs on the client host"
     yield from ((f"{here}.{key}", problem) for key, problem in _pin_problems(topology, slots, hosts))
@@ -342,8 +346,9 @@ def _member(member: Member, process: Process) -> PlannedMember:
     )
 
 
-def planned_collection(collection: Collection, shards: int) -> PlannedCollection:
-    """A collection with its chunks on so many shards."""
+def planned_collection(collection: Collection, topology: Topology) -> PlannedCollection:
+    """A collection with its chunks on the shards that are added at once."""
+    shards = initial_shards(topology)
     chunks: tuple[PlannedChunk, ...] = ()
     presplit = collection.presplit
     if presplit.policy == "key_ranges":
@@ -351,7 +356,7 @@ def planned_collection(collection: Collection, shards: int) -> PlannedCollection
         # A loader owns the upper 32 bits of _id, and its chunk is on one shard.
         chunks = tuple(
             PlannedChunk(
-                shard=shard_name(k // presplit.ranges_per_shard + 1),
+                shard=shard_name(k // presplit.ranges_per_shard + 1, topology),
                 lower=None if k == 0 else k << 32,
                 upper=None if k == total - 1 else (k + 1) << 32,
             )
@@ -359,14 +364,14 @@ def planned_collection(collection: Collection, shards: int) -> PlannedCollection
         )
     if presplit.policy == "split_points":
         bounds = pairwise([None, *presplit.points, None])
-        chunks = tuple(PlannedChunk(shard_name(k % shards + 1), *bound) for k, bound in enumerate(bounds))
+        chunks = tuple(PlannedChunk(shard_name(k % shards + 1, topology), *bound) for k, bound in enumerate(bounds))
     primary, each = collection.primary_shard, presplit.chunks_per_shard
     return PlannedCollection(
         namespace=collection.namespace,
         shard_key=dict(collection.shard_key),
         unique=collection.unique,
         chunks=chunks,
-        primary_shard=None if primary is None else shard_name(primary),
+        primary_shard=None if primary is None else shard_name(primary, topology),
         initial_chunks=each * shards if each and presplit.policy == "hashed" else None,
     )
 
@@ -376,7 +381,7 @@ def planned_zones(topology: Topology) -> tuple[PlannedZone, ...]:
     return tuple(
         PlannedZone(
             zone.name,
-            tuple(map(shard_name, zone.shards)),
+            tuple(shard_name(number, topology) for number in zone.shards),
             tuple(PlannedZoneRange(r.namespace, r.lower, r.upper) for r in zone.ranges),
         )
         for zone in topology.zones

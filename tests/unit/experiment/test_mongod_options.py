@@ -31,6 +31,11 @@ def errors(engine: str, version: str, source: str = "tarball", **topology: Any) 
     [
         ("mmapv1", "2.6", {"storage": {"mmapv1": {"nsSize": 32}}}, "storage.mmapv1.nsSize came with MongoDB 3.0"),
         ("mmapv1", "2.6", {"systemLog": {"logRotate": "reopen"}}, "systemLog.logRotate came with MongoDB 3.0"),
+        ("wiredTiger", "4.2", {"setParameter": {"initialSyncMethod": "logical"}}, "came with MongoDB 6.0"),
+        ("wiredTiger", "7.0", {"storage": {"journal": {"enabled": True}}}, "is gone since MongoDB 6.1"),
+        ("wiredTiger", "4.4", {"storage": {"indexBuildRetry": True}}, "is gone since MongoDB 4.4"),
+        ("wiredTiger", "5.0", {"net": {"serviceExecutor": "adaptive"}}, "is gone since MongoDB 5.0"),
+        ("wiredTiger", "4.2", {"net": {"http": {"enabled": False}}}, "is gone since MongoDB 3.6"),
         ("wiredTiger", "3.0", {"replication": {"enableMajorityReadConcern": True}}, "came with MongoDB 3.2"),
         (
             "rocksdb",

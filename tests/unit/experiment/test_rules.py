@@ -44,6 +44,10 @@ REFUSED = {
         'mongodb: {version: "5.0"}',
         "4:22: topology.mongodb.version: the embedded mongos needs",
     ),
+    "a config shard before 8.0": (
+        "MongoDB 7.0\n  config_servers: {embedded: true}",
+        "5:30: topology.config_servers.embedded: an embedded config server (config shard) came with MongoDB 8.0",
+    ),
     "two config servers before replica sets of them": (
         "MongoDB 3.0\n  network: {compressors: []}\n  config_servers: {members: 2}",
         "6:29: topology.config_servers.members",
@@ -70,6 +74,7 @@ def test_a_version_that_lacks_something_is_refused(lab: Lab, case: str) -> None:
         OLD % "4.2" + "\n  storage: {block_compressor: zstd}\n  network: {compressors: [zstd, zlib, snappy]}",
         OLD % "3.6" + "\n  storage: {engine: rocksdb}\n  network: {compressors: [zlib]}",
         OLD % "4.0" + "\n  storage: {engine: mmapv1}",
+        OLD % "8.0" + "\n  config_servers: {embedded: true}",
         "mongodb: {source: path, path: /opt/x}\n  storage: {engine: mmapv1}",
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 from ansible.module_utils.common.yaml import yaml_load
 
 from microshard.embedded import options as mongos_options
-from microshard.experiment.mongod_options import leaves, listed_options, parse_release
+from microshard.experiment.mongod_options import leaves, listed_options, parse_release, unknown_options
 from microshard.experiment.server_versions import PACKAGED
 from microshard.hostlib import mongo_config, wire
 from microshard.hostlib.errors import HostError
@@ -89,6 +89,18 @@ def test_a_cache_size_of_the_passthrough_replaces_the_planned_one(configs: Rende
     assert config["storage"]["wiredTiger"]["engineConfig"] == {"cacheSizeGB": 2}
 
 
+def test_a_config_shard_is_a_config_server_with_the_data_options_of_a_shard(configs: Render) -> None:
+    topology = {"kind": "sharded", "shards": {"count": 2}, "config_servers": {"embedded": True}}
+    topology["mongodb"] = {"source": "path", "path": "/opt/mongodb/bin", "version": "8.0"}
+    found = configs(Layout("sharded", definition=topology, first_port=27100), version="8.0", embedded=False)
+    assert list(found) == ["mongos1", "config", "shard02"]
+    assert found["config"]["sharding"] == {"clusterRole": "configsvr"}
+    assert found["config"]["replication"]["replSetName"] == "config"
+    assert found["config"]["storage"]["wiredTiger"] == found["shard02"]["storage"]["wiredTiger"]
+    assert found["shard02"]["sharding"] == {"clusterRole": "shardsvr"}
+    assert found["mongos1"]["sharding"] == {"configDB": "config/127.0.0.1:27101"}
+
+
 def test_another_engine_gets_no_wiredtiger_cache(configs: Render) -> None:
     config = configs(Layout(options={"storage": {"engine": "inMemory"}}))["mongod1"]
     assert "wiredTiger" not in config["storage"]
@@ -127,15 +139,6 @@ def test_every_file_says_whose_it_is_and_why_it_is_so(texts: Texts) -> None:
         assert "\n\n\n" not in text
 
 
-# First release with an option that is not in options.json, which ends at 3.4. Manual, "Configuration File Options" of
-# 4.2 (net.tls: "New in version 4.2"), and "MongoDB Server Parameters" of 5.0.
-SINCE = {
-    "net.tls.mode": (4, 2),
-    "net.tls.certificateKeyFile": (4, 2),
-    "net.tls.CAFile": (4, 2),
-    "net.tls.allowConnectionsWithoutCertificates": (4, 2),
-    "setParameter.shutdownTimeoutMillisForSignaledShutdown": (5, 0),
-}
 MONGOS_ALONE = {"sharding.configDB"}
 
 
@@ -145,13 +148,14 @@ MONGOS_ALONE = {"sharding.configDB"}
 )
 def test_a_file_has_only_documented_options(configs: Render, layout: Layout, version: str) -> None:
     release = parse_release(version)
-    later = {name for name, first in SINCE.items() if first <= release}
-    known = listed_options("wiredTiger", min(release, (3, 4))) | MONGOS_ALONE | later
+    known = listed_options("wiredTiger", release) | MONGOS_ALONE
     for name, config in configs(layout, version=version, tls=True, authorization=True, embedded=False).items():
         if release < (3, 4):
             del config["net"]["compression"]  # of the layout; the planner leaves it out
         names = {option for _, option in leaves(config)}
-        assert names - known == set(), name
+        parts = {name: {".".join(name.split(".")[:n]) for n in range(1, 9)} for name in names}
+        assert {name for name in names if not parts[name] & known} == set(), name
+        assert [*unknown_options(config, "wiredTiger", release)] == []
         assert any(option.startswith("net.ssl.") for option in names) == (release < (4, 2))
 
 
