@@ -9,6 +9,7 @@ EXIT_FAILED = 3  # a point failed, gave another answer or was beyond the budget;
 EXIT_PLACE = 4  # this machine cannot do it: binary, RAM, disk, ports, permissions
 EXIT_LEFT = 5  # something of the run could not be removed; it is listed
 EXIT_WORSE = 6  # compare: a run is worse than the first one beyond the tolerance
+EXIT_NOT_COMPARABLE = 7  # compare: runs over other data, or of another query
 EXIT_INTERRUPTED = 130  # Ctrl-C (SIGTERM: 143, SIGHUP: 129); everything was torn down
 
 

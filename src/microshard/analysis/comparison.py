@@ -25,7 +25,7 @@ from microshard.records.differences import Difference, differences
 Key = tuple[str, str]  # axes as JSON, phase
 # Parts of a definition that change no measurement.
 _NOT_COMPARED = ("title", "name", "scales", "reference", "reproduces", "lock", "microshard")
-ChangeVerdict = Literal["better", "worse", "no difference", "inconclusive"]
+ChangeVerdict = Literal["better", "worse", "no difference", "inconclusive", "not comparable"]
 LEVEL = 0.95
 
 
@@ -63,6 +63,7 @@ class ComparedPhase:
     other: ComparedSide
     change: Change
     other_answer: bool  # the same question of the same data was answered otherwise
+    other_question: bool = False  # other data was loaded, or another query measured: nothing can be compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,19 @@ class Comparison:
     def worse(self) -> list[ComparedPhase]:
         """Where the other run is worse than the tolerance allows, or answers otherwise."""
         return [row for row in self.rows if row.change.verdict == "worse" or row.other_answer]
+
+    @property
+    def incomparable(self) -> list[ComparedPhase]:
+        """Where the two runs measured different things."""
+        return [row for row in self.rows if row.other_question]
+
+    @property
+    def unseen(self) -> list[tuple[float, str]]:
+        """(share, point): a difference below it lies inside the interval of no change; the smallest first."""
+        found = [(row.change, row.label) for row in self.rows]
+        return sorted(
+            (math.sqrt(change.high / change.low) - 1, label) for change, label in found if change.low and change.high
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +172,9 @@ def compare(base: Path, other: Path, tolerance: float = 0.0) -> Comparison:
         raise NothingInCommonError(
             f"{shown} have no measured point in common: points are the same when their axes and their phase are"
         )
-    rows = [_row(key, sides[0][key], sides[1][key], tolerance) for key in common]
+    # Plans of older versions do not state their questions.
+    stated = all(any(p.question is not None for p in point.phases) for r in runs if r.plan for point in r.plan.points)
+    rows = [_row(key, sides[0][key], sides[1][key], tolerance, stated=stated) for key in common]
     changes = decide([row.change for row in rows], [row.better for row in rows])
     only = [
         tuple(dict.fromkeys(label for key, (label, _) in mine.items() if key not in theirs))
@@ -192,14 +208,23 @@ def _measured(run: RunFiles) -> dict[Key, tuple[str, list[Measurement]]]:
 
 
 def _row(
-    key: Key, base: tuple[str, list[Measurement]], other: tuple[str, list[Measurement]], tolerance: float
+    key: Key,
+    base: tuple[str, list[Measurement]],
+    other: tuple[str, list[Measurement]],
+    tolerance: float,
+    *,
+    stated: bool,
 ) -> ComparedPhase:
     """One metric at one point, compared without regard to the others."""
     every = [*base[1], *other[1]]
     named = next((m for m in every if m.counts), base[1][0])  # a failed measurement does not name the metric
     metrics = dict.fromkeys(f"{m.metric} in {m.unit}" for m in every if m.counts)
     mine, theirs = _side(base[1]), _side(other[1])
-    if len(metrics) > 1:
+    questions = [{m.question for m in side[1]} for side in (base, other)]
+    incomparable = stated and not questions[0] & questions[1]
+    if incomparable:
+        found = Change(None, None, None, None, "not comparable", "other data or another query")
+    elif len(metrics) > 1:
         found = Change(None, None, None, None, "inconclusive", f"not the same metric: {' and '.join(metrics)}")
     else:
         found = change(mine.values, theirs.values, tolerance)
@@ -215,6 +240,7 @@ def _row(
         other=theirs,
         change=found,
         other_answer=any(known.get(question, answer) != answer for question, answer in theirs.answers),
+        other_question=incomparable,
     )
 
 

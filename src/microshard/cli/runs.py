@@ -10,7 +10,7 @@ import click
 
 from microshard.cli.backends import has_processes, in_use
 from microshard.cli.options import json_option, runs_option
-from microshard.errors import EXIT_WORSE
+from microshard.errors import EXIT_NOT_COMPARABLE, EXIT_WORSE
 from microshard.records.run_folder import RunFolder
 from microshard.run.catalog import named, named_or_latest, remove, summaries, summary
 
@@ -145,13 +145,14 @@ def import_bundle(file: Path, runs: Path) -> None:
     from rich.console import Console
 
     from microshard.records.bundle import unpack
-    from microshard.report import build
+    from microshard.report import build, write
     from microshard.report.table import final
 
     run = unpack(file, runs)
     console = Console()
     console.print(final(build(run.path), width=console.width))
     click.echo(f"Imported: {run.path}")
+    click.echo(f"Report, made here of its results: {write(run.path)}")
     if (run / "experiment.lock.yml").exists():
         click.echo(f"Run it again: microshard run {run / 'experiment.lock.yml'}")
     click.echo(f"Compare: microshard compare {run.run_id} RUN")
@@ -178,7 +179,8 @@ def _share(_ctx: click.Context, _parameter: click.Parameter, value: str) -> floa
 def compare(names: tuple[str, ...], tolerance: float, as_json: bool, runs: Path) -> int:
     """Compare runs with the first one, point by point; names of runs or their folders.
 
-    Ends with exit code 6 when a run is worse than the first one at any point by more than the tolerance.
+    Ends with exit code 6 when a run is worse than the first one at any point by more than the tolerance, and with 7
+    when points cannot be compared because other data was loaded or another query measured.
     """
     if len(names) < 2:
         raise click.UsageError("two runs or more; `microshard list` shows them")
@@ -194,4 +196,6 @@ def compare(names: tuple[str, ...], tolerance: float, as_json: bool, runs: Path)
     else:
         for item in found:
             render.render(item, Console())
-    return EXIT_WORSE if any(item.worse for item in found) else 0
+    if any(item.worse for item in found):
+        return EXIT_WORSE
+    return EXIT_NOT_COMPARABLE if any(item.incomparable for item in found) else 0

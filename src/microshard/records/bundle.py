@@ -26,11 +26,15 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from microshard import __version__
-from microshard.errors import EXIT_DEFINITION, MicroshardError
-from microshard.model.run_records import BundledFile, BundleManifest, ImportOrigin, RunMarker
+from microshard.errors import EXIT_DEFINITION, MicroshardError, RunFolderError
+from microshard.experiment import yaml_reader
+from microshard.experiment.errors import DefinitionError
+from microshard.model.plan import Plan
+from microshard.model.result import StepResult
+from microshard.model.run_records import BundledFile, BundleManifest, ImportOrigin, RunLock, RunMarker
 from microshard.records import codec
 from microshard.records.redaction import Redactor
-from microshard.records.run_folder import MARKER, RunFolder, write_json
+from microshard.records.run_folder import LOCK, MARKER, PLAN, RunFolder, write_json
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -130,7 +134,10 @@ def _add(packed: gzip.GzipFile, name: str, content: bytes) -> None:
 
 
 def unpack(bundle: Path, runs: Path) -> RunFolder:
-    """Verify a bundle and unpack it as a run below `runs`. Raises BadBundleError, and leaves nothing behind then."""
+    """Verify a bundle and unpack it as a run below `runs`. Raises BadBundleError, and leaves nothing behind then.
+
+    The report of the bundle is not kept: a page may hold anything, and it is made anew from the results.
+    """
     digest = hashlib.sha256()
     with bundle.open("rb") as file:
         while block := file.read(1 << 20):
@@ -150,6 +157,8 @@ def unpack(bundle: Path, runs: Path) -> RunFolder:
             marker = codec.read_file(RunMarker, draft / MARKER)
         except codec.DamagedFileError as error:
             raise BadBundleError(f"{bundle}: {MARKER} in it is not the marker of a run ({error})") from None
+        _check_records(draft, bundle)
+        shutil.rmtree(draft / "report", ignore_errors=True)
         marker.run_id = manifest.run_id
         marker.imported = ImportOrigin(bundle.name, digest.hexdigest(), time.time())
         write_json(draft / MARKER, marker)
@@ -158,6 +167,28 @@ def unpack(bundle: Path, runs: Path) -> RunFolder:
         shutil.rmtree(draft, ignore_errors=True)
         raise
     return RunFolder.open(target)
+
+
+def _check_records(draft: Path, bundle: Path) -> None:
+    """Read every file as its type; those a run need not have may be missing."""
+    kinds = [(PLAN, Plan), (LOCK, RunLock)]
+    kinds += [(str(path.relative_to(draft)), StepResult) for path in sorted(draft.glob("results/*/*.json"))]
+    for name, kind in kinds:
+        try:
+            codec.read_file(kind, draft / name)
+        except FileNotFoundError:
+            continue
+        except (codec.DamagedFileError, RunFolderError) as error:
+            reason = str(error).replace(f"{draft}/", "")
+            raise BadBundleError(f"{bundle}: {name} in it cannot be read: {reason}") from None
+    for definition in draft.glob("experiment*.yml"):
+        try:
+            _, problems = yaml_reader.read(definition)
+        except DefinitionError as error:
+            problems = list(error.problems)
+        if problems:
+            reason = f"line {problems[0].line}: {problems[0].message}"
+            raise BadBundleError(f"{bundle}: {definition.name} in it cannot be read: {reason}")
 
 
 def _extract(stream: gzip.GzipFile, draft: Path, bundle: Path) -> BundleManifest:

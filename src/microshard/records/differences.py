@@ -31,6 +31,9 @@ def flat(value: Any, prefix: str = "") -> dict[str, Any]:
 def differences(base: Any, other: Any) -> Iterator[Difference]:
     """Dotted keys of two nested values that are not the same, in alphabetical order."""
     a, b = flat(base), flat(other)
+    for mine, theirs in ((a, b), (b, a)):  # `topology.mongod: {}` beside topology.mongod.setParameter.x says nothing
+        for key in [k for k, v in mine.items() if v in ({}, []) and any(name.startswith(f"{k}.") for name in theirs)]:
+            del mine[key]
     for key in sorted({*a, *b}):
         if a.get(key) != b.get(key):
             yield Difference(key, a.get(key), b.get(key))

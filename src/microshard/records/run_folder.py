@@ -35,8 +35,10 @@ class DiskError(RunFolderError):
 
     def __init__(self, path: Path, error: OSError) -> None:
         self.error = error
+        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
         super().__init__(
-            f"{path}: cannot be written: {error.strerror or error}. Make room or take another place (--runs-dir); "
+            f"{path}: cannot be written: {error.strerror or error}. "
+            f"{'Make room' if full else 'Make it writable'} or take another place (--runs-dir); "
             "what was measured before is whole, and microshard resume goes on from there."
         )
 

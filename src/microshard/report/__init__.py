@@ -6,6 +6,7 @@ into its `report/`. Definitions of all figures: docs/report.md.
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,9 +43,10 @@ def write(run_folder: Path) -> Path:
         return write_all(Path(run_folder), model)
     except (OSError, DiskError) as error:
         cause = error if isinstance(error, OSError) else error.error
+        advice = "Make room" if cause.errno in {errno.ENOSPC, errno.EDQUOT} else "Make the folder writable"
         raise NotWrittenError(
-            f"{run_folder / 'report'}: the report cannot be written: {cause.strerror or cause}. Make room; microshard "
-            f"report {run_folder} writes it, of all that was measured."
+            f"{run_folder / 'report'}: the report cannot be written: {cause.strerror or cause}. "
+            f"{advice}; microshard report {run_folder} writes it, of all that was measured."
         ) from error
 
 

@@ -15,7 +15,13 @@ from microshard.analysis.comparison import LEVEL, Change, ComparedPhase, Compari
 from microshard.records.differences import Difference
 
 MOST_ROWS = 60
-_STYLES = {"worse": "bold red", "better": "green", "no difference": "", "inconclusive": "yellow"}
+_STYLES = {
+    "worse": "bold red",
+    "better": "green",
+    "no difference": "",
+    "inconclusive": "yellow",
+    "not comparable": "bold yellow",
+}
 
 
 def as_json(found: Comparison) -> dict[str, Any]:
@@ -56,7 +62,14 @@ def summary(found: Comparison) -> str:
     count = {verdict: sum(row.change.verdict == verdict for row in found.rows) for verdict in _STYLES}
     parts = [f"{number} {verdict}" for verdict, number in count.items() if number]
     beyond = f" beyond {found.tolerance:.1%}" if found.tolerance else ""
-    return f"{len(found.rows)} measured: {', '.join(parts)}{beyond} ({LEVEL:.0%}, adjusted for their number)"
+    text = f"{len(found.rows)} measured: {', '.join(parts)}{beyond} ({LEVEL:.0%}, adjusted for their number)"
+    if found.incomparable:
+        text += "; points that loaded other data or measured another query are not compared: see what differs above"
+    if found.unseen and count["no difference"]:
+        (least, _), (most, label) = found.unseen[0], found.unseen[-1]
+        spread = f" ({most:.1%} at {label})" if most > least else ""
+        text += f"; differences below {least:.1%}{spread} could not have been seen"
+    return text
 
 
 def _table(found: Comparison) -> Table:

@@ -86,7 +86,9 @@ def shell(running: RunningPoint, name: str, words: Sequence[str] = ()) -> tuple[
     folder = None
     if not running.backend.remote:
         folder = running.process(name)["folder"] if name in running.names() else str(running.folder.path)
-    return running.backend.command(host, words, terminal=not words), folder
+    # One line for a shell, as ssh takes it: `ssh shard01 'exit 7'`.
+    line = ["sh", "-c", " ".join(words)] if words else []
+    return running.backend.command(host, line, terminal=not words), folder
 
 
 def log(running: RunningPoint, name: str, *, follow: bool, lines: int) -> list[str]:

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from microshard.analysis.comparison import Comparison, NothingInCommonError, compare
 from microshard.cli.runs import compare as command
+from microshard.records.differences import differences
 from microshard.report.comparison import render
 from tests.report.make_run import Shape, make_run
 
@@ -110,6 +111,45 @@ def test_the_command_ends_with_6_when_something_is_worse(pair: tuple[Path, Path]
     assert runner.invoke(command, [*names, "--tolerance", "30%"], standalone_mode=False).return_value == 0
     machine = runner.invoke(command, [*names, "--json"], standalone_mode=False)
     assert json.loads(machine.output)[0]["worse"] == ["2 shards"]
+
+
+def test_runs_over_other_data_are_not_compared(pair: tuple[Path, Path]) -> None:
+    def other_data(plan: dict[str, Any]) -> None:
+        for point in plan["points"]:
+            for phase in point["phases"]:
+                phase["question"] = {"pipeline": "same"}
+                phase["data"] = {"documents": 10} if phase["kind"] == "load" else None
+
+    def more(plan: dict[str, Any]) -> None:
+        other_data(plan)
+        for point in plan["points"]:
+            point["phases"][0]["data"] = {"documents": 20}
+
+    _change(pair[0] / "plan.json", other_data)
+    _change(pair[1] / "plan.json", other_data)
+    assert not compare(*pair).incomparable
+    _change(pair[1] / "plan.json", more)
+    assert {row.change.verdict for row in compare(*pair).rows} == {"not comparable"}
+    result = CliRunner().invoke(command, [str(path) for path in pair], standalone_mode=False)
+    assert result.return_value == 7
+    assert "other data" in result.output
+
+
+def test_how_small_a_difference_could_have_been_seen(pair: tuple[Path, Path]) -> None:
+    found = compare(*pair)
+    shares = [share for share, _ in found.unseen]
+    assert len(shares) == 5
+    assert shares == sorted(shares)
+    row = next(row for row in found.rows if row.label == found.unseen[-1][1])
+    assert row.change.low
+    assert row.change.high
+    assert (1 + shares[-1]) ** 2 == pytest.approx(row.change.high / row.change.low)
+    assert f"{shares[-1]:.1%} at {row.label}" in _shown(found)
+
+
+def test_an_empty_mapping_beside_its_key_is_no_difference_of_its_own() -> None:
+    found = list(differences({"mongod": {}, "x": []}, {"mongod": {"setParameter": {"a": 1}}, "x": []}))
+    assert [(d.key, d.base, d.other) for d in found] == [("mongod.setParameter.a", None, 1)]
 
 
 @pytest.mark.parametrize("tolerance", ["five", "-1%", "100%", "nan"])

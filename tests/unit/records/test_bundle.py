@@ -206,3 +206,31 @@ def test_the_commands_from_list_to_rm(run: RunFolder, tmp_path: Path) -> None:
     assert run.run_id in call("list", *there)
     call("rm", "-y", run.run_id, *there)
     assert "No runs" in call("list", *there)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("experiment.yml", "a: [1"), ("results/", "no JSON"), ("plan.json", '{"points": 7}'), ("lock.json", "[]")],
+)
+def test_a_file_that_is_not_what_it_should_be_is_refused(
+    run: RunFolder, tmp_path: Path, name: str, content: str
+) -> None:
+    path = next(iter(sorted((run / "results").rglob("*.json")))) if name == "results/" else run / name
+    path.write_text(content, encoding="utf-8")
+    bundle = tmp_path / f"y{SUFFIX}"
+    export(run, bundle, Redactor({}))
+    with pytest.raises(BadBundleError, match=f"{path.name} in it cannot be read"):
+        unpack(bundle, tmp_path / "elsewhere")
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_page_from_elsewhere_is_never_shown(run: RunFolder, tmp_path: Path) -> None:
+    (run / "report").mkdir(exist_ok=True)
+    (run / "report" / "report.html").write_text("<script>alert(1)</script>", encoding="utf-8")
+    bundle = tmp_path / f"y{SUFFIX}"
+    export(run, bundle, Redactor({}))
+    there = tmp_path / "there"
+    shown = CliRunner().invoke(microshard, ["import", str(bundle), "--runs-dir", str(there)], standalone_mode=False)
+    page = there / run.run_id / "report" / "report.html"
+    assert str(page) in shown.output.replace("\n", "")
+    assert "alert(1)" not in page.read_text(encoding="utf-8")
