@@ -247,15 +247,14 @@ def _for_moto(call: Call, region: Region) -> Call:
         if name.startswith("BlockDeviceMapping.") and name.endswith(".Ebs.VolumeType") and value in {"io1", "io2"}:
             parameters[name] = "gp2"
     root = region.backend.amis[call.get("ImageId")].root_device_name
-    names = [m.get("DeviceName") for m in call.members("BlockDeviceMapping")]
-    virtual = [n for n, m in enumerate(call.members("BlockDeviceMapping"), 1) if "VirtualName" in m]
-    for number in virtual:
-        for key in [k for k in parameters if k.startswith(f"BlockDeviceMapping.{number}.")]:
-            del parameters[key]
-    if root not in names:
-        parameters[f"BlockDeviceMapping.{len(names) + 1}.DeviceName"] = root
-        parameters[f"BlockDeviceMapping.{len(names) + 1}.Ebs.VolumeSize"] = str(_ROOT_GIB)
-        parameters[f"BlockDeviceMapping.{len(names) + 1}.Ebs.DeleteOnTermination"] = "true"
+    # moto knows no instance store, and stops at a gap in the numbers.
+    changed = Call(call.service, call.region, call.action, parameters)
+    mappings = [m for m in changed.members("BlockDeviceMapping") if "VirtualName" not in m]
+    if root not in {m.get("DeviceName") for m in mappings}:
+        mappings.append({"DeviceName": root, "Ebs.VolumeSize": str(_ROOT_GIB), "Ebs.DeleteOnTermination": "true"})
+    parameters = {k: v for k, v in parameters.items() if not k.startswith("BlockDeviceMapping.")}
+    for number, mapping in enumerate(mappings, 1):
+        parameters |= {f"BlockDeviceMapping.{number}.{key}": value for key, value in mapping.items()}
     parameters["MinCount"] = parameters["MaxCount"]  # moto launches MinCount
     return Call(call.service, call.region, call.action, parameters, call.index)
 
