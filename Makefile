@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
 # Targets share .venv, and a sweep measures: nothing may run beside it.
 .NOTPARALLEL:
-.PHONY: help setup dev data versions sweep test test-long test-hosts test-clients compare-mongos faults deploys clients wheel collection lint audit generate check-generated lock bench clean
+.PHONY: help setup dev data versions sweep test test-long test-hosts test-clients compare-mongos faults deploys clients wheel collection release lint audit generate check-generated lock bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ wheel: clients ## dist/microshard-….whl: everything in one file for pip, YCSB 
 
 collection: dev ## dist/microshard-lab-….tar.gz: roles, modules and playbooks for ansible-galaxy
 	@$(BIN)/python -m setup.archives collection dist
+
+release: clients dev ## wheel and collection, built twice and compared, with dist/SHA256SUMS
+	@$(BIN)/python -m setup.archives release dist
 
 lint: dev ## ruff, mypy, import-linter, ansible-lint, yamllint
 	$(BIN)/ruff check .
