@@ -72,13 +72,14 @@ def collection(folder: Path) -> Path:
 
 def _set_times(archive: Path) -> None:
     """Write an archive again, sorted, with the time of the commit: ansible-galaxy puts the present one in."""
+    stamp = commit_time()
     with tarfile.open(archive) as tar:
         members = sorted(tar.getmembers(), key=lambda member: member.name)
         contents = [tar.extractfile(member) if member.isreg() else None for member in members]
         packed = io.BytesIO()
         with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as stream, tarfile.open(fileobj=stream, mode="w") as new:
             for member, content in zip(members, contents, strict=True):
-                member.mtime = commit_time()
+                member.mtime, member.pax_headers = stamp, {}
                 new.addfile(member, content)
     archive.write_bytes(packed.getvalue())
 
