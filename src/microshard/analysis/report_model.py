@@ -204,7 +204,13 @@ class PointReport:
     problems: tuple[str, ...]
     plan: Point | None  # None where the plan cannot be read
     invalid: tuple[Invalid, ...] = ()
+    deploy_seconds: float | None = None  # median of its deployments
     logs: Mapping[str, LogSummary] = field(default_factory=dict)  # by process
+
+    def took(self, *, loading: bool) -> float | None:
+        """Median seconds of its load phases, or of the others; None where nothing was measured."""
+        found = [f.seconds for f in self.phases.values() if (f.kind == "load") == loading and f.seconds is not None]
+        return sum(found) if found else None
 
     def figures(self, phase: str | None) -> PhaseFigures:
         """The figures of a phase, empty ones where it was not measured."""

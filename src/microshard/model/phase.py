@@ -73,6 +73,9 @@ class PhaseKeys(Model):
     moves_chunks: ClassVar[bool] = False
     """Whether this engine has chunks moved itself, so that migrations do not make its measurement invalid."""
 
+    assumptions: ClassVar[tuple[str, ...]] = ()
+    """Measured rates the estimate of its time rests on, each with its source."""
+
     def of_kind(self, kind: PhaseKind) -> PhaseKeys:  # noqa: ARG002
         """These keys as they stand under load, warm_up or measure, for engines to which it makes a difference."""
         return self

@@ -330,6 +330,7 @@ class Plan:
     memory_mib: int = 0  # most that is resident at one time, on all hosts together
     facts: dict[str, Any] = field(default_factory=dict)  # cores, ram_mib, free_disk_bytes of all data-bearing hosts
     needs: dict[str, HostNeeds] = field(default_factory=dict)  # host → most it has to give at one time
+    assumptions: tuple[str, ...] = ()  # measured rates the estimates of time rest on, with their sources
     format: int = FORMAT  # of plan.json
 
     def point(self, point_id: str) -> Point:

@@ -91,6 +91,7 @@ def build_plan(experiment: Experiment, points: Sequence[PointDefinition], inputs
         memory_mib=combine(p.memory_mib for p in planned),
         facts=_facts(planned),
         needs=needs,
+        assumptions=tuple(dict.fromkeys(a for p in points for a in estimate.assumptions(p.experiment.workload))),
     )
     checks.refuse_what_does_not_fit(plan, inputs)
     return dataclasses.replace(plan, warnings=(*warnings, *_warnings(plan, experiment, points, inputs)))

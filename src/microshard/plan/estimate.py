@@ -5,7 +5,7 @@ All constants were measured on 2 cores of a 2020s server with mongod 6.0.5. Duri
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from microshard.model.phase import EstimateBasis
@@ -23,6 +23,13 @@ PROCESS_MEMORY_MIB = {"mongod": 140, "mongos": 200}  # an embedded mongos has a 
 ADD_SHARD_SECONDS = 0.08  # the config server adds one shard after the other: 16 in 1.3 s
 START_SECONDS = 0.72  # of a core, to start and initiate a mongod
 FLOOR_SECONDS = 2.0  # of a measurement: connecting, telemetry, writing the result
+
+
+def assumptions(workload: Sequence[WorkloadStep]) -> Iterator[str]:
+    """Yield what the estimates of time rest on, with its source."""
+    yield f"deployment: {START_SECONDS:g} s of a core for each process, {ADD_SHARD_SECONDS:g} s for each shard"
+    for step in workload:
+        yield from step.phase.assumptions
 
 
 def needs(

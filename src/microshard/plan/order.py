@@ -116,4 +116,5 @@ def join_plans(plans: Sequence[Plan]) -> Plan:
         disk_bytes=max(p.disk_bytes for p in plans),
         memory_mib=max(p.memory_mib for p in plans),
         needs=needs,
+        assumptions=tuple(dict.fromkeys(each for plan in plans for each in plan.assumptions)),
     )

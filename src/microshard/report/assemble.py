@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from microshard.analysis.bootstrap import efficiency, speed_up, usable_cores
@@ -63,7 +64,8 @@ def build(run_folder: Path) -> ReportModel:
         point = _point(record, axis, found[record.id], answers, main)
         by_series.setdefault(point.series, []).append(point)
     compared = {p.id: p for members in by_series.values() for p in _compared(members, axis, cores)}
-    points = [replace(compared[record.id], logs=run.logs.get(record.id, {})) for record in records]
+    deployed = _deployments(run)
+    points = [replace(compared[r.id], logs=run.logs.get(r.id, {}), deploy_seconds=deployed.get(r.id)) for r in records]
     intervals = [m.result.interval for m in every if m.result.interval is not None]
     model = ReportModel(
         run_id=run.marker.run_id,
@@ -172,6 +174,16 @@ def _orders(run: RunFiles) -> dict[tuple[str, str], int]:
     }
     keys = sorted(run.results, key=lambda key: (times.get(key, float("inf")), planned.get(key, len(planned)), key))
     return {key: position for position, key in enumerate(keys)}
+
+
+def _deployments(run: RunFiles) -> dict[str, float]:
+    """Point → median seconds of its deployments, by the journal."""
+    seconds: dict[str, list[float]] = {}
+    steps = {step.index: step.point for step in run.plan.steps} if run.plan else {}
+    for event in run.events:
+        if event.stage == "deploy" and event.step in steps and event.seconds is not None:
+            seconds.setdefault(steps[event.step], []).append(event.seconds)
+    return {point: median(found) for point, found in seconds.items()}
 
 
 def _answers(found: Sequence[Measurement]) -> dict[str, str]:

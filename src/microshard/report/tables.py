@@ -71,7 +71,26 @@ def of(model: ReportModel) -> list[Table]:
     for phase in dict.fromkeys(name for point in model.points for name in point.phases):
         rows = [(p, f) for p in model.ordered if (f := p.figures(phase)).details.representative]
         found += [*_figures(rows, phase), *_engine_tables(model, rows, phase)]
-    return found
+    return [*found, *_estimates(model)]
+
+
+def _estimates(model: ReportModel) -> Iterator[Table]:
+    """What the plan has estimated beside what it took, in seconds."""
+    rows = [(p, p.plan) for p in model.ordered if p.plan and p.took(loading=False) is not None]
+    columns: dict[str, Callable[..., str]] = {"point": lambda p, _: p.label}
+    for head, estimated, took in (
+        ("deployment", lambda plan: plan.deploy_seconds, lambda p: p.deploy_seconds),
+        ("load", lambda plan: plan.load_seconds, lambda p: p.took(loading=True)),
+        ("repetition", lambda plan: plan.measure_seconds, lambda p: p.took(loading=False)),
+    ):
+        columns[f"{head}: estimated, s"] = lambda _, plan, of=estimated: fmt.number(of(plan))
+        columns[f"{head}: took, s"] = lambda p, _, of=took: fmt.number(of(p))
+        columns[f"{head}: took / estimated"] = lambda p, plan, of=took, by=estimated: (
+            fmt.number(of(p) / by(plan)) if of(p) and by(plan) else fmt.NONE
+        )
+    if rows:
+        note = "Medians. " + " ".join(f"Assumed: {each}." for each in (model.plan.assumptions if model.plan else ()))
+        yield fmt.table(rows, columns, id="estimates", title="Estimated and measured times", note=note.strip())
 
 
 def _phases(model: ReportModel) -> Iterator[Table]:

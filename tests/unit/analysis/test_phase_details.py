@@ -184,7 +184,7 @@ def test_shares_over_time_and_stages_say_what_they_show(tmp_path: Path) -> None:
         == "1 shard: the fullest shard goes from 2.00 to 1.00 times the mean of documents"
     )
     assert "windows-measure" not in shown  # the load is drawn below the shares
-    assert {table.id for table in tables.of(balance)} == {"published", "figures-measure", "table-measure"}
+    assert {table.id for table in tables.of(balance)} == {"published", "figures-measure", "table-measure", "estimates"}
     sync = build(make_run(tmp_path / "b", Shape(shards=(1,), kind="sync", drift=False)))
     stages = dict(contents(sync))["stages-measure"]
     assert stages.title.startswith("Clone takes 60 % of the 1 min 08 s")

@@ -11,7 +11,8 @@ from microshard.analysis.bootstrap import Estimate
 from microshard.analysis.report_model import PhaseFigures, ReportModel
 from microshard.analysis.scaling import Refused, UslFit
 from microshard.errors import RunFolderError
-from microshard.report import build
+from microshard.report import build, tables
+from microshard.report import format as fmt
 from tests.report.make_run import REFERENCE, Shape, make_run, tear
 
 
@@ -53,6 +54,29 @@ def test_a_whole_run_has_all_points_complete_and_no_warning(whole: ReportModel) 
     assert (whole.axis, whole.axis_label) == ("topology.shards.count", "shards")
     assert (whole.main, whole.load, whole.embedded) == ("measure", "load", True)
     assert {notice.level for notice in whole.notices} == {"note"}
+
+
+def test_what_the_plan_has_estimated_stands_beside_what_it_took(tmp_path: Path) -> None:
+    run = make_run(tmp_path, Shape(shards=(1, 2), repetitions=1, drift=False))
+    plan = json.loads((run / "plan.json").read_text())
+    plan["assumptions"] = ["insert: 22,000 documents/s"]
+    for point in plan["points"]:
+        point |= {"deploy_seconds": 4.0, "load_seconds": 100.0, "measure_seconds": 50.0}
+    (run / "plan.json").write_text(json.dumps(plan))
+    for seconds in (6.0, 8.0, 30.0):
+        add_event(run, event="stage", stage="deploy", step=0, seconds=seconds)
+    model = build(run)
+    (table,) = [each for each in tables.of(model) if each.id == "estimates"]
+    row = dict(zip(table.columns, table.rows[0], strict=True))
+    assert (row["deployment: estimated, s"], row["deployment: took, s"]) == ("4.00", "8.00")
+    assert row["deployment: took / estimated"] == "2.00"
+    load, took = model.points[0].took(loading=True), model.points[0].took(loading=False)
+    assert load
+    assert took
+    assert row["load: took / estimated"] == fmt.number(load / 100)
+    assert (row["repetition: took, s"], row["repetition: estimated, s"]) == (fmt.number(took), "50.0")
+    assert table.rows[1][2] == fmt.NONE, "what was not recorded is not guessed"
+    assert table.note == "Medians. Assumed: insert: 22,000 documents/s."
 
 
 def test_median_speed_up_and_efficiency_are_against_the_smallest_point(whole: ReportModel) -> None:

@@ -53,6 +53,8 @@ def test_at_its_own_size_it_can_be_planned_on_ec2_within_its_budget(file: Path, 
     hours = seen.loaded.experiment.budget.max_hours
     assert hours is not None
     assert seen.plan.estimate_seconds < hours * 3600
+    engines = {phase.engine for point in seen.plan.points for phase in point.phases if phase.kind == "load"}
+    assert {each.partition(":")[0] for each in seen.plan.assumptions} >= {"deployment", "each fleet", *engines}
     if scale == "today":
         # flights and tpch need a package that only this machine has.
         assert all(key.endswith(".dataset") and "client hosts" in why for key, why in seen.unsupported)

@@ -24,6 +24,11 @@ REMOVE_SECONDS = 180.0
 # The controller's work for each additional host while prepare.yml runs: some 25 tasks at 0.17 s of its CPU each, as
 # plays for one and for three hosts on two cores show.
 PREPARE_SECONDS_EACH = 4.0
+ASSUMPTION = (
+    f"each fleet: {PROVISION_SECONDS:g} s until its hosts answer, {PREPARE_SECONDS:g} s to prepare them, "
+    f"{PREPARE_SECONDS_EACH:g} s for each host after the first, {REMOVE_SECONDS:g} s to remove them "
+    "(not measured on EC2)"
+)
 # A host outlives the budget by this: the running repetition ends, logs are collected, then the run terminates it.
 GRACE_SECONDS = 900.0
 # Of a host group: another value needs other hosts.

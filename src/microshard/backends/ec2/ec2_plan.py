@@ -11,6 +11,7 @@ from typing import Any
 from microshard.backends.ec2.account import fetch_account_limits
 from microshard.backends.ec2.api import default_region
 from microshard.backends.ec2.cost_estimate import (
+    ASSUMPTION,
     DEFAULT_REGION,
     CostEstimate,
     FleetPoints,
@@ -46,7 +47,10 @@ class Ec2Plan:
     @property
     def plan(self) -> Plan:
         """All fleets' plans as one; its time includes launching and terminating the fleets."""
-        return dataclasses.replace(join_plans(self.plans), estimate_seconds=self.estimate.seconds)
+        whole = join_plans(self.plans)
+        return dataclasses.replace(
+            whole, estimate_seconds=self.estimate.seconds, assumptions=(*whole.assumptions, ASSUMPTION)
+        )
 
     def raise_on_violations(self) -> None:
         """Raise DefinitionError, with the places in the file, when EC2 or the budget would refuse it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -15,6 +15,10 @@ SCAN_SECONDS_PER_DOCUMENT = 3.5e-6  # aggregation over a warm cache, one shard o
 
 class AggregatePhase(PhaseKeys):
     """Run an aggregation and time it."""
+
+    assumptions: ClassVar[tuple[str, ...]] = (
+        f"aggregate: {SCAN_SECONDS_PER_DOCUMENT * 1e6:g} µs a document, one shard on one core, warm cache",
+    )
 
     engine: Literal["aggregate"]
     """aggregate: one query after the other."""

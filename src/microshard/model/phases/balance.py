@@ -21,6 +21,10 @@ class BalancePhase(PhaseKeys):
     changes_data: ClassVar[bool] = True
     moves_chunks: ClassVar[bool] = True
 
+    assumptions: ClassVar[tuple[str, ...]] = (
+        f"balance: {MOVED_BYTES_PER_SECOND / 1e6:g} MB/s, one migration after another",
+    )
+
     engine: Literal["balance"]
     """balance: chunks, documents and bytes by shard each second, from the config database and the shards."""
     namespace: Namespace

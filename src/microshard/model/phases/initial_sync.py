@@ -20,6 +20,10 @@ class InitialSyncPhase(PhaseKeys):
 
     changes_data: ClassVar[bool] = True
 
+    assumptions: ClassVar[tuple[str, ...]] = (
+        f"initial_sync: {CLONED_BYTES_PER_SECOND / 1e6:g} MB/s, one core for source and member each",
+    )
+
     engine: Literal["initial_sync"]
     """initial_sync: stages from `replSetGetStatus.initialSyncStatus`."""
     replica_set: str | None = None

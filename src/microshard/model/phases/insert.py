@@ -26,6 +26,11 @@ class InsertPhase(PhaseKeys):
     """Fill a collection with a generated data set."""
 
     changes_data: ClassVar[bool] = True
+    assumptions: ClassVar[tuple[str, ...]] = (
+        f"insert: {LOAD_DOCUMENTS_PER_SECOND:,} documents/s per core of the data hosts; "
+        f"{MONGOD_DOCUMENTS_PER_SECOND:,} per mongod (580,650,946 in 88 min on 16 cores: mot-analytics); "
+        f"{SENT_DOCUMENTS_PER_SECOND:,} per core of the client hosts (bench/load_rate.py); what the data volumes take",
+    )
 
     engine: Literal["insert"]
     """insert: several processes, unordered batches."""

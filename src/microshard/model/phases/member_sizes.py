@@ -19,6 +19,8 @@ class MemberSizesPhase(PhaseKeys):
 
     changes_data: ClassVar[bool] = True
 
+    assumptions: ClassVar[tuple[str, ...]] = (f"member_sizes: {CLONED_BYTES_PER_SECOND / 1e6:g} MB/s of initial sync",)
+
     engine: Literal["member_sizes"]
     """member_sizes: storageSize and totalIndexSize of every member after a checkpoint; `dbHash` must agree."""
     namespace: Namespace

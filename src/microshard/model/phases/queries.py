@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -39,6 +39,11 @@ class Form(Model):
 
 class QueriesPhase(PhaseKeys):
     """Count documents by one of several forms of a question, and time it."""
+
+    assumptions: ClassVar[tuple[str, ...]] = (
+        f"queries: {SCAN_SECONDS_PER_DOCUMENT * 1e6:g} µs a document, "
+        f"with JavaScript {JAVASCRIPT_SECONDS_PER_DOCUMENT * 1e6:g} µs",
+    )
 
     engine: Literal["queries"]
     """queries: one count after the other, then its plan."""

@@ -51,6 +51,8 @@ class TrafficPhase(PhaseKeys):
 
     changes_data: ClassVar[bool] = True
 
+    assumptions: ClassVar[tuple[str, ...]] = (f"traffic: {BYTES_PER_CORE_AND_SECOND / 1e6:g} MB/s of inserts a core",)
+
     engine: Literal["traffic"]
     """traffic: inserts in batches and reads by `_id`."""
     namespace: Namespace

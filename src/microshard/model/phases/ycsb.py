@@ -114,6 +114,10 @@ class YcsbPhase(PhaseKeys):
     changes_data: ClassVar[bool] = True
     spreads: ClassVar[bool] = True
 
+    assumptions: ClassVar[tuple[str, ...]] = (
+        f"ycsb: {LOAD_DOCUMENTS_PER_SECOND:,} inserts/s a core, client included; {JVM_SECONDS:g} s for each JVM",
+    )
+
     engine: Literal["ycsb"]
     """ycsb: YCSB core 0.17.0 with the binding of clients/ycsb-mongodb."""
     namespace: Namespace = "ycsb.usertable"
