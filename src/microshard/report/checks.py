@@ -13,7 +13,7 @@ SPREAD = 0.25  # range of the repetitions over their median
 CLIENT_CPU = 0.8  # share of the host's cores; the definition's gates.max_client_cpu overrides it
 OTHERS = 0.25  # share of the host's cores used by what does not belong to the run
 SKEW = 1.2  # most documents of a shard over the mean; gates.max_shard_skew overrides it
-NAMED = 5  # notices of one kind about single points before they are summed up
+NAMED = 2  # notices of one kind about single points before the other points are only named
 _RANK = {"error": 0, "warning": 1, "note": 2}
 _OTHER_ANSWER = "another answer"
 
@@ -26,8 +26,9 @@ def notices(model: ReportModel, run: RunFiles) -> tuple[Notice, ...]:
     for check in _POINT_CHECKS:
         kind = [Notice(level, text, p.id) for p in model.points for level, text in check(model, p, model.figures(p))]
         if len(kind) > NAMED + 1:
-            rest = len(kind) - NAMED
-            kind[NAMED:] = [Notice(kind[NAMED].level, f"… and the same of {rest:,} more points")]
+            labels = {point.id: point.label for point in model.points}
+            rest = dict.fromkeys(labels[str(notice.point)] for notice in kind[NAMED:])
+            kind[NAMED:] = [Notice(kind[NAMED].level, f"and the same, with other figures, of {', '.join(rest)}")]
         found += kind
     return tuple(sorted(dict.fromkeys(found), key=lambda notice: _RANK[notice.level]))
 
