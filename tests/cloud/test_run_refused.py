@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from microshard.model.run_records import JournalEvent
 from microshard.records.run_folder import RunFolder
 from tests.unit.backends.ec2.definitions import FILE, SIMPLE
 
@@ -118,29 +119,36 @@ def test_up_says_what_an_hour_costs_first_and_leaves_nothing_where_hosts_are_ref
     assert "VcpuLimitExceeded" in said.err
 
 
-def test_an_interrupted_down_is_gone_on_with_by_gc(
+def test_a_down_that_was_killed_is_finished_by_gc(
     run: Run, lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    runs = ("--runs-dir", tmp_path / "runs")
     lab.simulation.inject(Fault("RunInstances", "VcpuLimitExceeded", skip=1))
     faults = [Fault(f"Delete{kind}", "UnauthorizedOperation", times=None) for kind in ("Vpc", "Subnet")]
     refused = [lab.simulation.inject(fault) for fault in faults]
     said = run(command="up")
     assert said.code == 5
-    for words in (r"us-east-1: vpc vpc-", "(console: VPC, Your VPCs)", "(console: VPC, Subnets)"):
+    for words in ("us-east-1: vpc vpc-", "(console: VPC, Your VPCs)", "(console: VPC, Subnets)"):
         assert words in said.err
-    (folder,) = (tmp_path / "runs").iterdir()
-    status = microshard(capsys, "status", "--runs-dir", tmp_path / "runs")
-    assert "left on EC2: subnet subnet-" in status.out
-    again = microshard(capsys, "down", "--runs-dir", tmp_path / "runs")
+    (path,) = (tmp_path / "runs").iterdir()
+    folder = RunFolder.open(path)
+    assert "left on EC2: subnet subnet-" in microshard(capsys, "status", *runs).out
+    again = microshard(capsys, "down", *runs)
     assert (again.code, "left behind: EC2 us-east-1: subnet" in again.err) == (5, True)
     for fault in refused:
         fault.times = 0
-    marker = (folder / "run.json").read_text().replace(str(os.getpid()), "999999999")  # the command's process is gone
-    (folder / "run.json").write_text(marker)
-    # The command is killed as soon as it has begun
-    with RunFolder.open(folder).lock():
-        assert microshard(capsys, "gc", "--runs-dir", tmp_path / "runs").out == "Nothing is left of any run.\n"
-    assert f"{folder.name} (ec2 us-east-1): removed" in microshard(capsys, "gc", "--runs-dir", tmp_path / "runs").out
+
+    # As if it had come up and the command had ended
+    folder.journal.append(JournalEvent("up", point="p01"))
+    (folder / "run.json").write_text((folder / "run.json").read_text().replace(str(os.getpid()), "999999999"))
+    assert microshard(capsys, "gc", *runs).out == "Nothing is left of any run.\n"
+    slow = lab.simulation.inject(Fault("DescribeVpcs", delay=3.0, times=None))
+    seen = lab.simulation.actions().count("DescribeVpcs")
+    going_down = ("down", folder.run_id, "--runs-dir", "runs")
+    signalled(tmp_path, signal.SIGKILL, lambda: lab.simulation.actions().count("DescribeVpcs") > seen, *going_down)
+    slow.times = 0
+    assert lab.simulation.everything()
+    assert f"{folder.run_id} (ec2 us-east-1): removed" in microshard(capsys, "gc", *runs).out
 
 
 def test_what_cannot_be_removed_is_an_exit_code_and_gc_removes_it(
