@@ -68,6 +68,7 @@ class Runner:
         self.meter = meter or Meter()
         self.longest = 0.0  # seconds of the longest step so far
         self.in_force = ""  # the settings the hosts were prepared with last (plan.order.host_settings)
+        self.ready: set[str] = set()  # what was brought since then (_brought)
 
     def run(self) -> Outcome:
         """Execute every step, then tear down as the plan says. Never raises for what a point does wrong."""
@@ -102,31 +103,39 @@ class Runner:
         return outcome
 
     def prepare(self) -> None:
-        """Prepare the hosts for every point, for that of the first step last. Raises MicroshardError."""
-        ready: set[str] = set()
-        first = self.plan.steps[0].point if self.plan.steps else ""
+        """Prepare the hosts for the point of the first step, and bring what other points need besides.
+
+        The settings of other points are made when their turn comes (set_hosts). Raises MicroshardError.
+        """
+        first = self.plan.point(self.plan.steps[0].point) if self.plan.steps else self.plan.points[0]
         with self._stage(None, "prepare"):
-            for point in sorted(self.plan.points, key=lambda point: point.id == first):
-                # All that playbooks/prepare.yml, which prepares all hosts, reads of a point.
-                read = [self.binaries[point.id].variables(), point.topology, point.machines]
-                needs = json.dumps(
-                    [*read, "ycsb" in [phase.engine for phase in point.phases]], sort_keys=True, default=str
-                )
-                if needs not in ready:
-                    self.backend.prepare(self.folder, self.playbooks, self._variables(point, None))
-                    ready.add(needs)
-                    self.in_force = host_settings(point)
+            self._prepare(first)
+            for point in self.plan.points:
+                # Another version of packages would replace the first one's.
+                if host_settings(dataclasses.replace(point, machines=first.machines)) == self.in_force:
+                    self._prepare(point, settings=False)
 
     def set_hosts(self, point: Point, step: Step) -> None:
-        """Prepare the hosts again where other settings are in force than those of the point. Raises MicroshardError."""
-        settings = host_settings(point)
-        if settings == self.in_force:
-            return
-        with self._stage(step, "prepare"):
+        """Prepare the hosts again where they are not prepared for the point. Raises MicroshardError."""
+        settings = host_settings(point) != self.in_force
+        if settings or _brought(point, self.binaries[point.id]) not in self.ready:
+            with self._stage(step, "prepare"):
+                self._prepare(point, settings=settings)
+            self.folder.journal.append(JournalEvent("hosts prepared", step=step.index, point=point.id))
+
+    def _prepare(self, point: Point, *, settings: bool = True) -> None:
+        """Bring what a point needs, once; with `settings` also make its volumes and kernel settings."""
+        brought = _brought(point, self.binaries[point.id])
+        if settings:
             self.in_force = ""  # not known while it is changing
-            self.backend.prepare(self.folder, self.playbooks, self._variables(point, None))
-        self.in_force = settings
-        self.folder.journal.append(JournalEvent("hosts prepared", step=step.index, point=point.id))
+            self.ready.clear()  # what lies on volumes may be hidden or gone
+        elif brought in self.ready:
+            return
+        given = point if settings else dataclasses.replace(point, machines={})
+        self.backend.prepare(self.folder, self.playbooks, self._variables(given, None))
+        self.ready.add(brought)
+        if settings:
+            self.in_force = host_settings(point)
 
     def deploy(self, point: Point, step: Step | None = None) -> None:
         """Start a point's processes; every process and volume is recorded in the ledger before it is created."""
@@ -317,3 +326,11 @@ class Runner:
             self.outcome.stages[stage] = self.outcome.stages.get(stage, 0.0) + seconds
             index = None if step is None else step.index
             self._journal(JournalEvent("stage", stage=stage, step=index, seconds=round(seconds, 3)))
+
+
+def _brought(point: Point, binaries: Binaries) -> str:
+    """What playbooks/prepare.yml brings to the hosts of a point, volumes and kernel settings apart, as text."""
+    numactl = any(numa.get("policy", "none") != "none" for numa in point.numa.values())
+    ycsb = "ycsb" in [phase.engine for phase in point.phases]
+    read = [binaries.variables(), point.topology, point.process_manager, any(point.security.values()), numactl, ycsb]
+    return json.dumps(read, sort_keys=True, default=str)
