@@ -29,6 +29,18 @@ options:
     description: Folder with the mount points.
     type: path
     default: /srv/microshard
+  owner:
+    description: User the mount points belong to; one the host does not have fails the module.
+    type: str
+    default: ""
+  group:
+    description: Their group; empty is that of the owner.
+    type: str
+    default: ""
+  mode:
+    description: Their mode.
+    type: str
+    default: ""
   readahead_sectors:
     description: Readahead the mounted volumes must have, in sectors of 512 bytes.
     type: int
@@ -66,6 +78,10 @@ volumes:
   returned: state is checked or found
   type: list
   elements: dict
+group:
+  description: GID of the mount points.
+  returned: state is checked or found
+  type: int
 record:
   description: Each volume, read back; devices, filesystem, UUID, mount options, sizes in bytes, readahead.
   returned: state is mounted

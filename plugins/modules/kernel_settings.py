@@ -65,6 +65,11 @@ options:
     description: File on the host for the former values; removed when they are put back.
     type: path
     required: true
+  files:
+    description: Files that set them at boot, of which RV(files) has those that exist.
+    type: list
+    elements: path
+    default: []
   record:
     description: File of the controller for RV(record); written by the action plugin.
     type: path
@@ -100,6 +105,11 @@ services:
   description: Setting to the service of systemd that stands for it, empty where none is installed.
   returned: state is saved
   type: dict
+files:
+  description: Those of O(files) that exist.
+  returned: state is saved or restored
+  type: list
+  elements: str
 record:
   description: C(is) has the settings read back, C(planned) their planned values and sources, C(before) the old ones.
   returned: state is verified

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 import uuid
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +19,9 @@ ARGUMENTS = {
     "known": {"type": "list", "elements": "dict", "default": []},
     "mounts": {"type": "dict", "default": {}},
     "root": {"type": "path", "default": "/srv/microshard"},
+    "owner": {"type": "str", "default": ""},
+    "group": {"type": "str", "default": ""},
+    "mode": {"type": "str", "default": ""},
     "readahead_sectors": {"type": "int"},
     "state": {"choices": ["found", "checked", "mounted"], "default": "checked"},
     "record": {"type": "path"},  # of the action plugin
@@ -66,8 +71,8 @@ class Volume:
         found = devices.signatures(self.device) if self.device else []
         return next((s["uuid"] for s in found if s["type"] == self.filesystem), "")
 
-    def plan(self) -> dict[str, Any]:
-        """For the tasks that format and mount it."""
+    def plan(self, owned: str) -> dict[str, Any]:
+        """For the tasks that format and mount it; `owned` is what its mount point shall have, as of _owner."""
         device, known = self.device, self.uuid()
         block = f"/sys/class/block/{self.devices[0].name}" + ("/holders/md*" if self.is_array else "")
         mounted = devices.mounts().get(self.mount)
@@ -81,7 +86,7 @@ class Volume:
             "mount": self.mount,
             "members": [member.path for member in self.devices],
             "is_array": self.is_array,
-            "wipes": [] if not self.formats or (self.is_array and device) else [d.path for d in self.devices],
+            "wipes": [d.path for d in self.devices if self.formats and not (self.is_array and device) and _carries(d)],
             "device": device.path if device else f"/dev/md/{self.label}",
             "exists": device is not None,
             "readahead": {"name": self.name, "path": f"{block}/queue/read_ahead_kb"},
@@ -89,7 +94,7 @@ class Volume:
             "assembles": self.assembles,
             "formats": self.formats,
             "mounted": is_ours,
-            "owner": _owner(self.mount) if is_ours else "",
+            "is_owned": is_ours and _owner(self.mount) == owned,
             "remounts": is_ours and "noatime" not in (mounted or {})["options"].split(","),
             "in_fstab": in_fstab,
             "is_right": is_ours and in_fstab,
@@ -101,11 +106,13 @@ def main(parameters: dict[str, Any], *, check: bool) -> dict[str, Any]:  # noqa:
     found = resolve(parameters["volumes"], parameters["known"], parameters["root"], parameters["mounts"])
     if parameters["state"] == "mounted":
         return {"record": [_facts(volume, parameters["readahead_sectors"]) for volume in found]}
+    uid, gid = _ids(parameters["owner"], parameters["group"])
     if parameters["state"] == "checked":
         problems = [problem for volume in found if (problem := _problem(volume))]
         if problems:
             raise HostError("; ".join(problems) + ". Nothing was formatted")
-    return {"volumes": [volume.plan() for volume in found]}
+    owned = f"{uid}:{gid}:{int(parameters['mode'] or '0755', 8):04o}"
+    return {"volumes": [volume.plan(owned) for volume in found], "group": gid}
 
 
 def resolve(
@@ -180,6 +187,19 @@ def _named(name: str, definition: dict[str, Any], known: list[dict[str, Any]]) -
     return found
 
 
+def _ids(owner: str, group: str) -> tuple[int, int]:
+    """UID and GID of the mount points' owner, each by name or number. HostError where the host has no such user."""
+    try:
+        user = pwd.getpwuid(int(owner)) if owner.isdigit() else pwd.getpwnam(owner or "root")
+        gid = int(group) if group.isdigit() else grp.getgrnam(group).gr_gid if group else user.pw_gid
+    except KeyError as missing:
+        raise HostError(
+            f"the mount points belong to {owner}{':' if group else ''}{group}, and this host has no such user or group "
+            f"({missing.args[0]}); create it first. Nothing was formatted"
+        ) from None
+    return user.pw_uid, gid
+
+
 def _owner(path: str) -> str:
     """UID, GID and mode of a folder as uid:gid:0755."""
     found = os.stat(path)
@@ -224,6 +244,11 @@ def _may_format(volume: Volume, device: Device) -> None:
         raise HostError(
             f"device {device.label} carries {what}, which is not microshard's. To use it all the same, {how}"
         )
+
+
+def _carries(device: Device) -> bool:
+    """Whether anything is on it that mkfs and mdadm may leave."""
+    return bool(devices.signatures(device))
 
 
 def _short(signature: dict[str, str]) -> str:

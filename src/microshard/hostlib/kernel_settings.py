@@ -30,6 +30,7 @@ ARGUMENTS = {
     "recommended": {"type": "dict", "default": {}},
     "state": {"choices": ["saved", "verified", "restored"], "required": True},
     "state_file": {"type": "path", "required": True},
+    "files": {"type": "list", "elements": "path", "default": []},
     "record": {"type": "path"},  # of the action plugin
 }
 REQUESTED = "the experiment"
@@ -91,11 +92,12 @@ def main(parameters: dict[str, Any], *, check: bool) -> dict[str, Any]:
     """Save what the settings are before they are changed, verify them after it, or put them back."""
     settings = {entry["name"]: Setting(**entry) for entry in parameters["settings"]}
     before = json.loads(read_text(parameters["state_file"]) or "{}")
+    files = {"files": [path for path in parameters["files"] if os.path.lexists(path)]}
     if parameters["state"] == "restored":
-        return _restored(settings, before, list(before), parameters["state_file"], check=check)
+        return _restored(settings, before, list(before), parameters["state_file"], check=check) | files
     planned = _planned(settings, parameters)
     if parameters["state"] == "saved":
-        return _saved(settings, planned, before, parameters["state_file"], check=check)
+        return _saved(settings, planned, before, parameters["state_file"], check=check) | files
     if not check:
         for name, entry in planned.items():
             if name in settings:

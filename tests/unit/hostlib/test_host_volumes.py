@@ -44,7 +44,9 @@ def loop(loops):
 
 def module(definitions, known=(), state="checked", **parameters):
     given = {"volumes": definitions, "known": list(known), "mounts": {}, "root": "/srv/microshard", "state": state}
-    return host_volumes.main({**given, "readahead_sectors": None, **parameters}, check=False)
+    return host_volumes.main(
+        {**given, "owner": "root", "group": "", "mode": "0755", "readahead_sectors": None, **parameters}, check=False
+    )
 
 
 def checked(definitions, known=()):
@@ -72,20 +74,20 @@ def test_a_serial_number_nobody_has_is_reported_with_those_that_are_there():
 
 
 def test_what_is_not_named_is_not_used():
-    with pytest.raises(HostError, match=r"1 device\(s\) are needed and 0 named"):
+    with pytest.raises(HostError, match="devices needed: 1, named: 0"):
         checked({"data": definition("", devices=[])})
 
 
 @needs_loops
 def test_an_empty_device_may_be_formatted_and_ours_is_kept(loop):
     (volume,) = checked({"data": definition(loop)})
-    assert (volume["formats"], volume["wipes"], volume["device"]) == (True, [loop], loop)
+    assert (volume["formats"], volume["wipes"], volume["device"]) == (True, [], loop)
     make("ext4", volume["label"], loop)
     (again,) = checked({"data": definition(loop)})
     assert (again["formats"], again["wipes"]) == (False, [])
     assert again["uuid"] not in {"", volume["uuid"]}
     (other,) = checked({"log": definition(loop)})  # ours as well, of another run
-    assert other["formats"]
+    assert (other["formats"], other["wipes"]) == (True, [loop])
 
 
 @needs_loops
