@@ -18,17 +18,51 @@ options:
     description: Folder of the run; its C(run.json) must carry microshard's marker.
     type: path
     required: true
-  point:
-    description: Id of the point.
+  deployment:
+    description: Name of the folder of the processes below C(deployments/) of the run's folder.
     type: str
     required: true
   volumes:
-    description: The volumes as in the plan, with absolute paths.
+    description: The volumes.
     type: list
     elements: dict
     default: []
+    suboptions:
+      name:
+        description: What it is for; the data volume has journals and logs too unless they have volumes.
+        type: str
+        choices: [data, journal, log]
+        required: true
+      size_gib:
+        description: Size of the sparse file, GiB.
+        type: int
+        required: true
+      filesystem:
+        description: Its filesystem.
+        type: str
+        choices: [xfs, ext4]
+        default: xfs
+      lazy_init:
+        description: Whether ext4 is initialised by the kernel later, while the volume is in use.
+        type: bool
+        default: false
+      iops:
+        description: Limit of reads a second and, for itself, of writes; by default none.
+        type: int
+      throughput_mibps:
+        description: Limit of MiB/s read and, for itself, written; by default none.
+        type: int
+      readahead_sectors:
+        description: Readahead in sectors of 512 bytes; by default the kernel's.
+        type: int
+      image:
+        description: The sparse file; by default C(volumes/DEPLOYMENT/NAME.img) of the run's folder.
+        type: path
+      mount:
+        description: Where it is mounted; by default data at C(deployments/DEPLOYMENT), others beside their files.
+        type: path
   processes:
-    description: The processes of the point as in the plan, with absolute paths.
+    description: The processes whose journals and logs are put there, as M(microshard.lab.mongo_processes) has them.
     type: list
     elements: dict
     default: []
@@ -46,13 +80,19 @@ attributes:
 EXAMPLES = r"""
 - name: The point has its emulated volumes
   microshard.lab.emulated_volumes:
-    run_folder: "{{ microshard_run.folder }}"
-    point: "{{ microshard_point.id }}"
-    volumes: "{{ microshard_point.volumes }}"
-    processes: "{{ microshard_point.processes }}"
+    run_folder: /var/lib/microshard/by-hand
+    deployment: by-hand
+    volumes:
+      - {name: data, size_gib: 10, iops: 3000, throughput_mibps: 125}
+      - {name: journal, size_gib: 2, filesystem: ext4, iops: 150}
+    processes: [{name: shard01}, {name: shard02}]
 """
 
 RETURN = r"""
+cgroup:
+  description: Folder of the control group the limits hold for; with cgroup version 1 they hold for all processes.
+  returned: state is present
+  type: str
 volumes:
   description: What each volume is, read back from the kernel; device, filesystem, limits, readahead, sizes in bytes.
   returned: state is present, not in check mode

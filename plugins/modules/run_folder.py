@@ -40,8 +40,8 @@ attributes:
 EXAMPLES = r"""
 - name: The run has a folder on the host
   microshard.lab.run_folder:
-    folder: "{{ microshard_run.folder }}"
-    run_id: "{{ microshard_run.id }}"
+    folder: /var/lib/microshard/by-hand
+    run_id: by-hand
 """
 
 RETURN = r"""

@@ -15,16 +15,28 @@ from typing import Any
 from . import throttle
 from .block_devices import mounts
 from .errors import HostError
-from .files import require_run_folder, run_command, write_atomically
+from .files import make_run_folder, require_run_folder, run_command, write_atomically
+from .mongo_config import complete
 
 BUSY_SECONDS = 5.0  # seconds for a filesystem that was busy a moment ago
 _TOOLS = {"xfs": ("mkfs.xfs", "xfsprogs"), "ext4": ("mkfs.ext4", "e2fsprogs")}
 
 
+_VOLUME = {
+    "name": {"type": "str", "choices": ["data", "journal", "log"], "required": True},
+    "size_gib": {"type": "int", "required": True},
+    "filesystem": {"type": "str", "choices": ["xfs", "ext4"], "default": "xfs"},
+    "lazy_init": {"type": "bool", "default": False},
+    "iops": {"type": "int"},
+    "throughput_mibps": {"type": "int"},
+    "readahead_sectors": {"type": "int"},
+    "image": {"type": "path"},
+    "mount": {"type": "path"},
+}
 ARGUMENTS = {
     "run_folder": {"type": "path", "required": True},
-    "point": {"type": "str", "required": True},
-    "volumes": {"type": "list", "elements": "dict", "default": []},
+    "deployment": {"type": "str", "required": True},
+    "volumes": {"type": "list", "elements": "dict", "options": _VOLUME, "default": []},
     "processes": {"type": "list", "elements": "dict", "default": []},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
 }
@@ -32,21 +44,32 @@ ARGUMENTS = {
 
 def main(parameters: dict[str, Any], *, check: bool) -> dict[str, Any]:
     """Make, mount and limit the volumes of a point, or remove all traces of them."""
-    folder, point = Path(require_run_folder(parameters["run_folder"])), parameters["point"]
+    if parameters["state"] == "present" and not check:
+        make_run_folder(parameters["run_folder"])
+    folder, deployment = Path(require_run_folder(parameters["run_folder"])), parameters["deployment"]
     if parameters["state"] == "absent":
-        changed, left = absent(folder, point, check=check)
+        changed, left = absent(folder, deployment, check=check)
         if left:
             raise HostError("; ".join(left), changed=changed)
         return {"changed": changed}
-    volumes = [
-        LoopVolume(**{**volume, "image": Path(volume["image"]), "mount": Path(volume["mount"])})
-        for volume in parameters["volumes"]
-    ]
-    changed, found = present(volumes, group(folder, point), check=check)
+    volumes = [_planned(volume, folder, deployment) for volume in parameters["volumes"]]
+    name = group(folder, deployment)
+    changed, found = present(volumes, name, check=check)
     if not check:
-        changed |= link_processes(volumes, parameters["processes"])
-        write_atomically(str(folder / "points" / point / "volumes.json"), json.dumps(found, indent=1) + "\n")
-    return {"changed": changed, "volumes": found}
+        # A port is no matter here.
+        processes = [complete({"port": 0, **process}, str(folder), deployment) for process in parameters["processes"]]
+        changed |= link_processes(volumes, processes)
+        (folder / "points" / deployment).mkdir(parents=True, exist_ok=True)
+        write_atomically(str(folder / "points" / deployment / "volumes.json"), json.dumps(found, indent=1) + "\n")
+    return {"changed": changed, "volumes": found, "cgroup": str(throttle.controller().group(name))}
+
+
+def _planned(volume: Mapping[str, Any], folder: Path, deployment: str) -> LoopVolume:
+    """A volume with its paths: data lies where the processes have their folders."""
+    name, images = volume["name"], folder / "volumes" / deployment
+    mount = folder / "deployments" / deployment if name == "data" else images / name
+    paths = {"image": Path(volume["image"] or images / f"{name}.img"), "mount": Path(volume["mount"] or mount)}
+    return LoopVolume(**{**volume, **paths})
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import pytest
 from pymongo import MongoClient
 
 from microshard.embedded.binary import find_mongod
+from microshard.hostlib.emulated_volumes import loop_devices, mounts_below, why_not
 from tests.cluster.ansible.lab import BIN, ROOT
 from tests.cluster.ansible.points import free_ports
 from tests.hosts.readme_examples import Here, converge, play, succeed
@@ -62,12 +63,29 @@ def test_a_cluster_of_four_shards_is_made_measured_and_observed(
     assert {file.name for file in (collected / "logs" / "by-hand").iterdir()} == logs
 
 
+@pytest.mark.skipif(why_not(["ext4"]) is not None, reason=str(why_not(["ext4"])))
+def test_emulated_volumes_are_limited_and_nothing_is_left_of_them(tmp_path: Path) -> None:
+    machine, run = Here(ROOT / "inventories" / "local", 0), tmp_path / "run"
+    variables = {"emulated_volumes_run_folder": str(run), "ansible_become": False}
+    try:
+        converge(machine, "emulated_volumes", tmp_path, **variables)
+        data, journal = json.loads((run / "points" / "by-hand" / "volumes.json").read_text(encoding="utf-8"))
+        assert (data["mount"], data["readahead_sectors"]) == (str(run / "deployments" / "by-hand"), 32)
+        assert [volume["limits"]["riops"] for volume in (data, journal)] == [3000, 150]
+        link = run / "deployments" / "by-hand" / "shard02" / "data" / "journal"
+        assert str(link.resolve()) == f"{journal['mount']}/shard02"
+    finally:
+        succeed(machine, "emulated_volumes", tmp_path, **variables, state="absent")
+    assert (mounts_below(run), loop_devices(run)) == ({}, [])
+
+
 @pytest.mark.parametrize(
     ("role", "wrong", "message"),
     [
         ("mongo_processes", {"mongo_processes_processes": [{"name": "mongod1"}]}, "required arguments: port"),
         ("mongo_processes", {"mongo_processes_processes": [{"name": "a", "port": "b"}]}, "unable to convert to int"),
         ("mongo_processes", {"mongo_processes_numa": {"policy": "some"}}, "policy must be one of"),
+        ("emulated_volumes", {"emulated_volumes_volumes": [{"name": "data"}]}, "required arguments: size_gib"),
         ("mongo_topology", {"mongo_topology_timeout": "soon"}, "float"),
         ("workload", {"workload_phases": [{"name": "count", "kind": "guess"}]}, "kind must be one of"),
         ("telemetry", {"telemetry_interval": "often"}, "float"),
