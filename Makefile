@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
 # Targets share .venv, and a sweep measures: nothing may run beside it.
 .NOTPARALLEL:
-.PHONY: help setup dev data versions sweep test test-long test-hosts test-clients compare-mongos faults deploys clients wheel collection release lint audit generate check-generated lock bench clean
+.PHONY: help setup dev data versions sweep test test-long test-hosts test-versions test-clients compare-mongos faults deploys clients wheel collection release lint audit generate check-generated lock bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,17 @@ faults: dev ## the whole campaign of faults: kills, disks, wrong files, hostile 
 
 deploys: dev ## 500 deploys and teardowns in one run: does anything grow? (30 min)
 	@$(BIN)/python -m tests.faults deploys --deploys 500
+
+# The tests of standalone and replica sets with the mongod of each version, and those of sharded clusters on 6.0.27.
+VERSION_TESTS := tests/cluster/workloads --ignore tests/cluster/workloads/test_sharded.py tests/cluster/run/test_standalone.py
+test-versions: dev ## the tests of standalone and replica sets on MongoDB 4.4, 5.0 and 6.0, those of sharded clusters on 6.0
+	@$(BIN)/microshard versions --fetch
+	@$(BIN)/python -m pytest --quiet -m "" tests/cluster/run/test_versions.py tests/unit/plugins/test_templates.py
+	@for version in 4.4 5.0 6.0; do echo "MongoDB $$version"; \
+	  MICROSHARD_MONGOD=$$($(BIN)/microshard versions --path $$version) \
+	  $(BIN)/python -m pytest --quiet -m cluster $(VERSION_TESTS) || exit 1; done
+	@MICROSHARD_MONGOD=$$($(BIN)/microshard versions --path 6.0) \
+	  $(BIN)/python -m pytest --quiet -m cluster tests/cluster/workloads/test_sharded.py tests/cluster/ansible/test_sharded.py
 
 test-clients: dev ## PyMongo's own tests, and programs of Node's and Go's drivers, against the embedded mongos
 	@$(BIN)/python -m pytest --quiet -m "" tests/clients/test_pymongo.py tests/clients/test_drivers.py

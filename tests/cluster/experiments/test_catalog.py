@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from microshard.backends import mongod_wheels
 from microshard.hostlib import emulated_volumes as emulated
 from microshard.workloads.answers import canonical
 from microshard.workloads.ycsb.clients import BUILT_JAR
@@ -109,6 +110,21 @@ def inserted(results: list[Result]) -> None:
         assert part["metric"]["value"] == pytest.approx(4000 / (part["ended"] - part["started"]), rel=0.01)
     assert plain["counters"]["bytes"] == indexed["counters"]["bytes"] > 4000 * 256
     assert figures(indexed)["indexes"] > 2 * figures(plain)["indexes"]
+
+
+VERSIONS = ["4.4", "6.0"]
+
+
+def on_versions(results: list[Result]) -> None:
+    """Every version has answered alike, and is the one that was planned."""
+    right = canonical(expected_greenness(AGGREGATED, SEED))
+    for result, version in zip(results, VERSIONS, strict=True):
+        assert result["versions"][0].startswith(f"{version}.")
+        parts = {part["name"]: part for part in result["phases"]}
+        stored(parts["load"], AGGREGATED)
+        assert parts["aggregation"]["answer"] == right
+        assert parts["inserts"]["counters"]["documents"] == 2000
+        assert parts["initial-sync"]["counters"]["documents on the new member"] == AGGREGATED + 2000
 
 
 QUERIED = 20_000
@@ -217,6 +233,16 @@ NO_CLIENT = (
 )
 
 
+NOT_FETCHED = next(
+    (
+        "mongods of other versions are fetched by `make versions`"
+        for version in VERSIONS
+        if not mongod_wheels.packaged_mongod(version).fetched
+    ),
+    None,
+)
+
+
 @dataclass(frozen=True)
 class Tiny:
     """What makes an experiment tiny, and what must be so in its results, in the order of the points."""
@@ -270,6 +296,19 @@ CASES = {
             "workload.1.measure.duration_seconds": 3,
         },
         1,
+    ),
+    "versions": Tiny(
+        on_versions,
+        {
+            "workload.0.load.documents": AGGREGATED,
+            "workload.2.measure.documents": 2000,
+            "matrix": {"topology.mongodb.version": VERSIONS},
+            "order.policy": "sequential",
+            "repetitions": 1,
+        },
+        2,
+        None,
+        (unless(NOT_FETCHED),),
     ),
     "ycsb-microshard": Tiny(
         scenarios,

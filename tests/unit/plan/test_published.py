@@ -19,7 +19,7 @@ from microshard.plan.build import build_plan
 FOLDER = Path(__file__).parents[3] / "experiments"
 FILES = sorted(FOLDER.glob("*.yml"))
 LAPTOP_SECONDS = 600  # on two cores
-HERE_ALONE = {"quickstart", "quickstart-disk"}  # this machine is their only size
+HERE_ALONE = {"quickstart", "quickstart-disk", "versions"}  # this machine is their only size
 
 
 def without_data(file: Path) -> str | None:

@@ -131,7 +131,7 @@ def test_an_initial_sync_survives_a_restart_of_its_source_from_4_4_on(start: Sta
     known = source.ask(replSetGetConfig=1)["config"]["version"]
     assert source.ask(replSetReconfig={"_id": "rs0", "version": known + 1, "members": members})["ok"] == 1
     member.until(lambda: waits(BEFORE_COPYING))
-    source.process.terminate()  # orderly: after a crash its rollback id is another, and a sync begins anew
+    source.process.terminate()  # in order: killed by SIGKILL here, it made the attempt fail on every version
     source.process.wait()
     source.start()
     source.until(lambda: bool(source.ask(isMaster=1).get("ismaster")))
