@@ -8,7 +8,7 @@ import io
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
@@ -26,7 +26,7 @@ from microshard.run.backend import Binaries
 from microshard.run.completed_steps import RunProgress, completed_steps
 from microshard.run.outcome import Meter, Outcome
 from microshard.run.prepare import write_request
-from microshard.run.runner import Runner
+from microshard.run.runner import Listener, Runner
 
 from .definitions import FILE, TWO_FLEETS
 
@@ -48,6 +48,9 @@ def folder(plan: Ec2Plan, tmp_path: Path) -> RunFolder:
 
 class FakeHosts(LocalBackend):
     """Hosts that exist as far as planning needs them."""
+
+    hourly_usd: float | None = None
+    expires_at = 0
 
     def __init__(self, plan: Plan, number: int) -> None:
         self.hosts = tuple(dataclasses.replace(h, address=f"10.0.{number}.{n}") for n, h in enumerate(plan.hosts))
@@ -226,3 +229,33 @@ def test_the_launched_types_are_paid(tmp_path: Path, launched: str, usd: float, 
     notes = list(bring_up.reprice(meter, fleet, created))
     assert [note in each for each in notes] == ([True] if note else [])
     assert meter.hourly_usd == pytest.approx(fleet.price.hourly_usd - 0.68 + usd)
+
+
+def test_a_point_that_stays_up_gets_hosts_of_its_own_and_their_price_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "x.yml").write_text(TWO_FLEETS)
+    brought_up: list[Plan] = []
+
+    def launch(_folder: Any, plan: Ec2Plan, fleet: FleetEstimate, _listener: Any, **options: Any) -> Any:
+        hosts = FakeHosts(plan.plans[0], 10)
+        hosts.expires_at = options["expires_at"]
+        types = [{"group": group.name, "instance_type": group.instance_types[0]} for group in fleet.groups]
+        return hosts, {"notes": ["the second zone"], "hosts": types, "zone": "us-east-1b"}
+
+    monkeypatch.setattr(bring_up, "launch_hosts", launch)
+    monkeypatch.setattr(bring_up, "bring_up", lambda _folder, plan, *_: brought_up.append(plan))
+    monkeypatch.setattr(Api, "__init__", lambda *_: None)
+    monkeypatch.setattr(Api, "caller", lambda _: ("123456789012", "arn"))
+    output = io.StringIO()
+    folder, point = bring_up.up_on_ec2(
+        tmp_path / "x.yml", None, {}, tmp_path / "runs", "p03", Console(file=output, width=300), cast(Listener, None)
+    )
+    (plan,) = brought_up
+    assert (point.id, point.axes["infrastructure.shard_hosts.instance_type"]) == ("p03", "m5.4xlarge")
+    assert [p.id for p in plan.points] == ["p03"] == [p.id for p in folder.plan().points]
+    assert {host.address for host in point.hosts} == {"10.0.10.0", "10.0.10.1"}
+    first, second = output.getvalue().splitlines()
+    assert first.startswith("1.301 USD an hour for 2 hosts in us-east-1, each hour until `microshard down`; they ")
+    assert second == "warning: the second zone"
+    assert (folder / "points" / "p03" / "vars.json").exists()
