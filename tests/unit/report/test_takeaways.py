@@ -45,6 +45,18 @@ def test_a_speed_up_beside_other_programs_is_not_claimed(
     assert takeaways.headline(model).startswith(sentence)
 
 
+def test_measurements_that_are_not_valid_are_in_no_headline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maker, "SECONDS", {1: 2.4, 2: 1.25, 4: 0.1})
+    run = make_run(tmp_path, Shape(shards=(1, 2, 4), spread=0, drift=False))
+    assert takeaways.headline(build(run)).startswith("24.0 × at 4 shards")
+    plan = json.loads((run / "plan.json").read_text())
+    (fastest,) = (point["id"] for point in plan["points"] if point["shards"] == 4)
+    for path in (run / "results" / fastest).glob("*.json"):
+        result = json.loads(path.read_text())
+        path.write_text(json.dumps(result | {"valid": False, "problems": ["another environment"]}))
+    assert takeaways.headline(build(run)).startswith("1.92 × at 2 shards")
+
+
 def test_a_comparison_beside_other_programs_is_not_claimed(tmp_path: Path) -> None:
     shape = Shape(shards=(1,), second_axis=("snappy", "zlib"), spread=0, others=0.7, repetitions=1)
     assert "as fast as" in takeaways.headline(
