@@ -146,6 +146,7 @@ def test_an_initial_sync_survives_a_restart_of_its_source_from_4_4_on(start: Sta
     assert counted["n"] == 500
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["standalone", "replica_set"])
 def test_versions_are_an_axis_and_all_points_count(cli: Cli, kind: str) -> None:
     for version in MEASURED:
@@ -155,5 +156,5 @@ def test_versions_are_an_axis_and_all_points_count(cli: Cli, kind: str) -> None:
     code, output = cli.run("run", path)
     assert code == 0, output
     results = cli.results().values()
-    assert sorted(result["versions"][0] for result in results) == MEASURED
+    assert {result["versions"][0] for result in results} == set(MEASURED)
     assert all(result["valid"] for result in results)
