@@ -83,8 +83,8 @@ def test_a_record_has_rates_and_levels() -> None:
     assert "wt" not in server.record("old", 7.0, without_engine, rates)
 
 
-# Fields of serverStatus by version. 4.4 to 6.0: seen on the packaged servers (tests/cluster/run/test_versions.py); 7.0
-# and 8.0: manual, "serverStatus"; WiredTiger's dist/stat_data.py.
+# Fields of serverStatus by version: tickets until 6.0 are seen on the packaged servers (tests/cluster/run/
+# test_versions.py), the rest is from the manual, "serverStatus", and WiredTiger's dist/stat_data.py.
 RUNNING, SPENT = "transaction checkpoint currently running", "transaction checkpoint total time (msecs)"
 TICKETS = {"read": {"out": 1, "available": 127}, "write": {"out": 2, "available": 126}}
 REPORTED = {"tickets_read_out": 1, "tickets_write_out": 2, "tickets_read_left": 127, "tickets_write_left": 126}
