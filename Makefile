@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
 # Targets share .venv, and a sweep measures: nothing may run beside it.
 .NOTPARALLEL:
-.PHONY: help setup dev data versions sweep test test-long test-hosts test-versions test-clients compare-mongos faults deploys clients wheel collection release lint audit generate check-generated lock bench clean
+.PHONY: help setup dev data versions sweep test test-long test-hosts test-versions test-embedded test-clients compare-mongos faults deploys clients wheel collection release lint audit generate check-generated lock bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,11 +68,17 @@ test-versions: dev ## the tests of standalone and replica sets on MongoDB 4.4, 5
 	@MICROSHARD_MONGOD=$$($(BIN)/microshard versions --path 6.0) \
 	  $(BIN)/python -m pytest --quiet -m cluster tests/cluster/workloads/test_sharded.py tests/cluster/ansible/test_sharded.py
 
-test-clients: dev ## PyMongo's own tests, and programs of Node's and Go's drivers, against the embedded mongos
-	@$(BIN)/python -m pytest --quiet -m "" tests/clients/test_pymongo.py tests/clients/test_drivers.py
+# VERSION=6.0: with that mongod of `make versions` as router and shards.
+WITH_VERSION = $(if $(VERSION),MICROSHARD_MONGOD=$$($(BIN)/microshard versions --path $(VERSION)))
+
+test-embedded: dev ## the tests of the embedded mongos, those that take longer too (VERSION=6.0: on MongoDB 6.0.27)
+	@$(WITH_VERSION) $(BIN)/python -m pytest --quiet -m "" tests/cluster/embedded
+
+test-clients: dev ## PyMongo's own tests, and programs of Node's and Go's drivers, against the embedded mongos (VERSION=6.0)
+	@$(WITH_VERSION) $(BIN)/python -m pytest --quiet -m "" tests/clients/test_pymongo.py tests/clients/test_drivers.py
 
 compare-mongos: dev ## the same programs against the embedded mongos and a real one: MONGOS=/path/to/mongos
-	@MICROSHARD_COMPARE_MONGOS=$(MONGOS) $(BIN)/python -m pytest --quiet -m "" tests/clients/test_drivers.py
+	@$(WITH_VERSION) MICROSHARD_COMPARE_MONGOS=$(MONGOS) $(BIN)/python -m pytest --quiet -m "" tests/clients/test_drivers.py
 
 clients: setup ## build and test the YCSB binding (a JDK 17 and Maven are needed); its tests in tests/clients then run too
 	@MICROSHARD_MONGOD=$$($(BIN)/python -c 'from microshard.embedded.binary import find_mongod; print(find_mongod())') \
@@ -118,7 +124,7 @@ DATA_WITHOUT := numpy pandas python-dateutil pytz six tzdata
 
 # In this order: dev is held to the versions of the others.
 lock: dev ## resolve requirements/*.in again, with hashes (needs the network); UPGRADE=1 takes newer versions
-	cd requirements && for name in pip run client mongodb dev; do \
+	cd requirements && for name in pip run client mongodb compression dev; do \
 	  ../$(BIN)/$(COMPILE) $(if $(UPGRADE),--upgrade) --output-file $$name.lock $$name.in || exit 1; done
 	cd requirements && ../$(BIN)/$(filter-out --allow-unsafe,$(COMPILE)) $(if $(UPGRADE),--upgrade) \
 	  $(DATA_WITHOUT:%=--unsafe-package %) --output-file data.lock data.in && sed -i '/^# WARNING/,$$d' data.lock

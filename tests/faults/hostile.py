@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import struct
-import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +13,7 @@ from bson.decimal128 import Decimal128
 from bson.objectid import ObjectId
 
 from microshard.embedded import wire
+from microshard.embedded.compression import COMPRESSORS
 
 DATABASE = "faults"
 LSID = {"id": Binary(bytes(16), 4)}
@@ -123,8 +123,9 @@ def flags(rng: random.Random) -> bytes:
 def compressed(rng: random.Random) -> bytes:
     """Compressed messages that lie about their size, their operation or their compressor."""
     plain = message(body_of(ping()))[16:]
-    packed = zlib.compress(plain)
-    opcode, size, compressor = wire.OP_MSG, len(plain), wire.ZLIB
+    codec = rng.choice([*COMPRESSORS.values()])
+    packed = codec.compress(plain)
+    opcode, size, compressor = wire.OP_MSG, len(plain), codec.number
     match rng.randrange(8):
         case 0:
             size = rng.choice([0, 1, len(plain) - 1, len(plain) + 1, -1, 2**31 - 1, 47_000_000])
@@ -137,7 +138,7 @@ def compressed(rng: random.Random) -> bytes:
         case 4:
             packed = packed[: rng.randrange(len(packed))]
         case 5:
-            packed = zlib.compress(bytes(60_000_000), 9)  # 60 MB in 60 kB
+            packed = codec.compress(bytes(60_000_000))  # 60 MB in 2 kB to 3 MB
             size = rng.choice([47_999_000, 60_000_000, len(plain)])
         case 6:
             packed, compressor = plain, 0

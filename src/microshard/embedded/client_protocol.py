@@ -13,6 +13,7 @@ from typing import cast
 import bson
 
 from microshard.embedded import api_version, refusals, wire
+from microshard.embedded.compression import NOOP
 from microshard.embedded.errors import (
     DATABASE_FIELD_MISSING,
     NOT_OK,
@@ -64,7 +65,7 @@ class ClientProtocol(ClientConnection):
         super().__init__(server)
         self._router = server.router
         self._forwarded = server.forwarded
-        self._compress = False  # the request under way came compressed, so its reply is compressed
+        self._compressor = NOOP  # of the request under way, and so of its reply
         self._no_reply = False  # the client wants no reply to the request under way
         self._write_paused = False
         self._waiting: list[bytes] = []
@@ -149,14 +150,12 @@ class ClientProtocol(ClientConnection):
     def _reply(self, message: bytes) -> None:
         """Write the reply to the request under way, and begin the next."""
         if not self._no_reply:
-            if self._compress:
-                plain = len(message)
-                message = wire.compress(message)
-                before, after = self.server.compressed
-                self.server.compressed = (before + plain, after + len(message))
+            if self._compressor:
+                message = self.server.compression.compress(message, self._compressor)
             self.server.bytes_out += len(message)
             self.transport.write(message)
-        self.busy = self._no_reply = self._compress = False
+        self.busy = self._no_reply = False
+        self._compressor = NOOP
         self._request = b""
         self._retry_delay = None
         if self._waiting:
@@ -256,11 +255,7 @@ class ClientProtocol(ClientConnection):
         """Answer a message that cannot be forwarded as it is."""
         try:
             if wire.opcode_of(message) == wire.OP_COMPRESSED:
-                packed = len(message)
-                message = wire.decompress(message)
-                before, after = self.server.decompressed
-                self.server.decompressed = (before + packed, after + len(message))
-                self._compress = True
+                message, self._compressor = self.server.compression.decompress(message)
             if wire.opcode_of(message) == wire.OP_QUERY:
                 self._reply(await self._legacy_handshake(message))
                 return
@@ -332,7 +327,7 @@ class ClientProtocol(ClientConnection):
             # number for a broken connection, and clears its pool with every second heartbeat.
             answered = wire.request_id_of(reply)
             if more:
-                self.transport.write(wire.compress(reply) if self._compress else reply)
+                self.transport.write(self.server.compression.compress(reply, self._compressor))
             else:
                 self._reply(reply)
 

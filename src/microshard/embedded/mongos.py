@@ -17,6 +17,7 @@ import uvloop
 from microshard.embedded import binary, catalog_commands, data_commands, options, server_commands, sharding_commands
 from microshard.embedded.client_protocol import ClientProtocol
 from microshard.embedded.cluster import Cluster
+from microshard.embedded.compression import COMPRESSORS, DEFAULT, INSTALL
 from microshard.embedded.errors import CommandError
 from microshard.embedded.mongod_connections import NotSentError, ReplicaSetClient, read_credentials
 from microshard.embedded.options import Options, UsageError
@@ -122,9 +123,9 @@ def _serve(chosen: Options, mongod: Path, fork: _Fork | None) -> int:
              microshard=PACKAGE_VERSION, mongod=str(mongod), options=chosen.given)  # fmt: skip
     for name, why in chosen.without_effect:
         log.warning("This option has no effect", option=name, reason=why)
-    if chosen.compressors is not None and (other := set(chosen.compressors.split(",")) - {"zlib"}):
-        log.warning("These compressors are used towards the shards; clients are offered zlib only", component="NETWORK",
-                    compressors=sorted(other))  # fmt: skip
+    if missing := set((chosen.compressors or "").split(",")) & set(DEFAULT.split(",")) - COMPRESSORS.keys():
+        log.warning("These compressors are used towards the shards only; for clients a package is missing",
+                    component="NETWORK", compressors=sorted(missing), remedy=INSTALL)  # fmt: skip
 
     def failed(event: str, reason: str) -> int:
         log.error(event, error=reason)

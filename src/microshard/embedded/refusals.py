@@ -85,9 +85,10 @@ Written by `make generate` from the tables the program itself answers from (`src
 `options.py`); the tests send every command and field in them. How it works and how to run it alone:
 [its README](../src/microshard/embedded/README.md).
 
-Also different from a mongos of MongoDB 6.0: a user who has logged in may do everything; clients may compress with zlib
-only; an update that would move a document to another shard is refused (20), because it takes a transaction. As with any
-mongos, `distinct` on an array position (`a.0`), or with `$where` or `$near`, may see values of orphaned documents."""
+Also different from a mongos of MongoDB 6.0: a user who has logged in may do everything; clients may compress with
+snappy and zstd only where `pip install 'microshard[compression]'` was done, with zlib everywhere; an update that would
+move a document to another shard is refused (20), because it takes a transaction. As with any mongos, `distinct` on an
+array position (`a.0`), or with `$where` or `$near`, may see values of orphaned documents."""
 
 
 def page() -> Iterator[str]:

@@ -18,6 +18,7 @@ from bson import ObjectId
 
 from microshard.embedded import api_version, wire
 from microshard.embedded.cluster import Cluster
+from microshard.embedded.compression import Compression
 from microshard.embedded.errors import UNKNOWN_FIELD, CommandError, ErrorCode
 from microshard.embedded.mongod_connections import Document, MongodConnection, MongodPool, ReplicaSetClient
 from microshard.embedded.options import Options
@@ -223,8 +224,7 @@ class MongosServer:
         self.command_counts: dict[str, int] = {}
         self.bytes_in = 0
         self.bytes_out = 0
-        self.compressed = (0, 0)  # bytes of replies before and after zlib
-        self.decompressed = (0, 0)  # bytes of compressed requests, before and after
+        self.compression = Compression(options.compressors)
         self.started = time.time()
         self.process_id = ObjectId()
         self.build_info: dict[str, Any] = {}

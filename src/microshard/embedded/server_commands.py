@@ -40,10 +40,8 @@ def hello(request: Request) -> Document:
     }
     if request.document.get("helloOk"):
         reply["helloOk"] = True
-    offered = request.document.get("compression")
-    allowed = server.options.compressors
-    if isinstance(offered, list) and "zlib" in offered and (allowed is None or "zlib" in allowed.split(",")):
-        reply["compression"] = ["zlib"]
+    if compressors := server.compression.negotiate(request.document.get("compression")):
+        reply["compression"] = compressors
     return {**reply, "ok": 1.0}
 
 
@@ -264,8 +262,11 @@ async def _server_status(request: Request) -> Reply:
             "bytesOut": Int64(server.bytes_out),
             "numRequests": Int64(sum(forwarded.values()) + sum(server.command_counts.values())),
             # Towards clients; the router mongod's serverStatus has what it compresses towards the shards.
-            "compression": {"zlib": {"compressor": _in_and_out(server.compressed),
-                                     "decompressor": _in_and_out(server.decompressed)}},
+            "compression": {
+                name: {direction: {"bytesIn": Int64(before), "bytesOut": Int64(after)}
+                       for direction, (before, after) in counted.items()}
+                for name, counted in server.compression.counted.items()
+            },
         },
         "opcounters": _opcounters(forwarded, server.command_counts),
         "sharding": {"configsvrConnectionString": server.options.config_servers},
@@ -273,10 +274,6 @@ async def _server_status(request: Request) -> Reply:
             "pid": router.pid, "port": router.port, "restarts": router.restarts,
             "connections": router.pool.in_use if router.pool else 0}},
     }  # fmt: skip
-
-
-def _in_and_out(counted: tuple[int, int]) -> Document:
-    return {"bytesIn": Int64(counted[0]), "bytesOut": Int64(counted[1])}
 
 
 # serverStatus counts these commands by themselves, all others together.

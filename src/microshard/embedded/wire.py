@@ -1,9 +1,8 @@
-"""MongoDB's wire protocol as far as a router needs it: framing, OP_MSG, the legacy handshake, compression."""
+"""MongoDB's wire protocol as far as a router needs it: framing, OP_MSG, the legacy handshake."""
 
 import asyncio
 import itertools
 import struct
-import zlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -26,11 +25,8 @@ MAX_MESSAGE = 48_000_000  # bytes, MaxMessageSizeBytes of the server
 MAX_CLIENT_MESSAGE = MAX_MESSAGE - 16 * 1024
 MAX_CHECKED = 1 << 20  # bytes: a CRC-32C in Python takes 0.1 s per MiB, and loopback does not corrupt
 
-NOOP, ZLIB = 0, 2  # numbers of the compressors
-
-_HEADER = struct.Struct("<iiii")
+HEADER = struct.Struct("<iiii")
 _INT32 = struct.Struct("<i")
-_COMPRESSED = struct.Struct("<iiB")
 _request_ids = itertools.count(1)
 
 # Documents inside a command stay raw, so that every BSON type reaches the next server as it came.
@@ -169,7 +165,7 @@ def build(body: bytes, *, sequences: bytes = b"", request_id: int | None = None,
     """One OP_MSG around a BSON body and, after it, ready kind-1 sections."""
     number = next(_request_ids) & 0x7FFFFFFF if request_id is None else request_id
     length = HEADER_SIZE + 5 + len(body) + len(sequences)
-    return b"".join((_HEADER.pack(length, number, response_to, OP_MSG), _INT32.pack(flags), b"\0", body, sequences))
+    return b"".join((HEADER.pack(length, number, response_to, OP_MSG), _INT32.pack(flags), b"\0", body, sequences))
 
 
 def build_legacy_reply(body: bytes, response_to: int) -> bytes:
@@ -177,7 +173,7 @@ def build_legacy_reply(body: bytes, response_to: int) -> bytes:
     length = HEADER_SIZE + 20 + len(body)
     number = next(_request_ids) & 0x7FFFFFFF
     # flags 8 = AwaitCapable, cursor 0, starting at 0, one document
-    return _HEADER.pack(length, number, response_to, OP_REPLY) + struct.pack("<iqii", 8, 0, 0, 1) + body
+    return HEADER.pack(length, number, response_to, OP_REPLY) + struct.pack("<iqii", 8, 0, 0, 1) + body
 
 
 def parse_legacy_query(message: bytes) -> tuple[str, bytes]:
@@ -259,36 +255,6 @@ def decode_raw(body: bytes) -> dict[str, Any]:
         return dict(bson.decode(body, RAW))
     except (bson.errors.BSONError, UnicodeDecodeError) as error:
         raise ProtocolError(f"not BSON: {error}") from error
-
-
-def decompress(message: bytes) -> bytes:
-    """The message inside an OP_COMPRESSED, as if it had come plain. ProtocolError when it cannot be opened."""
-    if len(message) < HEADER_SIZE + 9:
-        raise ProtocolError("OP_COMPRESSED without its header")
-    _, request_id, response_to, _ = _HEADER.unpack_from(message)
-    opcode, size, compressor = _COMPRESSED.unpack_from(message, HEADER_SIZE)
-    if not 0 <= size <= MAX_MESSAGE - HEADER_SIZE or opcode == OP_COMPRESSED:
-        raise ProtocolError(f"OP_COMPRESSED announces {size} bytes of operation {opcode}")
-    payload = message[HEADER_SIZE + 9 :]
-    if compressor == ZLIB:
-        inflater = zlib.decompressobj()
-        try:
-            payload = inflater.decompress(payload, size + 1)
-        except zlib.error as error:
-            raise ProtocolError(f"zlib: {error}") from error
-    elif compressor != NOOP:
-        raise ProtocolError(f"compressor {compressor} was never negotiated")
-    if len(payload) != size:
-        raise ProtocolError(f"OP_COMPRESSED announces {size} bytes and holds others")
-    return _HEADER.pack(HEADER_SIZE + size, request_id, response_to, opcode) + payload
-
-
-def compress(message: bytes) -> bytes:
-    """An OP_COMPRESSED around a whole message, with zlib."""
-    _, request_id, response_to, opcode = _HEADER.unpack_from(message)
-    payload = zlib.compress(message[HEADER_SIZE:])
-    head = _HEADER.pack(HEADER_SIZE + 9 + len(payload), request_id, response_to, OP_COMPRESSED)
-    return head + _COMPRESSED.pack(opcode, len(message) - HEADER_SIZE, ZLIB) + payload
 
 
 def _crc32c_table() -> tuple[int, ...]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,8 +16,9 @@ from microshard.workloads.connections import Client, connect, on_loopback
 from microshard.workloads.link import SlowLink
 from microshard.workloads.servers import direct
 
-MODULES = {"snappy": "snappy", "zlib": "zlib", "zstd": "zstandard"}  # that pymongo compresses with
-PACKAGES = {"snappy": "python-snappy", "zstd": "zstandard"}
+# What pymongo compresses with; zstd is part of Python from 3.14 on.
+MODULES = {"snappy": "snappy", "zlib": "zlib",
+           "zstd": "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"}  # fmt: skip
 COLUMNS = Column.several(
     "process; compressor; before compression, bytes; after compression, bytes; "
     "before decompression, bytes; after decompression, bytes; ratio"
@@ -44,9 +46,11 @@ class WireEngine(Engine[WirePhase]):
     def prepare(self) -> None:
         """Check that the client can compress; connect to every process; start link and workers."""
         for name in self.keys.client_compressors:
-            if importlib.util.find_spec(MODULES[name]) is None:
-                message = f"the client does not support {name}: Python package {PACKAGES[name]} is missing"
-                raise PhaseError("NoCompressor", message)
+            try:
+                importlib.import_module(MODULES[name])
+            except ImportError as error:
+                message = f"the client does not support {name} ({error}): pip install 'microshard[compression]'"
+                raise PhaseError("NoCompressor", message) from error
         for process in self.context.job.point.processes:
             client = self.clients[process.name] = self.opened(direct(process))
             router = client.admin.command("serverStatus").get("microshard", {}).get("routerMongod")

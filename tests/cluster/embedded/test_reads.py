@@ -310,11 +310,18 @@ def test_many_connections_get_their_own_answers(cluster: SmallCluster, sharded: 
     assert wrong == []
 
 
-def test_a_client_that_compresses_is_understood(cluster: SmallCluster, sharded: Any) -> None:
-    with cluster.mongos.client(compressors="zlib") as client:
+@pytest.mark.parametrize("name", ["snappy", "zstd", "zlib"])
+def test_a_client_that_compresses_is_understood(cluster: SmallCluster, sharded: Any, name: str) -> None:
+    with cluster.mongos.client(compressors=name) as client:
+        assert client.admin.command("hello", compression=["lz4", name])["compression"] == [name]
+        before = client.admin.command("serverStatus")["network"]["compression"][name]
         assert client[sharded.database.name].sharded.count_documents({"even": True}) == 500
         raw = client[sharded.database.name].get_collection("sharded").find({}, batch_size=100)
         assert sum(1 for _ in raw) == 1000
+        after = client.admin.command("serverStatus")["network"]["compression"][name]
+        replies = {key: after["compressor"][key] - before["compressor"][key] for key in before["compressor"]}
+        assert replies["bytesIn"] > 2 * replies["bytesOut"] > 0
+        assert after["decompressor"]["bytesOut"] > before["decompressor"]["bytesOut"]
 
 
 def test_types_come_back_as_they_went(db: Any) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster.experiments.conftest import EXPERIMENTS, Published, words
-from tests.cluster.run.conftest import Cli
+from tests.cluster.experiments.conftest import Published
 
 pytestmark = pytest.mark.cluster
 
@@ -17,8 +16,8 @@ def test_bytes_before_and_after_add_up_and_a_narrow_link_is_narrow(published: Pu
     settings = {
         "matrix": {
             "zip": {
-                "topology.network.compressors": [["snappy"], ["zlib"]],
-                "workload.0.measure.client_compressors": [[], ["zlib"]],
+                "topology.network.compressors": [["snappy"], ["zstd"]],
+                "workload.0.measure.client_compressors": [[], ["zstd"]],
                 "workload.0.measure.link": [{"kind": "none"}, relay],
                 # The link of loopback leads to servers that want a login and speak TLS.
                 "topology.security.authorization": [False, True],
@@ -45,16 +44,9 @@ def test_bytes_before_and_after_add_up_and_a_narrow_link_is_narrow(published: Pu
     assert 3 < router[6] < 6  # four fifths of the padding repeat themselves
     # 4 Mbit/s are 500,000 bytes/s in each direction.
     entry = [row for row in narrow["table"]["rows"] if row[0] == "mongos1"]
-    assert [row[1] for row in entry] == ["zlib"]
+    assert [row[1] for row in entry] == ["zstd"]
     carried = narrow["counters"]["bytes to the server"]
     assert 0 < carried <= 500_000 * (narrow["ended"] - narrow["started"]) * 1.2
     assert entry[0][4] <= carried
     assert entry[0][5] > 2 * entry[0][4]
     assert "no real network" in narrow["notes"]["link"]
-
-
-def test_a_compressor_the_embedded_mongos_does_not_speak_is_refused(cli: Cli) -> None:
-    settings = {"matrix": {}, "workload.0.measure.client_compressors": ["snappy"]}
-    code, output = cli.run("run", EXPERIMENTS / "wire-compression.yml", "--scale", "laptop", *words(settings))
-    assert code == 2
-    assert "the embedded mongos speaks zlib to clients, not snappy" in output

@@ -1,4 +1,4 @@
-"""Framing, sections, compression and checksums of the wire protocol."""
+"""Framing, sections and checksums of the wire protocol."""
 
 import struct
 from typing import Any
@@ -119,26 +119,6 @@ def test_documents_are_examined_and_extended_without_decoding(document: dict[str
     document.pop("appended", None)
     element = bson.encode({"appended": value})[4:-1]
     assert wire.append_field(bson.encode(document), element) == bson.encode({**document, "appended": value})
-
-
-@given(DOCUMENTS)
-def test_a_compressed_message_is_decompressed_unchanged(document: dict[str, Any]) -> None:
-    message = wire.build(bson.encode(document))
-    assert wire.decompress(wire.compress(message)) == message
-
-
-@given(INT32)
-def test_a_compressed_message_with_a_wrong_size_is_refused(size: int) -> None:
-    if size != len(PING) - 16:
-        with pytest.raises(wire.ProtocolError):
-            wire.decompress(_with_int32(wire.compress(PING), 20, size))
-
-
-def test_a_compressor_that_was_not_negotiated_is_refused() -> None:
-    message = bytearray(wire.compress(PING))
-    message[24] = 1  # snappy
-    with pytest.raises(wire.ProtocolError, match="negotiated"):
-        wire.decompress(bytes(message))
 
 
 def test_a_wrong_checksum_and_unknown_required_flags_are_refused() -> None:

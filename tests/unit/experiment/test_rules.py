@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from tests.unit.experiment.lab import BASE, Lab
 
+EXPERIMENTS = Path(__file__).resolve().parents[3] / "experiments"
 SHARDS = "shards: {count: 2}"
 OLD = 'mongodb: {source: tarball, version: "%s"}'
 
@@ -188,6 +190,16 @@ def test_where_the_data_goes_is_a_warning_when_it_is_in_doubt(
 def test_a_write_concern_that_cannot_be_met_is_refused(lab: Lab, concern: str, message: str) -> None:
     (found,) = lab.wrong(BASE.replace("documents: 100", f"documents: 100, write_concern: {concern}"))
     assert found.startswith(f"x.yml:7:63: workload.0.load.write_concern.w: {message}")
+
+
+def test_a_compressor_without_its_package_is_refused(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (EXPERIMENTS / "wire-compression.yml").read_text(encoding="utf-8")
+    both = {"matrix": {}, "topology.network.compressors": ["zlib", "zstd"],
+            "workload.0.measure.client_compressors": ["zlib", "zstd"]}  # fmt: skip
+    assert lab.load(text, overrides=both)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    (found,) = lab.wrong(text, overrides=both)
+    assert "workload.0.measure.client_compressors.1: for zstd the embedded mongos needs another package" in found
 
 
 def test_a_reference_without_its_axis_is_a_warning(lab: Lab) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
@@ -65,8 +66,8 @@ class WirePhase(PhaseKeys):
             at = ("client_compressors", index)
             if name not in topology.network.compressors:
                 yield at, f"topology.network.compressors does not have {name}, so the client would not get it", "error"
-            elif embedded and name != "zlib":
-                message = f"the embedded mongos speaks zlib to clients, not {name}; its shards speak what they like"
+            elif embedded and name != "zlib" and importlib.util.find_spec("cramjam") is None:
+                message = f"for {name} the embedded mongos needs another package: pip install 'microshard[compression]'"
                 yield at, message, "error"
         yield from write_concern_findings(self.load.write_concern, topology, "load", "write_concern")
 
