@@ -163,7 +163,8 @@ class ClientProtocol(ClientConnection):
 
     def _fail(self, error: CommandError) -> None:
         request_id = wire.request_id_of(self._request) if self._request else 0
-        self._reply(wire.build(bson.encode(error.document()), response_to=request_id))
+        body = self.server.clock.stamp(bson.encode(error.document()))
+        self._reply(wire.build(body, response_to=request_id))
 
     # --- forwarded commands
 
@@ -219,7 +220,7 @@ class ClientProtocol(ClientConnection):
         if message[_BODY + 4 : _BODY + 16] == NOT_OK and self._command is not None and self._command.name != "getMore":
             self._task = self.server.loop.create_task(self._retry_or_relay(message))
         else:
-            self._reply(message)
+            self._reply(self.server.clock.relay(message))
 
     def connection_broken(self) -> None:
         """Report an unknown outcome, once the state of the router mongod is known."""
@@ -247,7 +248,7 @@ class ClientProtocol(ClientConnection):
             if await self._retry_delay.wait():
                 await self._connect_and_send()
                 return
-        self._reply(message)
+        self._reply(self.server.clock.relay(message))
 
     # --- messages that are decoded
 
@@ -322,7 +323,8 @@ class ClientProtocol(ClientConnection):
     async def _answer(self, message: wire.Message) -> None:
         answered = message.request_id
         async for body, more in self._replies(message):
-            reply = wire.build(body, response_to=answered, flags=wire.MORE_TO_COME if more else 0)
+            flags = wire.MORE_TO_COME if more else 0
+            reply = wire.build(self.server.clock.stamp(body), response_to=answered, flags=flags)
             # In a stream each reply answers the one before it. A driver that checks (Java's does) takes any other
             # number for a broken connection, and clears its pool with every second heartbeat.
             answered = wire.request_id_of(reply)

@@ -18,8 +18,9 @@ from bson import ObjectId
 
 from microshard.embedded import api_version, wire
 from microshard.embedded.cluster import Cluster
+from microshard.embedded.cluster_clock import ClusterClock
 from microshard.embedded.compression import Compression
-from microshard.embedded.errors import UNKNOWN_FIELD, CommandError, ErrorCode
+from microshard.embedded.errors import UNKNOWN_FIELD, CommandError, ErrorCode, checked
 from microshard.embedded.mongod_connections import Document, MongodConnection, MongodPool, ReplicaSetClient
 from microshard.embedded.options import Options
 from microshard.embedded.router_mongod import RouterMongod
@@ -224,6 +225,7 @@ class MongosServer:
         self.command_counts: dict[str, int] = {}
         self.bytes_in = 0
         self.bytes_out = 0
+        self.clock = ClusterClock()
         self.compression = Compression(options.compressors)
         self.started = time.time()
         self.process_id = ObjectId()
@@ -275,7 +277,9 @@ class MongosServer:
     async def read_versions(self, router: MongodPool) -> None:
         """Read the router mongod's version and wire version, which clients are given."""
         self.build_info = await router.call("admin", {"buildInfo": 1})
-        self.max_wire_version = (await router.call("admin", {"hello": 1}))["maxWireVersion"]
+        hello = await router.call_raw("admin", {"hello": 1})
+        self.clock.stamp(hello)  # so that the first reply has a time
+        self.max_wire_version = checked(hello)["maxWireVersion"]
 
     async def follow_cluster(self) -> None:
         """Read the cluster's feature compatibility version and default write concern. CommandError.

@@ -1,0 +1,59 @@
+"""The clocks at the end of replies: a replica set member's become those of a mongos.
+
+A member's reply ends with lastCommittedOpTime, $clusterTime and operationTime, all of fixed sizes. A mongos has no
+lastCommittedOpTime; for operationTime it sends the time of $clusterTime where it knows no other, and so does this one:
+the router mongod's own operationTime is of a log nobody writes to.
+"""
+
+import struct
+
+from microshard.embedded.wire import HEADER_SIZE
+
+_COMMITTED = b"\x11lastCommittedOpTime\0"
+_CLUSTER = b"\x03$clusterTime\0"
+_OPERATION = b"\x11operationTime\0"
+_INT32 = struct.Struct("<i")
+_BODY = HEADER_SIZE + 5  # offset of the BSON in a reply: after its flags and the kind of its only section
+# Offsets from the end of a member's reply, which closes with a zero byte: its three elements.
+_END = -1 - len(_OPERATION) - 8
+_FROM_CLUSTER = _END - len(_CLUSTER) - 88  # a document of time, signature and number of its key
+_FROM_COMMITTED = _FROM_CLUSTER - len(_COMMITTED) - 8
+_TO_NAMES = (_FROM_COMMITTED + len(_COMMITTED), _FROM_CLUSTER + len(_CLUSTER))
+_TIME = len(_CLUSTER) + 4 + len(b"\x11clusterTime\0")  # where the time is in the element $clusterTime
+
+
+class ClusterClock:
+    """The newest $clusterTime that a reply had, for the replies this mongos composes itself."""
+
+    def __init__(self) -> None:
+        self._newest = 0
+        self._elements = b""  # $clusterTime and operationTime as BSON, empty before the first
+
+    def relay(self, message: bytes) -> bytes:
+        """A member's whole reply message as a mongos sends it; any other message as it is."""
+        clocks = self._replaced(message)
+        if not clocks:
+            return message
+        length = len(message) + _FROM_COMMITTED + len(clocks) + 1
+        return b"".join((
+            _INT32.pack(length), message[4:_BODY], _INT32.pack(length - _BODY), message[_BODY + 4 : _FROM_COMMITTED],
+            clocks, b"\0",
+        ))  # fmt: skip
+
+    def stamp(self, body: bytes) -> bytes:
+        """The BSON of a reply with the clocks of a mongos: the member's own that it came with, else the newest."""
+        clocks = self._replaced(body)
+        kept, clocks = (body[4:_FROM_COMMITTED], clocks) if clocks else (body[4:-1], self._elements)
+        return b"".join((_INT32.pack(len(kept) + len(clocks) + 5), kept, clocks, b"\0"))
+
+    def _replaced(self, reply: bytes) -> bytes:
+        """What stands for the clocks at the end of a member's reply; empty when there are none."""
+        if (reply[_FROM_COMMITTED : _TO_NAMES[0]], reply[_FROM_CLUSTER : _TO_NAMES[1]]) != (_COMMITTED, _CLUSTER):
+            return b""
+        cluster = reply[_FROM_CLUSTER:_END]
+        time = cluster[_TIME : _TIME + 8]
+        clocks = b"".join((cluster, _OPERATION, time))
+        number = int.from_bytes(time, "little")  # seconds above, a counter within the second below
+        if number > self._newest:
+            self._newest, self._elements = number, clocks
+        return clocks
