@@ -49,7 +49,11 @@ class Kill:
         return f"{self.signal.name} to {self.victim} at {self.stage}"
 
 
-def definition(kind: str, repetitions: int = 2) -> dict[str, Any]:
+KINDS = ("standalone", "sharded")
+REPETITIONS = 2
+
+
+def definition(kind: str, repetitions: int = REPETITIONS) -> dict[str, Any]:
     """The cheapest experiment that has every stage: two points that take turns on this machine."""
     topology: dict[str, Any] = {
         "kind": kind,
@@ -78,8 +82,6 @@ class Campaign:
     folder: Path
     rng: random.Random
     tell: Callable[[str], None] = lambda _: None
-    repetitions: int = 2
-    compared: bool = True  # with an undisturbed run; otherwise the measurements are compared with one another
     rows: dict[tuple[str, str], Row] = field(default_factory=dict)
     expected: dict[str, dict[str, list[Any]]] = field(default_factory=dict)  # kind → answers of an undisturbed run
     count: int = 0
@@ -139,13 +141,10 @@ class Campaign:
         path = self.folder / f"{kind}.yml"
         if not path.exists():
             with path.open("w", encoding="utf-8") as file:
-                YAML(typ="safe").dump(definition(kind, self.repetitions), file)
+                YAML(typ="safe").dump(definition(kind), file)
         return Watched(arguments or ("run", str(path)), self.folder, self.token, run)
 
     def _undisturbed(self, kind: str) -> None:
-        if not self.compared:
-            self.expected[kind] = {f"p0{p}/r{r}": [] for p in (1, 2) for r in range(1, self.repetitions + 1)}
-            return
         began = time.monotonic()
         watched = self._start(kind)
         code = watched.process.wait(timeout=LONGEST)
@@ -154,7 +153,7 @@ class Campaign:
         watched.close()
         self.neighbours.beside(run)
         self.expected[kind] = answers(run)
-        assert len(self.expected[kind]) == 2 * self.repetitions, self.expected
+        assert len(self.expected[kind]) == 2 * REPETITIONS, self.expected
         assert left(run, self.token) == []
         took = time.monotonic() - began
         self.tell(f"{kind}: undisturbed, {len(self.expected[kind])} measurements in {took:.1f} s")
@@ -340,8 +339,6 @@ class Campaign:
             return
         self._compare(run, "resume")
         found, expected = answers(run), self.expected[kind]
-        if not self.compared:
-            expected = dict.fromkeys(expected, next(iter(found.values()), []))
         if found != expected or not all(found.values()):
             self.wrong.append(f"the measurements are {found}, not {expected}")
         names = [f"{r.point}/{r.name}" for r in run.journal.records() if r.event == "step done"]
@@ -378,13 +375,9 @@ def campaign(
     folder: Path,
     seconds: float,
     most: int = 10**6,
-    kinds: Sequence[str] = ("standalone", "sharded"),
     tell: Callable[[str], None] = lambda _: None,
-    repetitions: int = 2,
-    *,
-    compared: bool = True,
 ) -> list[Row]:
-    """Kills for a while, in an order that the seed decides, upon runs of these kinds.
+    """Kills for a while, in an order that the seed decides, upon runs of all kinds.
 
     The kinds at the same time, each in a folder of its own: a command waits more than it computes, and so what is done
     to the runs of one kind, `gc` above all, must leave those of the other alone.
@@ -392,14 +385,14 @@ def campaign(
 
     def lane(kind: str) -> list[Row]:
         rng = random.Random(f"{seed} {kind}")
-        one = Campaign(folder / kind, rng, lambda what: tell(f"{kind}: {what}"), repetitions, compared)
+        one = Campaign(folder / kind, rng, lambda what: tell(f"{kind}: {what}"))
         try:
-            return one.execute(seconds, most // len(kinds), kind)
+            return one.execute(seconds, most // len(KINDS), kind)
         finally:
             one.close()
 
     rows: dict[str, Row] = {}
-    with ThreadPoolExecutor(len(kinds)) as pool:
-        for row in itertools.chain.from_iterable(pool.map(lane, kinds)):
+    with ThreadPoolExecutor(len(KINDS)) as pool:
+        for row in itertools.chain.from_iterable(pool.map(lane, KINDS)):
             rows.setdefault(row.fault, Row(row.fault, "")).add(row)
     return list(rows.values())
