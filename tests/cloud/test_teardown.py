@@ -135,7 +135,7 @@ def test_an_instance_that_does_not_end_is_listed(lab: Lab) -> None:
     fleet = lab.provision()
     lab.simulation.timing.terminating = 3600
     result = lab.teardown()
-    assert f"instance {fleet.hosts[0].instance_id}" in result.left
+    assert f"instance {fleet.hosts[0].instance_id} (console: EC2, Instances)" in result.left
     lab.simulation.timing.terminating = 0
     for host in fleet.hosts:
         lab.simulation.end_instance(host.instance_id)
