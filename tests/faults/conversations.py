@@ -1,11 +1,13 @@
 """Hostile clients that speak the protocol well: cursors, sessions, exhaust, huge and nested commands in a row.
 
-A conversation is some commands on one connection, each of which may go on with the cursor the last one left. Meanwhile
-two other clients keep a cursor open, one over both shards, one that waits at the end of a capped collection.
+A conversation is some commands on one connection, each of which may go on with the cursor the last one left. Several
+run side by side, and meanwhile two other clients use a cursor each, one over both shards, one that waits at the end of
+a capped collection.
 """
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import random
 import reprlib
@@ -25,6 +27,7 @@ from tests.faults.hostile import DATABASE, EXTRA, LSID
 from tests.faults.table import Row
 
 DOCUMENTS = 200
+BATCH, SIDE_BY_SIDE = 20, 4  # conversations
 TIMEOUT = 3.0  # seconds for a reply
 LIMIT = 40_000_000  # bytes of the largest reply read
 _STAGES = (
@@ -164,16 +167,21 @@ class Bystanders:
 
 
 def campaign(cluster: SmallCluster, seed: int, times: int, tell: Callable[[str], None] = lambda _: None) -> Row:
-    """So many conversations; after every tenth, what the bystanders have."""
+    """So many conversations in batches; during each and after it, what the bystanders have."""
     rng = random.Random(seed)
     row = Row("conversations", "embedded mongos")
     bystanders = Bystanders(cluster)
-    recent: list[list[dict[str, Any]]] = []
-    while row.times < times and not row.lost:
-        recent = [*recent[-9:], converse(cluster.mongos.port, rng)]
-        row.times += 1
-        if row.times % 10 == 0 or row.times == times:
-            row.lost += [f"{wrong}; seed {seed}, after {_SHORT.repr(recent)}" for wrong in bystanders.wrong()]
-        if row.times % 200 == 0:
-            tell(f"{row.times:,} of {times:,} conversations")
+    with concurrent.futures.ThreadPoolExecutor(SIDE_BY_SIDE) as clients:
+        while row.times < times and not row.lost:
+            seeds = [rng.random() for _ in range(min(BATCH, times - row.times))]
+            batch = [clients.submit(converse, cluster.mongos.port, random.Random(each)) for each in seeds]
+            wrong: list[str] = []
+            while not wrong and not all(conversation.done() for conversation in batch):
+                wrong += bystanders.wrong()
+            said = [conversation.result() for conversation in batch]
+            wrong += bystanders.wrong()
+            row.times += len(batch)
+            row.lost += [f"{what}; seed {seed}, with {_SHORT.repr(said)}" for what in wrong]
+            if row.times % 200 == 0:
+                tell(f"{row.times:,} of {times:,} conversations")
     return row

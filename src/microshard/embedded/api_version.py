@@ -1,10 +1,10 @@
 """The Stable API: apiVersion, apiStrict and apiDeprecationErrors, checked as a mongos of 6.0 checks them.
 
 The router mongod would look for the name it knows a command by (`clusterFind`) and find none of these in API version 1,
-so a strict command is checked here and forwarded without apiStrict.
+so a strict command is checked here and forwarded as one that is not.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from microshard.embedded.errors import CommandError, ErrorCode
@@ -19,8 +19,18 @@ VERSION_1 = frozenset({
 _UNSTABLE_FIND = frozenset({"awaitData", "max", "min", "noCursorTimeout", "oplogReplay", "returnKey", "showRecordId",
                             "tailable"})  # fmt: skip
 _UNSTABLE_STAGES = frozenset({"$currentOp", "$indexStats", "$listLocalSessions", "$listSessions", "$planCacheStats"})
-_VERSION_MISSING = 4886600  # the server has no named code for it
+# The server has no named codes for these.
+_VERSION_MISSING = 4886600
+_VERSION_REQUIRED = 498870
+REQUIRE = "requireApiVersion"  # the parameter
 _MANUAL = "https://dochub.mongodb.org/core/manual-versioned-api"
+
+
+def require(names: Collection[str]) -> None:
+    """CommandError when a command's fields lack apiVersion, while the parameter requireApiVersion is set."""
+    if "apiVersion" not in names:
+        message = "The apiVersion parameter is required, please configure your MongoClient's API version"
+        raise CommandError(_VERSION_REQUIRED, message)
 
 
 def check(name: str, document: Mapping[str, Any]) -> None:

@@ -31,7 +31,7 @@ from microshard.embedded.server import (
     Reply,
     Request,
 )
-from microshard.embedded.server_commands import BEFORE_LOGIN, HELLO_NAMES, hello_replies, hello_with_mechanisms
+from microshard.embedded.server_commands import BEFORE_LOGIN, HELLO_NAMES, LOGIN, hello_replies, hello_with_mechanisms
 
 _INT32 = struct.Struct("<i")
 _INT64 = struct.Struct("<q")
@@ -172,6 +172,8 @@ class ClientProtocol(ClientConnection):
         # After the body the message ends or a document sequence follows; the router mongod gets no malformed message.
         if body_end != len(message) and message[body_end : body_end + 1] != _SEQUENCE:
             return False
+        if self.server.api_version_required:
+            return False
         for suspect in command.suspects:
             if message.find(suspect, name_end, body_end) >= 0:
                 return False
@@ -271,6 +273,8 @@ class ClientProtocol(ClientConnection):
             if not self.authenticated and not (names and names[0] in BEFORE_LOGIN):
                 text = f"command {names[0] if names else ''} requires authentication"
                 raise CommandError(ErrorCode.Unauthorized, text)
+            if self.server.api_version_required and not (names and names[0] in LOGIN):
+                api_version.require(names)
             refusals.require_no_refused_field(names)
             if not self._forward_normalised(request, names):
                 await self._answer(request)
@@ -301,8 +305,8 @@ class ClientProtocol(ClientConnection):
         if "apiStrict" in names:
             document = wire.decode_raw(body)
             api_version.check(command.name, document)
-            del document["apiStrict"]
-            body = bson.encode(document)
+            # Not left out: a getMore has to have the fields of the command its cursor is of.
+            body = bson.encode({**document, "apiStrict": False})
         if concern and "writeConcern" not in names:
             body = wire.append_field(body, concern)
         # The flags are dropped: the reply is always awaited, so that the client's next request comes after it.

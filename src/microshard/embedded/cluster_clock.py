@@ -35,10 +35,15 @@ class ClusterClock:
         if not clocks:
             return message
         length = len(message) + _FROM_COMMITTED + len(clocks) + 1
-        return b"".join((
-            _INT32.pack(length), message[4:_BODY], _INT32.pack(length - _BODY), message[_BODY + 4 : _FROM_COMMITTED],
-            clocks, b"\0",
-        ))  # fmt: skip
+        parts = (
+            _INT32.pack(length),
+            message[4:_BODY],
+            _INT32.pack(length - _BODY),
+            message[_BODY + 4 : _FROM_COMMITTED],
+            clocks,
+            b"\0",
+        )
+        return b"".join(parts)
 
     def stamp(self, body: bytes) -> bytes:
         """The BSON of a reply with the clocks of a mongos: the member's own that it came with, else the newest."""

@@ -67,8 +67,6 @@ CHANGE_STREAM = Refusal("The $changeStream stage is only supported on replica se
                         "streams.", CHANGE_STREAM_UNSUPPORTED)  # fmt: skip
 MAP_REDUCE_SCOPE = Refusal("mapReduce with a scope is not supported by the embedded mongos: write its values into the "
                            "functions.", ErrorCode.CommandNotSupported)  # fmt: skip
-REQUIRE_API_VERSION = Refusal("requireApiVersion is not supported by the embedded mongos: its router mongod would "
-                              "refuse it too.", ErrorCode.CommandNotSupported)  # fmt: skip
 FSYNC_LOCK = Refusal("can't do lock through mongos", ErrorCode.CommandNotSupported)
 # Commands of which only a part is refused, by what a client sends (shown in the page, tried in the tests).
 PARTS: dict[str, tuple[dict[str, object], Refusal]] = {
@@ -76,7 +74,6 @@ PARTS: dict[str, tuple[dict[str, object], Refusal]] = {
                                      CHANGE_STREAM),
     "mapReduce with scope": ({"mapReduce": "x", "map": "function() {}", "reduce": "function() {}",
                               "out": {"inline": 1}, "scope": {"a": 1}}, MAP_REDUCE_SCOPE),
-    "setParameter of requireApiVersion": ({"setParameter": 1, "requireApiVersion": True}, REQUIRE_API_VERSION),
     "fsync with lock": ({"fsync": 1, "lock": True}, FSYNC_LOCK),
 }  # fmt: skip
 _HEAD = """# What the embedded mongos refuses

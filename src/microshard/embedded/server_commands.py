@@ -12,13 +12,15 @@ from typing import Any
 
 from bson import Int64
 
-from microshard.embedded import refusals, wire
+from microshard.embedded import api_version, refusals, wire
+from microshard.embedded.api_version import REQUIRE
 from microshard.embedded.errors import CommandError, ErrorCode, checked, without_clocks
 from microshard.embedded.mongod_connections import Document
 from microshard.embedded.server import DESCRIPTION, PACKAGE_VERSION, Command, Handler, Reply, Request, through_router
 
 HELLO_NAMES = frozenset({"hello", "isMaster", "ismaster"})
-BEFORE_LOGIN = HELLO_NAMES | {"saslStart", "saslContinue", "logout"}  # all that a client may send before it logs in
+LOGIN = frozenset({"saslStart", "saslContinue"})
+BEFORE_LOGIN = HELLO_NAMES | LOGIN | {"logout"}  # all that a client may send before it logs in
 
 # --- handshake
 
@@ -152,11 +154,29 @@ async def _profile(request: Request) -> Reply:
     return {"was": 0, "slowms": 100, "sampleRate": 1.0}
 
 
+_NOT_PARAMETERS = frozenset({*api_version.FIELDS, "comment"})
+
+
 async def _set_parameter(request: Request) -> Reply:
-    """Set a parameter of the router mongod, but none that would make it refuse this process."""
-    if "requireApiVersion" in request.document:
-        raise refusals.REQUIRE_API_VERSION.error()
-    return await request.cluster.through_router("admin", request.command)
+    """Set parameters of the router mongod; requireApiVersion, with which it would refuse this process, is kept here."""
+    server, command = request.server, request.command
+    if REQUIRE not in command:
+        return await request.cluster.through_router("admin", command)
+    value = command.pop(REQUIRE)
+    if command.keys() - _NOT_PARAMETERS - {request.name}:
+        await request.cluster.through_router("admin", command)
+    before, server.api_version_required = server.api_version_required, bool(value)
+    return {"was": before}
+
+
+async def _get_parameter(request: Request) -> Reply:
+    """Parameters of the router mongod, and requireApiVersion, which it does not have as a shard."""
+    command = request.command
+    wanted = bool(command.pop(REQUIRE, False))
+    own = {REQUIRE: request.server.api_version_required} if wanted or command[request.name] == "*" else {}
+    if wanted and not command.keys() - _NOT_PARAMETERS - {request.name}:
+        return own
+    return {**await request.cluster.through_router("admin", command), **own}
 
 
 async def _isdbgrid(_request: Request) -> Reply:
@@ -316,7 +336,7 @@ _ANY_DATABASE: dict[str, Handler] = {
 _ADMIN_DATABASE: dict[str, Handler] = {
     "getCmdLineOpts": _get_cmd_line_opts,
     "getLog": _get_log,
-    "getParameter": through_router(),
+    "getParameter": _get_parameter,
     "hostInfo": through_router("hostInfo"),
     "logRotate": _log_rotate,
     "setParameter": _set_parameter,

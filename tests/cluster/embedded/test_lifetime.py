@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bson import Int64
 from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError
+from pymongo.server_api import ServerApi
 
 from microshard.embedded.mongod_connections import MongodConnection, MongodPool
 from microshard.embedded.sharded_cluster import Client, Mongos, free_port
@@ -83,6 +85,23 @@ def test_a_killed_mongos_takes_its_router_mongod_along(cluster: SmallCluster, mo
     finally:
         again.stop()
         live.stop()
+
+
+def test_every_command_names_its_api_version_where_that_is_required(mongos: Mongos, things: Any) -> None:
+    with mongos.client() as client, mongos.client(server_api=ServerApi("1", strict=True)) as versioned:
+        assert client.survives.things.find_one()
+        assert client.admin.command("setParameter", requireApiVersion=True)["was"] is False
+        for command in ({"ping": 1}, {"find": "things"}, {"getMore": Int64(1), "collection": "things"}):
+            with pytest.raises(OperationFailure) as refused:
+                client.survives.command(command)
+            assert refused.value.code == 498870
+        assert versioned.survives.things.count_documents({}) == 1
+        assert versioned.survives.things.find_one() == {"_id": 1}
+    with mongos.client(server_api=ServerApi("1")) as client:
+        parameters = client.admin.command("getParameter", requireApiVersion=1)
+        assert parameters["requireApiVersion"] is True
+        assert client.admin.command("setParameter", requireApiVersion=False)["was"] is True
+    assert things.find_one() == {"_id": 1}
 
 
 def test_a_killed_router_mongod_is_restarted_and_the_error_is_retryable(mongos: Mongos, things: Any) -> None:

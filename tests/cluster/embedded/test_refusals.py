@@ -119,6 +119,17 @@ def test_a_strict_cursor_over_many_batches(cluster: SmallCluster, sharded: Any) 
         assert sum(1 for _ in client[sharded.database.name].sharded.find({}, batch_size=10)) == 1000
 
 
+@pytest.mark.parametrize("later", [{}, {"apiVersion": "1"}], ids=str)
+def test_a_cursor_goes_on_with_the_api_fields_it_began_with(sharded: Any, later: dict[str, Any]) -> None:
+    strict = {"apiVersion": "1", "apiStrict": True}
+    found = sharded.database.command({"find": "sharded", "batchSize": 10, **strict})
+    more = {"getMore": found["cursor"]["id"], "collection": "sharded"}
+    assert len(sharded.database.command({**more, **strict, "batchSize": 10})["cursor"]["nextBatch"]) == 10
+    with pytest.raises(OperationFailure, match="API parameter mismatch") as refused:
+        sharded.database.command({**more, **later})
+    assert refused.value.code == 347
+
+
 def test_users_log_in_on_a_cluster_without_a_key_file(cluster: SmallCluster, db: Any) -> None:
     db.command("createUser", "anna", pwd=db.name, roles=["readWrite"])
     with cluster.mongos.client(username="anna", password=db.name, authSource=db.name) as client:
