@@ -13,6 +13,7 @@ from typing import Any
 from tests.cluster.embedded.lab import SmallCluster, children, cpu_seconds
 
 from bench.alone import ROOT
+from microshard.embedded.sharded_cluster import Mongos
 from microshard.model.phases.insert import InsertPhase
 from microshard.workloads.streams import RANGE_BITS
 
@@ -106,12 +107,13 @@ def load(cluster: SmallCluster, documents: int, chunks: list[dict[str, Any]]) ->
         raise SystemExit(f"the documents are not spread over all shards: {shares}")
 
 
-def cpu_by_role(cluster: SmallCluster) -> dict[str, float]:
-    """CPU seconds used so far: front, router mongod, shards, config server."""
+def cpu_by_role(cluster: SmallCluster, mongos: Mongos | None = None) -> dict[str, float]:
+    """CPU seconds used so far: front and router mongod of a mongos (None: the cluster's), shards, config server."""
     config, *shards = cluster.processes
+    front = (mongos or cluster.mongos).pid
     return {
-        "front": cpu_seconds(cluster.mongos.pid),
-        "router mongod": sum(cpu_seconds(child) for child in children(cluster.mongos.pid)),
+        "front": cpu_seconds(front),
+        "router mongod": sum(cpu_seconds(child) for child in children(front)),
         "shards": sum(cpu_seconds(process.pid) for process in shards),
         "config": cpu_seconds(config.pid),
     }

@@ -1,9 +1,10 @@
 """What the embedded mongos costs besides its router mongod (row 4): the same commands through it and straight to that.
 
-Point reads, updates, inserts of 100 documents and an aggregation go, in turns, through the front and to the router
-mongod (clusterFind and so on), by one client that speaks the wire protocol with one request at a time on each
-connection. CPU per operation is that of front, router mongod and shards from /proc/PID/stat, the client's apart. Full
-form: 1 to 64 connections, with throughput and the 99th percentile of each.
+Point reads, updates, inserts and an aggregation go, in turns, through the front and to the router mongod (clusterFind
+and so on), by one client that speaks the wire protocol with one request at a time on each connection. A second mongos
+sends point operations from its front straight to their shard (microshardTargeting). CPU per operation is that of front,
+router mongod and shards from /proc/PID/stat, the client's apart. Full form: 1 to 64 connections, with throughput and
+the 99th percentile of each.
 
 A mongos gives a write that names no write concern the cluster's default, and the router mongod does not: what goes
 straight to it therefore carries that default, or one way would wait for the journal and the other not. What the default
@@ -16,6 +17,7 @@ machine whose speed drifts meets all ways alike, and the result is the median of
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import sys
@@ -35,6 +37,7 @@ from bench.clusters import cpu_by_role
 from bench.findings import Findings, Target, absolute, compared, growth
 from microshard.embedded import wire
 from microshard.embedded.mongod_connections import MongodPool
+from microshard.embedded.sharded_cluster import Mongos
 
 DOCUMENTS = 10_000
 BATCH = 100
@@ -53,6 +56,7 @@ class Kind:
     operations: int
     document: Callable[[random.Random, Iterator[int]], dict[str, Any]]
     writes: bool = False
+    targeted: bool = False  # may go from the front straight to its shard
 
 
 @dataclass
@@ -77,6 +81,10 @@ def _insert(_numbers: random.Random, fresh: Iterator[int]) -> dict[str, Any]:
     return {"": "inserted", "documents": [{"_id": next(fresh), "p": "x" * 100} for _ in range(BATCH)], "ordered": False}
 
 
+def _insert_one(_numbers: random.Random, fresh: Iterator[int]) -> dict[str, Any]:
+    return {"": "inserted", "documents": [{"_id": next(fresh), "p": "x" * 100}]}
+
+
 def _aggregate(_numbers: random.Random, _fresh: Iterator[int]) -> dict[str, Any]:
     return {"": "points", "pipeline": [{"$group": {"_id": "$g", "n": {"$sum": 1}}}], "cursor": {}}
 
@@ -84,8 +92,9 @@ def _aggregate(_numbers: random.Random, _fresh: Iterator[int]) -> dict[str, Any]
 def kinds(scale: float) -> list[Kind]:
     """The kinds, with so many operations a series."""
     return [
-        Kind("point read", "find", "clusterFind", int(3000 * scale), _find),
-        Kind("update", "update", "clusterUpdate", int(1500 * scale), _update, writes=True),
+        Kind("point read", "find", "clusterFind", int(3000 * scale), _find, targeted=True),
+        Kind("update", "update", "clusterUpdate", int(1500 * scale), _update, writes=True, targeted=True),
+        Kind("insert", "insert", "clusterInsert", int(1500 * scale), _insert_one, writes=True, targeted=True),
         Kind(f"insert of {BATCH}", "insert", "clusterInsert", int(400 * scale), _insert, writes=True),
         Kind("aggregation", "aggregate", "clusterAggregate", int(120 * scale), _aggregate),
     ]
@@ -129,14 +138,16 @@ async def drive(address: tuple[str, int], series: list[bytes], connections: int)
 
 
 class Bench:
-    """A cluster of two shards, and both ways to it."""
+    """A cluster of two shards, and the ways to it."""
 
-    def __init__(self, cluster: SmallCluster) -> None:
+    def __init__(self, cluster: SmallCluster, targeting: Mongos) -> None:
         self.cluster = cluster
+        self.targeting = targeting
         status = cluster.client.admin.command("serverStatus")
         words = Path(f"/proc/{status['microshard']['routerMongod']['pid']}/cmdline").read_bytes().split(b"\0")
         self.addresses = {
             "front": ("127.0.0.1", cluster.mongos.port),
+            "targeted": ("127.0.0.1", targeting.port),
             "straight": ("127.0.0.1", int(words[words.index(b"--port") + 1])),
         }
         self.addresses["straight, w: 1"] = self.addresses["straight"]
@@ -144,6 +155,7 @@ class Bench:
         given = {name: default[name] for name in ("w", "j", "wtimeout") if name in default}
         self.concerns: dict[str, dict[str, Any]] = {
             "front": {},
+            "targeted": {},
             "straight": {"writeConcern": given},
             "straight, w: 1": {"writeConcern": {"w": 1}},
         }
@@ -155,20 +167,33 @@ class Bench:
         self.numbers = random.Random(1)
 
     def ways(self, kind: Kind) -> list[str]:
-        """Both ways; a write has a third."""
-        return [way for way in self.addresses if kind.writes or way in {"front", "straight"}]
+        """Through the front and straight to the router mongod; a targeted operation and a write have one more each."""
+        apart = {"targeted": kind.targeted, "straight, w: 1": kind.writes}
+        return [way for way in self.addresses if apart.get(way, True)]
 
     def series(self, kind: Kind, way: str, connections: int) -> Seen:
         """One series of one kind one way."""
         # Fewer where few are in flight: a write waits for the journal, and thousands one by one would take minutes.
         kind = replace(kind, operations=int(kind.operations * min(1.0, connections / FULL)))
-        name = kind.command if way == "front" else kind.inside
+        name = kind.command if way in {"front", "targeted"} else kind.inside
+        mongos = self.targeting if way == "targeted" else self.cluster.mongos
         made = messages(kind, name, self.concerns[way] if kind.writes else {}, self.numbers, self.fresh)
-        before = cpu_by_role(self.cluster)
+        before = cpu_by_role(self.cluster, mongos)
         seen = uvloop.run(drive(self.addresses[way], made, connections))
-        after = cpu_by_role(self.cluster)
+        after = cpu_by_role(self.cluster, mongos)
         seen.cpu = {role: (after[role] - before[role]) / kind.operations for role in after}
         return seen
+
+
+@contextlib.contextmanager
+def targeting_mongos(cluster: SmallCluster) -> Iterator[Mongos]:
+    """A second mongos of a cluster, that sends point operations straight to their shard."""
+    started = Mongos(cluster.config, cluster.folder, ["--setParameter", "microshardTargeting=true"])
+    try:
+        started.wait_ready()
+        yield started
+    finally:
+        started.stop()
 
 
 def measure(quick: bool) -> Findings:
@@ -177,8 +202,8 @@ def measure(quick: bool) -> Findings:
     every = kinds(0.25 if quick else 1)
     taken: dict[str, Series] = {kind.name: defaultdict(list) for kind in every}
     others = () if quick else (1, 4, 16, 64)
-    with scratch() as folder, small_cluster(folder) as cluster:
-        bench = Bench(cluster)
+    with scratch() as folder, small_cluster(folder) as cluster, targeting_mongos(cluster) as targeting:
+        bench = Bench(cluster, targeting)
         for kind in every:
             for way in bench.ways(kind):
                 bench.series(kind, way, FULL)  # warms caches and connections
@@ -220,14 +245,23 @@ def _rows(found: Findings, kind: Kind, series: Series, connections: int) -> None
         ours, other = series[figure, "front", connections], series[figure, "straight", connections]
         name = f"{kind.name}, {what}, {connections} connections"
         found.rows.append(compared(4, name, ours, baseline, other, "µs", target))
+    for figure, what, target in (
+        ("cpu", "CPU an operation", Target(0.6)),
+        ("p99", "99th percentile", Target(1.0)),
+    ):
+        if kind.targeted:
+            ours, other = series[figure, "targeted", connections], series[figure, "front", connections]
+            name = f"{kind.name} straight to its shard, {what}, {connections} connections"
+            found.rows.append(compared(4, name, ours, "through front and router mongod", other, "µs", target))
     if kind.writes:
         # For the reader: how much of a write is the cluster's default write concern, whoever adds it.
         ours, other = (series["cpu", way, connections] for way in ("straight", "straight, w: 1"))
         note = "a mongos adds the cluster's default write concern to writes; straight commands carry it here too"
         name = f"{kind.name}, CPU an operation, straight with the default write concern"
         found.rows.append(compared(4, name, ours, "straight with w: 1", other, "µs", note=note))
-    name = f"{kind.name}, the front's own CPU"
-    found.rows.append(absolute(4, name, series["front", "front", connections], "µs"))
+    for way in ("front", "targeted")[: 2 if kind.targeted else 1]:
+        name = f"{kind.name}{', ' + way if way != 'front' else ''}, the front's own CPU"
+        found.rows.append(absolute(4, name, series["front", way, connections], "µs"))
     # One front process must not be the limit while cores are free: throughput against that without it.
     ours, other = series["rate", "front", connections], series["rate", "straight", connections]
     cores = os.cpu_count() or 1

@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from tests.cluster.embedded.lab import small_cluster
-from tests.faults import conversations, definitions, disk, endless, full, kills, router
+from tests.faults import conversations, definitions, disk, endless, full, kills, router, two_ways
 from tests.faults.table import Row, show
 
 KILL_SECONDS = 24 * 60.0  # for the kills; two cores that have nothing else to do need 3 to 6 s for one
@@ -60,6 +60,7 @@ def main() -> int:
                     with small_cluster(folder / "router") as cluster:
                         rows += router.campaign(cluster, wanted.seed, each=300, tell=tell)
                         rows.append(conversations.campaign(cluster, wanted.seed, times=1500, tell=tell))
+                        rows.append(two_ways.campaign(cluster, wanted.seed, operations=20_000, tell=tell))
                 case "deploys":
                     rows.append(endless.campaign(folder / "deploys", wanted.deploys, tell))
                 case "kills":

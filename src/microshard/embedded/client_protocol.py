@@ -32,6 +32,7 @@ from microshard.embedded.server import (
     Request,
 )
 from microshard.embedded.server_commands import BEFORE_LOGIN, HELLO_NAMES, LOGIN, hello_replies, hello_with_mechanisms
+from microshard.embedded.shard_operation import ShardOperation, lacks_field, with_elements
 
 _INT32 = struct.Struct("<i")
 _INT64 = struct.Struct("<q")
@@ -45,17 +46,7 @@ _MAX_WAITING = 1 << 16  # bytes of further requests read ahead while one is unde
 
 def with_write_concern(message: bytes, body_end: int, name_end: int, concern: bytes) -> bytes:
     """A write with the default write concern, unless it has one."""
-    field = concern[: concern.index(0, 1) + 1]
-    body = message[_BODY:body_end]
-    # Nearly always the name is either absent or a field of the command; only then the fields are worth a walk.
-    if message.find(field, name_end, body_end) >= 0 and field[1:-1].decode() in wire.top_level_names(body):
-        return message
-    return b"".join((
-        _INT32.pack(len(message) + len(concern)),
-        message[4:_BODY],
-        wire.append_field(body, concern),
-        message[body_end:],
-    ))  # fmt: skip
+    return with_elements(message, body_end, concern) if lacks_field(message, name_end, body_end, concern) else message
 
 
 class ClientProtocol(ClientConnection):
@@ -75,6 +66,9 @@ class ClientProtocol(ClientConnection):
         self._command: ForwardedCommand | None = None
         self._retry_delay: RetryDelay | None = None
         self._task: asyncio.Task[None] | None = None
+        self._shard_operation = (
+            ShardOperation(server, self._reply, self._forward_plain) if server.options.targeting else None
+        )
 
     # --- the connection
 
@@ -91,6 +85,8 @@ class ClientProtocol(ClientConnection):
         if self._upstream is not None:
             self._upstream.receiver = None
             self._upstream.transport.abort()
+        if self._shard_operation is not None:
+            self._shard_operation.abort()
         if self.sasl_connection is not None:
             self.sasl_connection.transport.abort()
         if self._task is not None:
@@ -133,9 +129,9 @@ class ClientProtocol(ClientConnection):
             if command is not None:
                 body_end = _BODY + int.from_bytes(message[_BODY:_NAME], "little")
                 if self._can_forward(message, name_end, body_end, command):
-                    if command.write_concern:
-                        message = with_write_concern(message, body_end, name_end, command.write_concern)
-                    self._forward(message, name_end, command)
+                    operation = self._shard_operation
+                    if operation is None or not operation.begin(message, name_end, body_end, command):
+                        self._forward_plain(message, name_end, body_end, command)
                     return
         self._task = self.server.loop.create_task(self._examine(message))
 
@@ -177,7 +173,18 @@ class ClientProtocol(ClientConnection):
         for suspect in command.suspects:
             if message.find(suspect, name_end, body_end) >= 0:
                 return False
-        return not self.server.cursors or command.name != "getMore"
+        # A cursor on a shard or config server is continued there; the cursor's id is the value of the first element.
+        cursors = self.server.cursors
+        return (
+            not cursors
+            or command.name != "getMore"
+            or int.from_bytes(message[name_end + 1 : name_end + 9], "little", signed=True) not in cursors
+        )
+
+    def _forward_plain(self, message: bytes, name_end: int, body_end: int, command: ForwardedCommand) -> None:
+        if command.write_concern:
+            message = with_write_concern(message, body_end, name_end, command.write_concern)
+        self._forward(message, name_end, command)
 
     def _forward(self, message: bytes, name_end: int, command: ForwardedCommand) -> None:
         """Rename, correct the lengths of message and body, send on an idle connection."""

@@ -62,6 +62,9 @@ NOT_PRIMARY = frozenset({
     ErrorCode.InterruptedDueToReplStateChange, ErrorCode.PrimarySteppedDown, ErrorCode.ShutdownInProgress,
     ErrorCode.InterruptedAtShutdown,
 })  # fmt: skip
+# Of these the server says that it has not begun with the operation.
+NOT_EXECUTED = frozenset({ErrorCode.NotWritablePrimary, ErrorCode.NotPrimaryNoSecondaryOk,
+                          ErrorCode.NotPrimaryOrSecondary})  # fmt: skip
 # Fields every replica set member adds to every reply; a reply the router composes does not repeat another node's.
 CLOCK_FIELDS = frozenset({"$clusterTime", "operationTime", "$gleStats", "lastCommittedOpTime", "$configTime",
                           "$topologyTime", "electionId", "opTime"})  # fmt: skip

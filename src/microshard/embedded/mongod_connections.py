@@ -146,7 +146,7 @@ class MongodConnection(wire.MessageProtocol, MessageExchange):
 
     def __init__(self, pool: "MongodPool") -> None:
         super().__init__()
-        self._pool = pool
+        self.pool = pool
         self.receiver: ReplyReceiver | None = None
         self.dedicated = False  # used by one owner and not returned to the pool
         self.transport = cast(asyncio.Transport, None)  # set by connection_made, before anything else can happen
@@ -160,7 +160,7 @@ class MongodConnection(wire.MessageProtocol, MessageExchange):
         receiver = self.receiver
         self.receiver = None
         if not self.dedicated:
-            self._pool.release(self)
+            self.pool.release(self)
         if receiver is not None:
             receiver.reply_received(message)
 
@@ -170,7 +170,7 @@ class MongodConnection(wire.MessageProtocol, MessageExchange):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the reason does not change what follows
         """Leave the pool and inform the receiver."""
-        self._pool.discard(self)
+        self.pool.discard(self)
         receiver = self.receiver
         self.receiver = None
         if receiver is not None:
@@ -299,6 +299,16 @@ class ReplicaSetClient:
         self.credentials = credentials
         self._pools = {address: MongodPool(address, credentials) for address in map(_address, hosts.split(","))}
         self._primary: MongodPool | None = None
+
+    @property
+    def known_primary(self) -> MongodPool | None:
+        """The pool of the primary if it has been found, without a search."""
+        return self._primary
+
+    def primary_lost(self, pool: MongodPool) -> None:
+        """Search for the primary again before the next command, if it still is this one."""
+        if self._primary is pool:
+            self._primary = None
 
     async def primary(self, deadline: float = PRIMARY_DEADLINE) -> MongodPool:
         """The pool of the primary, searched for up to `deadline` seconds.

@@ -103,6 +103,7 @@ class Options:
     pid_file: Path | None = None
     router_path: Path | None = None
     mongod: Path | None = None
+    targeting: bool = False  # point operations go straight to their shard
     key_file: Path | None = None
     certificate: Path | None = None
     ca_file: Path | None = None
@@ -331,8 +332,13 @@ def _apply_process(values: dict[str, Any], options: Options) -> None:
         options.router_arguments += ("--timeZoneInfo", values["timeZoneInfo"])
     if values.get("noscripting") or values.get("security.javascriptEnabled") is False:
         options.router_arguments += ("--noscripting",)
-    # Parameters of the embedded mongos only: where the router mongod's folder is, and which mongod it runs.
+    # Parameters of the embedded mongos only: the router mongod's folder, its program, and whether point
+    # operations go straight to their shard.
     if folder := options.set_parameters.pop("microshardRouterPath", None):
         options.router_path = Path(folder).absolute()
     if mongod := options.set_parameters.pop("microshardMongod", None):
         options.mongod = Path(mongod).absolute()
+    targeting = options.set_parameters.pop("microshardTargeting", "false")
+    if targeting not in ("true", "false"):
+        raise UsageError(f"microshardTargeting is true or false, not {targeting}")
+    options.targeting = targeting == "true"

@@ -25,6 +25,7 @@ from microshard.embedded.mongod_connections import Document, MongodConnection, M
 from microshard.embedded.options import Options
 from microshard.embedded.router_mongod import RouterMongod
 from microshard.embedded.server_log import ServerLog
+from microshard.embedded.targeting import Targeting
 
 PACKAGE_VERSION = version("microshard")
 DESCRIPTION = "embedded mongos of microshard: a Python process over MongoDB's router code in a mongod; one machine only"
@@ -128,10 +129,7 @@ class Request:
         """The reply, whose cursor lives on this node: its getMore has to go there."""
         cursor = reply.get("cursor")
         if isinstance(cursor, Mapping) and cursor.get("id"):
-            cursors = self.server.cursors
-            while len(cursors) >= MAX_REMEMBERED_CURSORS:
-                cursors.pop(next(iter(cursors)))
-            cursors[cursor["id"]] = node
+            self.server.remember_cursor(cursor["id"], node)
         return reply
 
 
@@ -183,7 +181,8 @@ class ForwardedCommand:
     # A message whose body contains one of these names is decoded and examined before it is forwarded.
     suspects: tuple[bytes, ...]
     write_concern: bytes = b""
-    count: int = 0
+    count: int = 0  # sent to the router mongod
+    targeted: int = 0  # answered by a shard itself
 
 
 WRITING_STAGES = frozenset({"$out", "$merge"})
@@ -214,6 +213,7 @@ class MongosServer:
         self.log = log
         self.cluster = cluster
         self.router: RouterMongod = cluster.router
+        self.targeting = Targeting(cluster)
         self.credentials = cluster.config.credentials
         self.commands = commands
         self.forwarded = forwarded_commands()
@@ -252,6 +252,12 @@ class MongosServer:
             listener.close()
         for client in list(self.clients):
             client.transport.abort()
+
+    def remember_cursor(self, cursor: int, node: ReplicaSetClient) -> None:
+        """Have getMore and killCursors of a cursor go to this node."""
+        while len(self.cursors) >= MAX_REMEMBERED_CURSORS:
+            self.cursors.pop(next(iter(self.cursors)))
+        self.cursors[cursor] = node
 
     def client_connected(self, client: ClientConnection) -> None:
         """Count a client; refuse it when there are too many."""

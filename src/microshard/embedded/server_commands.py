@@ -16,7 +16,16 @@ from microshard.embedded import api_version, refusals, wire
 from microshard.embedded.api_version import REQUIRE
 from microshard.embedded.errors import CommandError, ErrorCode, checked, without_clocks
 from microshard.embedded.mongod_connections import Document
-from microshard.embedded.server import DESCRIPTION, PACKAGE_VERSION, Command, Handler, Reply, Request, through_router
+from microshard.embedded.server import (
+    DESCRIPTION,
+    PACKAGE_VERSION,
+    Command,
+    Handler,
+    MongosServer,
+    Reply,
+    Request,
+    through_router,
+)
 
 HELLO_NAMES = frozenset({"hello", "isMaster", "ismaster"})
 LOGIN = frozenset({"saslStart", "saslContinue"})
@@ -252,7 +261,7 @@ async def _server_status(request: Request) -> Reply:
     uptime = time.time() - server.started
     forwarded: dict[str, int] = {}
     for command in server.forwarded.values():
-        forwarded[command.name] = forwarded.get(command.name, 0) + command.count
+        forwarded[command.name] = forwarded.get(command.name, 0) + command.count + command.targeted
     resident, virtual = _memory_mib()
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return {
@@ -292,8 +301,21 @@ async def _server_status(request: Request) -> Reply:
         "sharding": {"configsvrConnectionString": server.options.config_servers},
         "microshard": {"embeddedMongos": True, "what": DESCRIPTION, "routerMongod": {
             "pid": router.pid, "port": router.port, "restarts": router.restarts,
-            "connections": router.pool.in_use if router.pool else 0}},
+            "connections": router.pool.in_use if router.pool else 0}, "targeting": _targeting(server)},
     }  # fmt: skip
+
+
+def _targeting(server: MongosServer) -> Document:
+    """How many operations went straight to a shard, and how many to the router mongod."""
+    commands, table = server.forwarded.values(), server.targeting
+    return {
+        "enabled": server.options.targeting,
+        "toShards": Int64(sum(command.targeted for command in commands)),
+        "toRouterMongod": Int64(sum(command.count for command in commands)),
+        "staleVersions": Int64(table.refusals),
+        "returnedToRouterMongod": Int64(table.returned),
+        "tableReads": Int64(table.reads),
+    }
 
 
 # serverStatus counts these commands by themselves, all others together.

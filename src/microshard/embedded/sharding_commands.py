@@ -111,6 +111,7 @@ async def _shard_collection(request: Request) -> Reply:
     command = {"_shardsvrCreateCollection": name, "shardKey": key, **options, **MAJORITY}
     await request.cluster.on_primary(database, command, create=True)
     await request.cluster.forget_routing(namespace)
+    request.server.targeting.forget()
     return {"collectionsharded": namespace}
 
 

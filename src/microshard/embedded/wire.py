@@ -205,10 +205,11 @@ def merge_sequences(document: dict[str, Any], sequences: bytes) -> dict[str, Any
 
 
 # Sizes in bytes of BSON values that have a fixed one, by type.
-_FIXED = {0x01: 8, 0x06: 0, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16, 0x7F: 0, 0xFF: 0}
+FIXED_SIZES = {0x01: 8, 0x06: 0, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16, 0x7F: 0,
+               0xFF: 0}  # fmt: skip
 # What a value's length prefix leaves out: the prefix itself, for binary its subtype, for a DBPointer its ObjectId.
-_PREFIXED = {0x02: 4, 0x03: 0, 0x04: 0, 0x05: 5, 0x0C: 16, 0x0D: 4, 0x0E: 4, 0x0F: 0}
-_REGEX = 0x0B
+PREFIXED_SIZES = {0x02: 4, 0x03: 0, 0x04: 0, 0x05: 5, 0x0C: 16, 0x0D: 4, 0x0E: 4, 0x0F: 0}
+REGEX = 0x0B
 
 
 def top_level_names(body: bytes) -> list[str]:
@@ -220,15 +221,15 @@ def top_level_names(body: bytes) -> list[str]:
             name_end = body.index(0, at + 1)
             names.append(body[at + 1 : name_end].decode())
             at = name_end + 1
-            if kind in _FIXED:
-                at += _FIXED[kind]
-            elif kind == _REGEX:
+            if kind in FIXED_SIZES:
+                at += FIXED_SIZES[kind]
+            elif kind == REGEX:
                 at = body.index(0, body.index(0, at) + 1) + 1
             else:
                 size: int = _INT32.unpack_from(body, at)[0]
                 if size < 0:
                     raise ProtocolError("not BSON: negative length")
-                at += size + _PREFIXED[kind]
+                at += size + PREFIXED_SIZES[kind]
     except (LookupError, ValueError, struct.error) as error:
         raise ProtocolError(f"not BSON: {error}") from error
     if at != len(body) - 1:

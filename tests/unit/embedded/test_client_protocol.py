@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from microshard.embedded import wire
 from microshard.embedded.client_protocol import with_write_concern
 from microshard.embedded.server import forwarded_commands
+from microshard.embedded.shard_operation import without_election
 
 CONCERN = bson.encode({"writeConcern": {"w": "majority"}})[4:-1]
 
@@ -54,3 +55,18 @@ def test_aggregations_without_a_collection_are_forwarded_too() -> None:
     for value in (1, bson.Int64(1), 1.0):
         body = bson.encode({"aggregate": value})
         assert forwarded_commands()[body[4 : body.index(0, 5)]].name == "aggregate"
+
+
+_ELECTION = {"electionId": bson.ObjectId(), "opTime": {"ts": bson.Timestamp(5, 1), "t": 1}}
+
+
+@pytest.mark.parametrize(("reply", "kept"), [
+    ({"n": 1, **_ELECTION, "nModified": 1, "ok": 1.0}, {"n": 1, "nModified": 1, "ok": 1.0}),
+    ({"n": 1, "electionId": bson.ObjectId(), "ok": 1.0}, {"n": 1, "ok": 1.0}),
+    ({"n": 1, "ok": 1.0}, {"n": 1, "ok": 1.0}),
+    ({"ok": 0.0, "errmsg": "no"}, {"ok": 0.0, "errmsg": "no"}),
+])  # fmt: skip
+def test_a_shards_reply_to_a_write_becomes_a_mongoss(reply: dict[str, Any], kept: dict[str, Any]) -> None:
+    message = without_election(wire.build(bson.encode(reply), response_to=7))
+    assert wire.message_length(message) == len(message)
+    assert wire.decode(wire.parse(message).body) == kept

@@ -1,0 +1,127 @@
+"""Point operations go straight to their shard, and nobody can see a difference."""
+
+import datetime
+import random
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import bson
+import pytest
+from bson import Int64, MaxKey, MinKey
+from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure
+
+from microshard.embedded.sharded_cluster import Mongos
+from microshard.embedded.targeting import ordered
+from tests.cluster.embedded.lab import SmallCluster, direct, wait_until
+from tests.faults.two_ways import scalar
+
+pytestmark = pytest.mark.cluster
+SEED = datetime.date.today().toordinal()
+
+
+def _counted(mongos: Mongos) -> dict[str, int]:
+    with mongos.client() as client:
+        counted: dict[str, int] = client.admin.command("serverStatus")["microshard"]["targeting"]
+        return counted
+
+
+@pytest.fixture(scope="module")
+def straight(cluster: SmallCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mongos]:
+    """A mongos of the cluster that sends point operations straight to their shard."""
+    started = Mongos(
+        cluster.config, tmp_path_factory.mktemp("straight"), ["--setParameter", "microshardTargeting=true"]
+    )
+    try:
+        started.wait_ready()
+        yield started
+    finally:
+        started.stop(signal.SIGKILL)
+
+
+@pytest.fixture
+def targeted(straight: Mongos, sharded: Any) -> Iterator[Any]:
+    """The collection `sharded` through that mongos, once it has read its routing table, which the first read begins."""
+    with straight.client() as client:
+        collection = client[sharded.database.name][sharded.name]
+
+        def is_straight() -> bool:
+            before = _counted(straight)["toShards"]
+            for key in (1, 700):  # one on each shard
+                collection.find_one({"k": key})
+            return _counted(straight)["toShards"] == before + 2
+
+        wait_until(is_straight, 10, "a read straight from the shard")
+        yield collection
+
+
+def test_values_hash_and_sort_as_the_server_does_it(cluster: SmallCluster) -> None:
+    chance = random.Random(SEED)
+    values = [scalar(chance) for _ in range(500)]
+    with direct(cluster.config_port) as client:
+        stages = [
+            {"$documents": [{"n": n, "v": {"$literal": value}} for n, value in enumerate(values)]},
+            {"$sort": {"v": 1, "n": 1}},
+            {"$project": {"n": 1, "hash": {"$toHashedIndexKey": "$v"}}},
+        ]
+        found = client.admin.command("aggregate", 1, pipeline=stages, cursor={"batchSize": 1000})["cursor"][
+            "firstBatch"
+        ]
+    places = {n: ordered(bson.encode({"k": value}), 4, 1) for n, value in enumerate(values)}
+    assert None not in places.values()
+    assert [entry["n"] for entry in found] == sorted(places, key=lambda n: (places[n], n))
+    hashes = {n: ordered(bson.encode({"k": value}), 4, 1, hashed=True) for n, value in enumerate(values)}
+    different = [values[entry["n"]] for entry in found if hashes[entry["n"]] not in (None, (10, entry["hash"]))]
+    assert different == []
+
+
+def test_reads_and_writes_of_one_key_go_straight_to_the_shard(straight: Mongos, targeted: Any) -> None:
+    before = _counted(straight)
+    assert targeted.find_one({"k": 7})["_id"] == 7
+    assert targeted.find_one({"k": Int64(700)})["_id"] == 700
+    targeted.insert_one({"_id": 5000, "k": 5000})
+    with pytest.raises(DuplicateKeyError):
+        targeted.insert_one({"_id": 5000, "k": 5000})
+    assert targeted.update_one({"k": 5000}, {"$set": {"x": 1}}).modified_count == 1
+    assert targeted.delete_one({"k": 5000, "x": 1}).deleted_count == 1
+    after = _counted(straight)
+    assert (after["toShards"] - before["toShards"], after["toRouterMongod"] - before["toRouterMongod"]) == (6, 0)
+    with pytest.raises((OperationFailure, BulkWriteError), match="shard key"):
+        targeted.update_one({"k": 7}, {"$set": {"k": 700}})
+    assert list(targeted.find({"k": {"$in": [6, 7, 8]}}).sort("k")) != []
+    assert _counted(straight)["toRouterMongod"] == after["toRouterMongod"] + 1
+
+
+def test_a_write_straight_to_a_shard_has_the_default_write_concern(cluster: SmallCluster, targeted: Any) -> None:
+    with cluster.shard("shard0") as shard:
+        shard.admin.command("profile", 0, slowms=-1)  # logs every operation
+        try:
+            targeted.update_one({"k": 3}, {"$set": {"x": 1}})
+        finally:
+            shard.admin.command("profile", 0, slowms=100)
+    lines = (cluster.folder / "shard0" / "mongod.log").read_text(encoding="utf-8").splitlines()
+    (line,) = [line for line in lines if f'"update":"{targeted.name}"' in line and '"shardVersion"' in line]
+    assert '"writeConcern":{"w":"majority"' in line
+
+
+def test_a_cursor_on_a_shard_is_continued_there(targeted: Any) -> None:
+    targeted.insert_many([{"_id": 9000 + n, "k": 9000} for n in range(300)])
+    assert len(list(targeted.find({"k": 9000}, batch_size=40))) == 300
+    cursor = targeted.find({"k": 9000}, batch_size=40)
+    next(cursor)
+    killed = targeted.database.command("killCursors", targeted.name, cursors=[cursor.cursor_id])
+    assert killed["cursorsKilled"] == [cursor.cursor_id]
+
+
+def test_a_table_changed_by_somebody_else_is_read_anew(cluster: SmallCluster, straight: Mongos, targeted: Any) -> None:
+    before = _counted(straight)
+    admin, namespace = cluster.client.admin, targeted.full_name  # of another mongos
+    admin.command("moveRange", namespace, min={"k": 500}, max={"k": MaxKey()}, toShard="shard0")
+    assert targeted.update_one({"k": 600}, {"$inc": {"n": 1}}).modified_count == 1
+    admin.command("moveRange", namespace, min={"k": MinKey()}, max={"k": 500}, toShard="shard1")
+    assert [targeted.find_one({"k": k})["_id"] for k in (3, 600)] == [3, 600]
+    assert _counted(straight)["staleVersions"] > before["staleVersions"]
+    cluster.client[targeted.database.name].drop_collection(targeted.name)
+    assert targeted.find_one({"k": 600}) is None
+    targeted.insert_one({"k": 600})  # which creates an unsharded one
+    assert targeted.find_one({"k": 600}, {"_id": 0}) == {"k": 600}
