@@ -226,6 +226,8 @@ def _without_effect(topology: Topology) -> Iterator[RuleViolation]:
     for key in ONLY_SHARDED if kind != "sharded" else ():
         if key in given:
             yield warning((key,), f"kind: {kind} has none")
+    if "point_operations" in topology.mongos.model_fields_set and topology.mongodb.source != "embedded":
+        yield warning(("mongos", "point_operations"), "only mongodb.source: embedded has these two ways")
     if kind != "replica_set" and "replica_set" in given:
         yield warning(("replica_set",), f"kind: {kind} has none")
     storage = topology.storage

@@ -256,6 +256,9 @@ def _options(role: Role, member: Member, topology: Topology) -> dict[str, Any]:
         if role == "mongos" and network.mongos_compressors is not None:
             names = network.mongos_compressors
         options["net"] = {"compression": {"compressors": ",".join(names) or "disabled"}}
+    embedded = topology.mongodb.source == "embedded"
+    if role == "mongos" and embedded and topology.mongos.point_operations == "shard":
+        options["setParameter"] = {"microshardTargeting": True}
     if role in {"mongos", "config"}:
         return options
     compressor = member.block_compressor or storage.block_compressor

@@ -218,6 +218,13 @@ def method(model: ReportModel) -> Iterator[str]:
     ways = {m.result.notes.get("cache", "") for m in every} - {""}
     if ways:
         yield "Cache before the measurement: " + "; ".join(sorted(ways)) + "."
+    routed = [m.result.details["routing"] for m in every if "routing" in m.result.details]
+    straight, forwarded = (sum(way[name] for way in routed) for name in ("toShards", "toRouterMongod"))
+    if straight or forwarded:
+        yield (
+            f"The embedded mongos sent {fmt.per_cent(straight / (straight + forwarded))} of the operations straight to "
+            "their shard, the others through its router mongod (topology.mongos.point_operations)."
+        )
     yield (
         "Intervals are bootstrap intervals at a nominal 95 % (percentile form below eight repetitions, BCa from "
         "there). "

@@ -22,6 +22,7 @@ from microshard.model.result import PhaseFailure, PhaseResult, StepResult
 from microshard.records.run_folder import DiskError, write_json
 from microshard.workloads.base import Context, Engine, PhaseError, Progress, cpu_seconds, find_engine
 from microshard.workloads.connections import read_job
+from microshard.workloads.servers import operations_by_way
 
 FAILED = 3
 BAD_JOB = 2
@@ -31,6 +32,8 @@ def run_phase(engine: Engine[Any]) -> tuple[PhaseResult, BaseException | None]:
     """Run one engine to its end; errors are in its result, and returned."""
     began, clock, cpu = time.time(), time.monotonic(), cpu_seconds()
     failure: BaseException | None = None
+    processes = engine.context.job.point.processes
+    routed = operations_by_way(processes)
     try:
         try:
             engine.prepare()
@@ -48,6 +51,9 @@ def run_phase(engine: Engine[Any]) -> tuple[PhaseResult, BaseException | None]:
     result.seconds = time.monotonic() - clock
     if not result.client_cpu_seconds:
         result.client_cpu_seconds = cpu_seconds() - cpu
+    if routed and failure is None:
+        after = operations_by_way(processes)
+        result.details = {**result.details, "routing": {way: after.get(way, 0) - n for way, n in routed.items()}}
     if failure is not None:
         kind = failure.kind if isinstance(failure, PhaseError) else type(failure).__name__
         text = f"ended by {failure}" if isinstance(failure, Terminated) else str(failure)

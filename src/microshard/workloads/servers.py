@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -26,6 +27,7 @@ MIB = 1 << 20
 CHECKPOINT_MS = 600_000  # a checkpoint writes the whole cache: minutes on a slow disk
 LAG_INTERVAL_SECONDS = 1.0
 STATUS_MS = 2_000
+ROUTING_WAYS = frozenset({"toShards", "toRouterMongod"})  # as the embedded mongos counts operations
 PRIMARY, SECONDARY = 1, 2  # myState and members[].state of replSetGetStatus
 DELAY_SINCE = 13  # maxWireVersion of 5.0, which renamed slaveDelay to secondaryDelaySecs
 
@@ -68,6 +70,18 @@ def on_all(processes: Sequence[ProcessInfo], request: Callable[[Client], Value])
 
     values = run_in_threads([partial(one, process) for process in processes])
     return {process.name: value for process, value in zip(processes, values, strict=True)}
+
+
+def operations_by_way(processes: Sequence[ProcessInfo]) -> dict[str, int]:
+    """How many operations the embedded mongos have sent which way since their start; empty where there is none."""
+    counted: dict[str, int] = {}
+    for process in processes:
+        if process.role == "mongos":
+            with contextlib.suppress(PyMongoError), direct(process) as client:
+                ways = client.admin.command("serverStatus").get("microshard", {}).get("targeting", {})
+                for name in ROUTING_WAYS & ways.keys():
+                    counted[name] = counted.get(name, 0) + int(ways[name])
+    return counted
 
 
 def process_of(info: ProcessInfo) -> proc.LiveProcess | None:

@@ -104,3 +104,5 @@ def test_two_client_hosts_load_their_shares_and_merge_into_one_result(
     assert merged.metric is not None
     assert merged.metric.value == pytest.approx(sum(p["metric"]["value"] for p in single))
     assert merged.details["clients"] == 2
+    for part in single:
+        assert part["details"]["routing"]["toRouterMongod"] > 100

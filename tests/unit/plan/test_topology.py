@@ -115,3 +115,12 @@ def test_options_are_those_the_version_and_the_engine_know(planned: Any) -> None
     assert "net" not in options("3.0", "wiredTiger")
     assert options("3.4", "wiredTiger")["net"] == {"compression": {"compressors": "disabled"}}
     assert options("3.0", "wiredTiger")["storage"]["wiredTiger"]["collectionConfig"] == {"blockCompressor": "snappy"}
+
+
+def test_the_embedded_mongos_alone_is_given_its_way_of_point_operations(planned: Any) -> None:
+    def mongos(**given: Any) -> dict[str, Any]:
+        plan = planned([1], INPUTS, topology={"kind": "sharded", "shards": {"count": 1}, "mongos": given})
+        return next(dict(p.options) for p in plan.points[0].processes if p.role == "mongos")
+
+    assert "setParameter" not in mongos()
+    assert mongos(point_operations="shard")["setParameter"] == {"microshardTargeting": True}
