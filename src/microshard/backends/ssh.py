@@ -20,7 +20,7 @@ from typing import Any
 from microshard.backends import binaries, client_install, local_processes
 from microshard.errors import PlaceError, RunFolderError
 from microshard.model.plan import FIRST_PORT, HOST_GROUPS, Host, Inputs, Plan, Point
-from microshard.model.run_records import LedgerRecord
+from microshard.model.run_records import BackendRecord, LedgerRecord
 from microshard.model.variables import RunVariables
 from microshard.records.run_folder import DiskError, RunFolder, write_json
 from microshard.run.ansible import Event, EventHandler, PlaybookError, Playbooks, ignore
@@ -86,11 +86,10 @@ class SshBackend(Backend):
         return found
 
     @classmethod
-    def recorded_as(cls, known: Mapping[str, Any]) -> SshBackend:
+    def recorded_as(cls, known: BackendRecord) -> SshBackend:
         """The hosts a run was made on."""
-        made = cls.at(Path(known["inventory"]))
-        made.facts = {name: dict(facts) for name, facts in known["hosts"].items()}
-        made.used = list(known["used"])
+        made = cls.at(Path(known.inventory or ""))
+        made.facts, made.used = known.hosts, known.used
         return made
 
     def group(self, name: str) -> list[str]:
@@ -263,14 +262,9 @@ class SshBackend(Backend):
         """Shifts to the clock of the first client host, which times the phases."""
         return shifts({host.name: self.facts[host.name] for host in point.hosts}, point.client_hosts[0])
 
-    def recorded(self, folder: RunFolder) -> Mapping[str, Any]:
+    def recorded(self, folder: RunFolder) -> BackendRecord:
         """Inventory, folder and facts."""
-        return {
-            "inventory": str(self.path),
-            "folder": str(self.host_folder(folder)),
-            "hosts": self.facts,
-            "used": self.used,
-        }
+        return BackendRecord(self.name, str(self.path), str(self.host_folder(folder)), self.facts, self.used)
 
     def missing(self, folder: RunFolder, point: Point) -> list[str]:
         """Hosts that are gone, and processes that do not run any more with the end of their logs."""

@@ -11,8 +11,8 @@ import click
 from microshard.backends import local_processes
 from microshard.backends.local import LocalBackend
 from microshard.errors import RunFolderError
-from microshard.records.run_folder import RunFolder, read_object
-from microshard.run.backend import RECORD, Backend
+from microshard.records.run_folder import RunFolder
+from microshard.run.backend import Backend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,15 +34,15 @@ def chosen(on: str) -> Backend:
 
 def of_run(folder: RunFolder) -> Backend:
     """The backend a run was made with. Raises PlaceError when its inventory is gone."""
-    known = read_object(folder / RECORD)
+    known = folder.backend()
     with contextlib.suppress(OSError, RunFolderError):
         if folder.marker().imported:
             return LocalBackend()  # nothing of it runs anywhere, and somebody else's inventory is never used
-    if known.get("backend") == "hosts":
+    if known.backend == "hosts":
         from microshard.backends.ssh import SshBackend
 
         return SshBackend.recorded_as(known)
-    if known.get("backend") == "ec2":
+    if known.backend == "ec2":
         from microshard.backends.ec2.backend import Ec2Backend
 
         return Ec2Backend.recorded_as(known)
@@ -59,7 +59,7 @@ def in_use(folder: RunFolder) -> str | None:
             f"and without its folder nobody finds them before they expire; first: microshard down {folder.named}, or, "
             "where it was aborted, microshard gc --on ec2"
         )
-    if (unread := folder.ledger.unread()) and read_object(folder / RECORD).get("backend") == "ec2":
+    if (unread := folder.ledger.unread()) and folder.backend().backend == "ec2":
         return f"{folder.run_id}: {unread[0]}: what it names on EC2 may still exist; look there, then mend that line"
     if has_processes(folder):
         return f"{folder.run_id} has processes; first: microshard down {folder.named}"

@@ -104,6 +104,7 @@ class PlannedMember:
     delay_seconds: int = 0
     arbiter: bool = False
     initial: bool = True  # False: its process runs, a phase makes it a member
+    added: bool = field(default=False, metadata={"optional": True})  # not initial, and made one by `add-member`
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,7 @@ class ProcessVariables(Process):
 class PointVariables(Point):
     """The point of the plan."""
 
+    processes: tuple[ProcessVariables, ...]
     connection_string: str = ""
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from microshard import __version__
 from microshard.errors import RunFolderError
 from microshard.model.plan import Plan, PlanOutline
-from microshard.model.run_records import JournalEvent, LedgerRecord, RunLock, RunMarker
+from microshard.model.run_records import BackendRecord, JournalEvent, LedgerRecord, RunLock, RunMarker
 from microshard.records import codec
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ T = TypeVar("T")
 MARKER = "run.json"
 PLAN = "plan.json"
 LOCK = "lock.json"
+BACKEND = "backend.json"
 MOST_UNREAD = 5  # lines of a journal or ledger that are named
 
 
@@ -247,6 +248,13 @@ class RunFolder:
     def run_lock(self) -> RunLock:
         """The content of lock.json. Raises FileNotFoundError, RunFolderError."""
         return codec.read_file(RunLock, self.path / LOCK)
+
+    def backend(self) -> BackendRecord:
+        """The content of backend.json; the default where it is not there or not whole."""
+        try:
+            return codec.read_file(BackendRecord, self.path / BACKEND)
+        except (FileNotFoundError, RunFolderError):
+            return BackendRecord()
 
     def result(self, point: str, step: str) -> StepResult:
         """The result file of an attempt at a step. Raises FileNotFoundError, RunFolderError."""

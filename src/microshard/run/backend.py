@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from microshard.model.plan import FIRST_PORT, Inputs, Plan, Point
+from microshard.model.run_records import BackendRecord
 from microshard.model.variables import RunVariables, ServerPrograms
-from microshard.records.run_folder import RunFolder, write_json
+from microshard.records.run_folder import BACKEND, RunFolder, write_json
 from microshard.run.ansible import EventHandler, Playbooks, ignore
 
-RECORD = "backend.json"  # in the run's folder: which backend it has, for `down`, `status`, `ssh` …
 LAST_PORT = 32000  # from 32768 on the kernel hands out ports for outgoing connections
 PORT_BLOCK = 100  # runs on this machine take their ports in blocks of this many
 MOST_PORTS = LAST_PORT - FIRST_PORT - 2 * PORT_BLOCK  # of one run: whole blocks, with room for another run's
@@ -165,11 +165,11 @@ class Backend(ABC):
 
     def record(self, folder: RunFolder) -> None:
         """Write which backend the run has into its folder."""
-        write_json(folder / RECORD, {"backend": self.name, **self.recorded(folder)})
+        write_json(folder / BACKEND, self.recorded(folder))
 
-    def recorded(self, folder: RunFolder) -> Mapping[str, Any]:  # noqa: ARG002 - one machine needs nothing more
+    def recorded(self, folder: RunFolder) -> BackendRecord:  # noqa: ARG002 - one machine needs nothing more
         """What a later command needs to find the hosts again."""
-        return {}
+        return BackendRecord(self.name)
 
 
 BackendOf = Callable[[RunFolder], Backend]  # the backend an existing run was made with; raises PlaceError

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +12,11 @@ from microshard.errors import EXIT_DEFINITION, EXIT_LEFT, MicroshardError, Place
 from microshard.hostlib import emulated_volumes, proc
 from microshard.hostlib.ports import is_free
 from microshard.interrupts import signals
-from microshard.model.plan import Plan
+from microshard.model.plan import Plan, PlannedMember, PlannedReplicaSet
 from microshard.model.run_records import JournalEvent, LedgerRecord
-from microshard.records.run_folder import MARKER, RunFolder, find_runs, write_atomic
+from microshard.model.variables import PointVariables, ProcessVariables, Variables
+from microshard.records import codec
+from microshard.records.run_folder import MARKER, RunFolder, find_runs, write_json
 from microshard.run.catalog import state
 
 if TYPE_CHECKING:
@@ -97,11 +97,16 @@ def bring_up(
     folder.journal.append(JournalEvent("up", point=point.id, connection_string=point.connection_string))
 
 
-def deployed(run: RunFolder, processes: Sequence[str]) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """File and content of vars.json of each point of a run that has some of its processes."""
+def deployed(run: RunFolder, processes: Sequence[str]) -> Iterator[Path]:
+    """vars.json of each point of a run that has some of its processes."""
     for path in sorted(run.path.glob("points/*/vars.json")) if processes else []:
         if any(f"/deployments/{path.parent.name}/" in process for process in processes):
-            yield path, json.loads(path.read_text(encoding="utf-8"))
+            yield path
+
+
+def deployed_points(run: RunFolder, processes: Sequence[str]) -> Iterator[PointVariables]:
+    """The points of a run that have some of its processes. Raises RunFolderError."""
+    return (codec.read_file(Variables, path).microshard_point for path in deployed(run, processes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,21 +135,21 @@ def status(runs: Path, backend_of: BackendOf) -> list[RunStatus]:
     for run in find_runs(runs):
         backend = backend_of(run)
         processes = backend.running(run)
-        points = [_point_status(variables["microshard_point"], processes) for _, variables in deployed(run, processes)]
+        points = [_point_status(point, processes) for point in deployed_points(run, processes)]
         now = state(run, processes=bool(processes))
         found.append(RunStatus(run, len(processes), now, points, backend.cost(run)))
     return found
 
 
-def _point_status(point: dict[str, Any], running: Sequence[str]) -> PointStatus:
+def _point_status(point: PointVariables, running: Sequence[str]) -> PointStatus:
     listed = []
-    for process in point["processes"]:
-        runs = any(process["config_path"] in command for command in running)
+    for process in point.processes:
+        runs = any(process.config_path in command for command in running)
         pid = ""
-        if runs and proc.from_pid_file(process["pid_path"], process["config_path"]):
-            pid = Path(process["pid_path"]).read_text(encoding="ascii").strip()
-        listed.append((str(process["name"]), str(process["endpoint"]), runs, pid))
-    return PointStatus(str(point["label"]), str(point["connection_string"]), listed)
+        if runs and proc.from_pid_file(process.pid_path, process.config_path):
+            pid = Path(process.pid_path).read_text(encoding="ascii").strip()
+        listed.append((process.name, process.endpoint, runs, pid))
+    return PointStatus(point.label, point.connection_string, listed)
 
 
 def elsewhere(runs: Path) -> list[Path]:
@@ -169,7 +174,7 @@ def down(folder: RunFolder, backend_of: BackendOf, listener: Listener) -> list[s
         (folder / "tmp").mkdir(exist_ok=True)
         folder.journal.append(JournalEvent("going down"))  # from here on gc may go on with it
         with playbooks.kept():
-            for variables, _ in deployed(folder, backend.running(folder)):
+            for variables in deployed(folder, backend.running(folder)):
                 try:
                     playbooks.run("teardown", variables)
                 except MicroshardError as error:
@@ -221,71 +226,68 @@ def add_member(run: RunFolder, backend: Backend, name: str | None, listener: Lis
     like that of the last data-bearing member is started on a port that is free. `name` is the set, where there are
     several. Raises NoSuchSetError, PlaceError, PlaybookError; `down` removes the member with the others.
     """
-    path, variables = next(deployed(run, backend.running(run)), (None, {}))
+    path = next(deployed(run, backend.running(run)), None)
     if path is None:
         raise NoSuchSetError(f"{run.run_id} has nothing running; first: microshard up FILE")
-    point = variables["microshard_point"]
+    variables = codec.read_file(Variables, path)
+    point = variables.microshard_point
     replica_set = _replica_set(point, name)
-    waiting = (m for m in replica_set["members"] if not m.get("initial", True) and not m.get("added"))
-    member, waited = next(waiting, None), True
-    if member is None:
-        member, waited = _new_member(point, replica_set), False
-    process = next(p for p in point["processes"] if p["name"] == member["process"])
-    member["added"] = True
-    if not waited:
-        run.ledger.append(
-            LedgerRecord(
-                "process",
-                "about to start",
-                point=point["id"],
-                name=process["name"],
-                folder=process["folder"],
-                config_path=process["config_path"],
-                pid_path=process["pid_path"],
-                port=process["port"],
-            )
-        )
-    write_atomic(path, json.dumps({**variables, "mongo_topology_timeout": _SYNC_SECONDS}, indent=1) + "\n")
+    waiting = next((member for member in replica_set.members if not (member.initial or member.added)), None)
+    if waiting is None:
+        process = _new_process(point, replica_set)
+        member = PlannedMember(process.name, process.endpoint, initial=False, added=True)
+        point = dataclasses.replace(point, processes=(*point.processes, process))
+        members = (*replica_set.members, member)
+        places = {key: getattr(process, key) for key in ("name", "folder", "config_path", "pid_path", "port")}
+        run.ledger.append(LedgerRecord("process", "about to start", point=point.id, **places))
+    else:
+        member = dataclasses.replace(waiting, added=True)
+        members = tuple(member if one is waiting else one for one in replica_set.members)
+    changed = dataclasses.replace(replica_set, members=members)
+    sets = tuple(changed if one is replica_set else one for one in point.replica_sets)
+    point = dataclasses.replace(point, replica_sets=sets)
+    written = codec.encode(dataclasses.replace(variables, microshard_point=point))
+    write_json(path, {**written, "mongo_topology_timeout": _SYNC_SECONDS})
     listener.stage(None, "add member")
     backend.playbooks(run, listener.event).run("deploy", path)
-    run.journal.append(
-        JournalEvent("member added", point=point["id"], name=process["name"], replica_set=replica_set["name"])
-    )
-    return AddedMember(process["name"], member["endpoint"], replica_set["name"], waited)
+    run.journal.append(JournalEvent("member added", point=point.id, name=member.process, replica_set=replica_set.name))
+    return AddedMember(member.process, member.endpoint, replica_set.name, waiting is not None)
 
 
-def _replica_set(point: dict[str, Any], name: str | None) -> dict[str, Any]:
-    sets: dict[str, dict[str, Any]] = {s["name"]: s for s in point["replica_sets"] if s["role"] != "config"}
+def _replica_set(point: PointVariables, name: str | None) -> PlannedReplicaSet:
+    sets = {replica_set.name: replica_set for replica_set in point.replica_sets if replica_set.role != "config"}
     if name is not None and name in sets:
         return sets[name]
     if name is None and len(sets) == 1:
         return next(iter(sets.values()))
     names = ", ".join(sets) or "none (a standalone has no members)"
     prefix = f"--set {name}: " if name else "which replica set? --set takes one of them: "
-    raise NoSuchSetError(f"{prefix}{point['label']} has {names}")
+    raise NoSuchSetError(f"{prefix}{point.label} has {names}")
 
 
-def _new_member(point: dict[str, Any], replica_set: dict[str, Any]) -> dict[str, Any]:
-    """A process and a member like the last data-bearing one; both are added to the point."""
-    names = {process["name"]: process for process in point["processes"]}
-    model = next(names[m["process"]] for m in reversed(replica_set["members"]) if not m.get("arbiter"))
-    stem = model["name"].rsplit("-", 1)[0] if "-" in model["name"] else model["name"]
-    number = next(n for n in range(2, 1000) if f"{stem}-{n}" not in names)
-    process = copy.deepcopy(model)
-    process["name"] = f"{stem}-{number}"
-    process["port"] = _free_port(point, process["host"], process["address"])
-    process["endpoint"] = f"{process['address']}:{process['port']}"
-    folder = Path(model["folder"])
-    for key in ("folder", "db_path", "log_path", "config_path", "pid_path"):
-        process[key] = str(folder.with_name(process["name"]) / Path(process[key]).relative_to(folder))
-    member = {"process": process["name"], "endpoint": process["endpoint"], "initial": False}
-    point["processes"].append(process)
-    replica_set["members"].append(member)
-    return member
+def _new_process(point: PointVariables, replica_set: PlannedReplicaSet) -> ProcessVariables:
+    """A process like that of the last data-bearing member, with a name, a port and folders of its own."""
+    processes = {process.name: process for process in point.processes}
+    model = next(processes[member.process] for member in reversed(replica_set.members) if not member.arbiter)
+    stem = model.name.rsplit("-", 1)[0] if "-" in model.name else model.name
+    name = next(f"{stem}-{n}" for n in range(2, 1000) if f"{stem}-{n}" not in processes)
+    port = _free_port(point, model.host, model.address)
+    folder = Path(model.folder)
+    keys = ("folder", "db_path", "log_path", "config_path", "pid_path")
+    paths = {key: str(folder.with_name(name) / Path(getattr(model, key)).relative_to(folder)) for key in keys}
+    volumes = {what: str(Path(there).with_name(name)) for what, there in model.volumes.items()}
+    fields: dict[str, Any] = {
+        **paths,
+        "name": name,
+        "port": port,
+        "endpoint": f"{model.address}:{port}",
+        "volumes": volumes,
+    }
+    return dataclasses.replace(model, **fields)
 
 
-def _free_port(point: dict[str, Any], host: str, address: str) -> int:
-    used = {int(process["port"]) for process in point["processes"] if process["host"] == host}
+def _free_port(point: PointVariables, host: str, address: str) -> int:
+    used = {process.port for process in point.processes if process.host == host}
     for port in range(max(used) + 1, _LAST_PORT):
         if address not in {"127.0.0.1", "localhost"} or is_free(address, port):
             return port

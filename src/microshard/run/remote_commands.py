@@ -10,13 +10,15 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from microshard.errors import EXIT_DEFINITION, MicroshardError, PlaceError
+from microshard.model.plan import Process
+from microshard.model.variables import PointVariables
 from microshard.records.run_folder import RunFolder, find_runs
 from microshard.run.backend import Backend, BackendOf
 from microshard.run.catalog import named
-from microshard.run.cluster import deployed
+from microshard.run.cluster import deployed_points
 from microshard.workloads.connections import with_login
 
 MONGOSH = "MICROSHARD_MONGOSH"
@@ -35,27 +37,27 @@ class RunningPoint:
     """A deployed point of a run, and the place it runs at."""
 
     folder: RunFolder
-    point: dict[str, Any]  # as in vars.json, paths absolute on the hosts
+    point: PointVariables  # paths are absolute, on the hosts
     backend: Backend
 
-    def process(self, name: str) -> dict[str, Any]:
+    def process(self, name: str) -> Process:
         """The process of this name. Raises NoSuchNameError."""
-        for process in self.point["processes"]:
-            if process["name"] == name:
-                return dict(process)
+        for process in self.point.processes:
+            if process.name == name:
+                return process
         raise NoSuchNameError(f"{name}: {self.folder.run_id} has no such process; it has {', '.join(self.names())}")
 
     def names(self) -> list[str]:
         """Names of all processes."""
-        return [str(process["name"]) for process in self.point["processes"]]
+        return [process.name for process in self.point.processes]
 
     def host_of(self, name: str) -> str:
         """The host of this name, or of the process of this name. Raises NoSuchNameError."""
-        hosts = list(dict.fromkeys(str(process["host"]) for process in self.point["processes"]))
+        hosts = list(dict.fromkeys(process.host for process in self.point.processes))
         if name in hosts:
             return name
         if name in self.names():
-            return str(self.process(name)["host"])
+            return self.process(name).host
         raise NoSuchNameError(
             f"{name}: neither a host ({', '.join(hosts)}) nor a process ({', '.join(self.names())}) of "
             f"{self.folder.run_id}"
@@ -72,9 +74,8 @@ def find_running(runs: Path, backend_of: BackendOf, run: str | None, point: str 
     """The (named) deployed point of the named run, or of the newest one that is up. Raises PlaceError."""
     for folder in named(runs, (run,)) if run else reversed(find_runs(runs)):
         backend = backend_of(folder)
-        for _, variables in deployed(folder, backend.running(folder)):
-            known = variables["microshard_point"]
-            if point in {None, known["id"], known["label"]}:
+        for known in deployed_points(folder, backend.running(folder)):
+            if point in {None, known.id, known.label}:
                 return RunningPoint(folder, known, backend)
     which = f"{run} is not up" if run else f"no run in {runs} is up"
     raise PlaceError(f"{which}{f' with point {point}' if point else ''}; start one with: microshard up FILE")
@@ -85,7 +86,7 @@ def shell(running: RunningPoint, name: str, words: Sequence[str] = ()) -> tuple[
     host = running.host_of(name)
     folder = None
     if not running.backend.remote:
-        folder = running.process(name)["folder"] if name in running.names() else str(running.folder.path)
+        folder = running.process(name).folder if name in running.names() else str(running.folder.path)
     # One line for a shell, as ssh takes it: `ssh shard01 'exit 7'`.
     line = ["sh", "-c", " ".join(words)] if words else []
     return running.backend.command(host, line, terminal=not words), folder
@@ -96,8 +97,8 @@ def log(running: RunningPoint, name: str, *, follow: bool, lines: int) -> list[s
     process = running.process(name)
     # Logs of systemd units belong to their user.
     root = _ROOT if running.backend.process_manager == "systemd" else []
-    tail = [*root, "tail", *(["-F"] if follow else []), "-n", str(lines), process["log_path"]]
-    return running.backend.command(str(process["host"]), tail)
+    tail = [*root, "tail", *(["-F"] if follow else []), "-n", str(lines), process.log_path]
+    return running.backend.command(process.host, tail)
 
 
 def mongosh(running: RunningPoint, name: str | None, words: Sequence[str] = ()) -> list[str]:
@@ -105,13 +106,13 @@ def mongosh(running: RunningPoint, name: str | None, words: Sequence[str] = ()) 
 
     With `topology.security` it logs in as the run's administrator.
     """
-    backend, processes = running.backend, running.point["processes"]
-    address = running.point["connection_string"]
-    process = next((p for p in processes if p["role"] == "mongos"), processes[0])
+    backend, processes = running.backend, running.point.processes
+    address = running.point.connection_string
+    process: Process = next((p for p in processes if p.role == "mongos"), processes[0])
     if name is not None:
         process = running.process(name)
-        address = f"mongodb://{process['endpoint']}/?directConnection=true"
-    host = str(process["host"])
+        address = f"mongodb://{process.endpoint}/?directConnection=true"
+    host = process.host
     program = os.environ.get(MONGOSH) or shutil.which("mongosh")
     if backend.remote and "//127." in address:
         # The embedded mongos listens on loopback of the client host: the shell runs where it is.
@@ -131,7 +132,7 @@ def mongosh(running: RunningPoint, name: str | None, words: Sequence[str] = ()) 
     address = f"mongodb://127.0.0.1:{port}/?directConnection=true"
     if _security(running.point)[1]:
         address += "&tlsAllowInvalidHostnames=true"  # certificates name the hosts' addresses, not the tunnel's end
-    tunnel = shlex.join(_tunnel(backend, host, port, process["endpoint"]))
+    tunnel = shlex.join(_tunnel(backend, host, port, process.endpoint))
     shell = shlex.join([program, *_connect(running.point, address, secrets, words), *words])
     return ["sh", "-c", f"{tunnel} && exec {shell}"]
 
@@ -147,13 +148,12 @@ def _free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def _security(point: dict[str, Any]) -> tuple[bool, bool]:
+def _security(point: PointVariables) -> tuple[bool, bool]:
     """Whether its servers require authentication, and whether they use TLS."""
-    security = point.get("security") or {}
-    return bool(security.get("authorization")), bool(security.get("tls"))
+    return point.security.get("authorization", False), point.security.get("tls", False)
 
 
-def _connect(point: dict[str, Any], address: str, secrets: Path | None, words: Sequence[str]) -> list[str]:
+def _connect(point: PointVariables, address: str, secrets: Path | None, words: Sequence[str]) -> list[str]:
     """The arguments that connect mongosh. No password is among them: every user can read command lines."""
     authorization, tls = _security(point)
     uri = with_login(address, secrets, authorization=False, tls=tls)

@@ -25,9 +25,18 @@ from microshard.model.plan import (
     Process,
     Role,
 )
+from microshard.model.variables import (
+    PointVariables,
+    ProcessVariables,
+    RunVariables,
+    ServerPrograms,
+    StepVariables,
+    Variables,
+)
 from microshard.plan.build import build_plan
 from microshard.plan.hosts import hosts_by_role
 from microshard.plan.topology import ports_needed
+from microshard.records import codec
 
 LOCAL = Host("local", "127.0.0.1", ("controller", "shard_hosts", "config_hosts", "mongos_hosts", "client_hosts"))
 _RANGES = 1 << 32  # a loader's share of the keys, as the planner cuts them
@@ -178,31 +187,37 @@ def _collections(shards: int) -> tuple[PlannedCollection, ...]:
     )
 
 
+def point_variables(made: Point) -> PointVariables:
+    """The point as Ansible is given it."""
+    fields = {field.name: getattr(made, field.name) for field in dataclasses.fields(made)}
+    fields["processes"] = tuple(
+        ProcessVariables(**dataclasses.asdict(process), endpoint=process.endpoint) for process in made.processes
+    )
+    return PointVariables(**fields, connection_string=made.connection_string)
+
+
 def variables(made: Point, run_folder: Path, mongod: Path, mongos: Path, python: Path) -> dict[str, Any]:
-    """The variables of the point as docs/contracts.md has them."""
-    value = dataclasses.asdict(made) | {"connection_string": made.connection_string}
-    return {
-        "microshard_run": {
-            "id": run_folder.name,
-            "folder": str(run_folder),
-            "python": str(python),
-            "bin": {"mongod": str(mongod), "mongos": str(mongos), "embedded": True, "version": "6.0.5"},
-            "process_manager": "direct",
-        },
-        "microshard_point": value,
-        "microshard_step": {
-            "index": 0,
-            "repetition": 1,
-            "purpose": "measure",
-            "name": "r1",
-            "deploy": True,
-            "pause": True,
-            "phases": [phase.name for phase in made.phases],
-            "results": str(run_folder / "results" / "p01" / "r1.json"),
-            "telemetry": str(run_folder / "telemetry" / "p01" / "r1"),
-            "progress": str(run_folder / "tmp" / "progress.jsonl"),
-        },
-    }
+    """The variables of the point as vars.json has them; a test may change some."""
+    step = StepVariables(
+        index=0,
+        repetition=1,
+        attempt=1,
+        purpose="measure",
+        name="r1",
+        deploy=True,
+        pause=True,
+        phases=[phase.name for phase in made.phases],
+        restarts=0,
+        results=str(run_folder / "results" / "p01" / "r1.json"),
+        telemetry=str(run_folder / "telemetry" / "p01" / "r1"),
+        progress=str(run_folder / "tmp" / "progress.jsonl"),
+    )
+    programs = ServerPrograms(str(mongod), str(mongos), embedded=True, version="6.0.5")
+    run = RunVariables(
+        run_folder.name, str(run_folder), str(run_folder), str(python), "direct", backend="local", bin=programs
+    )
+    found: dict[str, Any] = codec.encode(Variables(run, point_variables(made), step))
+    return found
 
 
 def write(path: Path, content: Any) -> Path:

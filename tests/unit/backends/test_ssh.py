@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from microshard.backends.ssh import SshBackend, clock_remarks, shifts
 from microshard.errors import PlaceError
 from microshard.records.run_folder import RunFolder
 from microshard.run import remote_commands
+from tests.cluster.ansible import points
 
 CLOCKS = {
     "client": {"clock_offset": 0.0100, "clock_doubt": 0.0020},
@@ -36,12 +38,14 @@ def test_clocks_that_differ_are_reported_by_host() -> None:
     assert behind.startswith("behind: its clock differs by -1.5 s")
 
 
-def run(folder: Path, backend: Any = None) -> remote_commands.RunningPoint:
-    processes = [
-        {"name": "shard01", "role": "shard", "host": "db1", "endpoint": "192.0.2.7:27100"},
-        {"name": "mongos1", "role": "mongos", "host": "client1", "endpoint": "127.0.0.1:27101"},
-    ]
-    point = {"connection_string": "mongodb://127.0.0.1:27101/", "processes": processes}
+def run(folder: Path, backend: Any = None, **security: bool) -> remote_commands.RunningPoint:
+    made = points.point(points.Layout("sharded", shards=1, first_port=27100), folder)
+    mongos, _, shard = made.processes
+    processes = (
+        dataclasses.replace(shard, host="db1", address="192.0.2.7", port=27100),
+        dataclasses.replace(mongos, host="client1", port=27101),
+    )
+    point = points.point_variables(dataclasses.replace(made, processes=processes, security=security))
     return remote_commands.RunningPoint(RunFolder(folder), point, backend or LocalBackend())
 
 
@@ -95,8 +99,8 @@ def test_where_servers_want_logins_mongosh_logs_in_and_no_password_is_on_its_com
 ) -> None:
     variables = {"hostvars": {"db1": {"microshard_process_manager": "systemd"}}}
     inventory = {"shard_hosts": {"hosts": ["db1"]}, "_meta": variables}
-    secured = run(tmp_path, SshBackend(tmp_path, inventory))
-    secured.point["security"] = {"authorization": True, "tls": True}
+    backend = SshBackend(tmp_path, inventory)
+    secured = run(tmp_path, backend, authorization=True, tls=True)
     monkeypatch.setenv(remote_commands.MONGOSH, "mongosh")
     program, nodb, evaluate, script, shell = remote_commands.mongosh(secured, "shard01")
     assert (program, nodb, evaluate, shell) == ("mongosh", "--nodb", "--eval", "--shell")
@@ -108,8 +112,7 @@ def test_where_servers_want_logins_mongosh_logs_in_and_no_password_is_on_its_com
     assert there.startswith("sudo -n mongosh --nodb --eval ")
     assert f"/var/lib/microshard/{tmp_path.name}/secrets/users.json" in there
 
-    secured.point["security"] = {"authorization": False, "tls": True}
-    (_, address) = remote_commands.mongosh(secured, "shard01")
+    (_, address) = remote_commands.mongosh(run(tmp_path, backend, tls=True), "shard01")
     assert address.startswith("mongodb://192.0.2.7:27100/?directConnection=true&tls=true&tlsCAFile=")
 
 
@@ -138,5 +141,5 @@ def test_a_command_that_becomes_ssh_leaves_no_sockets(
     monkeypatch.setattr(os, "execvp", lambda *words: seen.append((words, list(tmp_path.glob("microshard-ssh-*")))))
     hosts.playbooks(RunFolder(tmp_path), lambda _: None)
     assert len(list(tmp_path.glob("microshard-ssh-*"))) == 1
-    remote_commands.exec_command(remote_commands.RunningPoint(RunFolder(tmp_path), {}, hosts), ["ssh", "there"])
+    remote_commands.exec_command(run(tmp_path, hosts), ["ssh", "there"])
     assert seen == [(("ssh", ["ssh", "there"]), [])]

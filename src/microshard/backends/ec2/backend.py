@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import time
@@ -20,7 +21,7 @@ from microshard.backends.ec2.teardown import find_leftover_runs, remove_leftover
 from microshard.backends.ssh import SshBackend, listing_of
 from microshard.errors import MicroshardError, PlaceError
 from microshard.model.plan import Point
-from microshard.model.run_records import JournalEvent
+from microshard.model.run_records import BackendRecord, JournalEvent
 from microshard.records.run_folder import Ledger, RunFolder, read_object, write_json
 from microshard.run.ansible import EventHandler, Playbooks, ignore
 from microshard.run.gc import Found, GcRequest, Removed, RunBook
@@ -52,19 +53,23 @@ class Ec2Backend(SshBackend):
         return cls(path, listing_of(path) if path.exists() else {}, region=region)
 
     @classmethod
-    def recorded_as(cls, known: Mapping[str, Any]) -> Ec2Backend:
+    def recorded_as(cls, known: BackendRecord) -> Ec2Backend:
         """Return the backend a run was made with; the inventory may be gone with its hosts."""
-        path = Path(known["inventory"])
-        backend = cls(path, listing_of(path) if path.exists() else {}, region=known["region"])
-        backend.facts = {name: dict(facts) for name, facts in known["hosts"].items()}
-        backend.used = list(known["used"])
-        backend.hourly_usd, backend.expires_at = known.get("hourly_usd"), known.get("expires_at") or 0
+        path = Path(known.inventory or "")
+        listing = listing_of(path) if path.is_file() else {}
+        backend = cls(path, listing, region=known.region or DEFAULT_REGION)
+        backend.facts, backend.used = known.hosts, known.used
+        backend.hourly_usd, backend.expires_at = known.hourly_usd, known.expires_at or 0
         return backend
 
-    def recorded(self, folder: RunFolder) -> Mapping[str, Any]:
+    def recorded(self, folder: RunFolder) -> BackendRecord:
         """What SSH hosts record, the region, and the cost."""
-        ec2 = {"region": self.region, "hourly_usd": self.hourly_usd, "expires_at": self.expires_at or None}
-        return {**super().recorded(folder), **ec2}
+        return dataclasses.replace(
+            super().recorded(folder),
+            region=self.region,
+            hourly_usd=self.hourly_usd,
+            expires_at=self.expires_at or None,
+        )
 
     def cost(self, folder: RunFolder) -> str:
         """Return the price an hour and the expiry, or what a teardown has left; empty where nothing exists any more."""

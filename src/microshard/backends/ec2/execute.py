@@ -24,8 +24,8 @@ from microshard.model.plan import Plan, Point
 from microshard.model.run_records import JournalEvent
 from microshard.plan.order import join_plans
 from microshard.records.codec import DamagedFileError
-from microshard.records.run_folder import RunFolder, read_object, write_json
-from microshard.run.backend import RECORD, Backend
+from microshard.records.run_folder import RunFolder, write_json
+from microshard.run.backend import Backend
 from microshard.run.completed_steps import RunProgress, completed_steps
 from microshard.run.execute import announce, report
 from microshard.run.outcome import Meter, Outcome
@@ -84,9 +84,7 @@ def _execute(
         run.execute()
     report(folder, run.outcome, console)
     if run.outcome.kept:
-        console.print(
-            Ec2Backend.recorded_as(read_object(folder / RECORD)).cost(folder), highlight=False, soft_wrap=True
-        )
+        console.print(Ec2Backend.recorded_as(folder.backend()).cost(folder), highlight=False, soft_wrap=True)
     return run.outcome.exit_code
 
 
