@@ -43,7 +43,7 @@ BEDS := tests/hosts/vm tests/hosts/test_run.py
 PART = $(if $(PARTS),--parts $(PARTS))
 WITH_BEDS := $(BEDS) tests/hosts/test_restarts.py tests/hosts/test_clients.py
 
-test-long: dev ## the tests that take longer: whole experiments at laptop scale, and every one of what `make test` samples (an hour; PARTS=4: today's quarter)
+test-long: dev ## the tests that take longer: whole experiments at laptop scale, and every one of what `make test` samples (an hour; PARTS=8: today's eighth)
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) --numprocesses 2 -m long --timeout 900 $(PART) $(WITH_BEDS)
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "long and not alone" --timeout 900 $(PART) $(WITH_BEDS:%=--ignore %)
 	@$(BIN)/python -m pytest --quiet -m "long and alone" --timeout 900 $(PART) || [ $$? -eq 5 ]
@@ -59,14 +59,15 @@ deploys: dev ## 500 deploys and teardowns in one run: does anything grow? (30 mi
 
 # The tests of standalone and replica sets with the mongod of each version, and those of sharded clusters on 6.0.27.
 VERSION_TESTS := tests/cluster/workloads --ignore tests/cluster/workloads/test_sharded.py tests/cluster/run/test_standalone.py
-test-versions: dev ## the tests of standalone and replica sets on MongoDB 4.4, 5.0 and 6.0, those of sharded clusters on 6.0
+test-versions: dev ## the tests of standalone and replica sets on MongoDB 4.4, 5.0 and 6.0, those of sharded clusters on 6.0 (VERSION=4.4: one of them)
 	@$(BIN)/microshard versions --fetch
 	@$(BIN)/python -m pytest --quiet -m "" tests/cluster/run/test_versions.py tests/unit/plugins/test_templates.py
-	@for version in 4.4 5.0 6.0; do echo "MongoDB $$version"; \
+	@for version in $(or $(VERSION),4.4 5.0 6.0); do echo "MongoDB $$version"; \
+	  sharded=; [ $$version = 6.0 ] && sharded="tests/cluster/workloads/test_sharded.py tests/cluster/ansible/test_sharded.py"; \
 	  MICROSHARD_MONGOD=$$($(BIN)/microshard versions --path $$version) \
-	  $(BIN)/python -m pytest --quiet -m cluster $(VERSION_TESTS) || exit 1; done
-	@MICROSHARD_MONGOD=$$($(BIN)/microshard versions --path 6.0) \
-	  $(BIN)/python -m pytest --quiet -m cluster tests/cluster/workloads/test_sharded.py tests/cluster/ansible/test_sharded.py
+	  $(BIN)/python -m pytest --quiet -m "cluster and not long" $(VERSION_TESTS) || exit 1; \
+	  [ -z "$$sharded" ] || MICROSHARD_MONGOD=$$($(BIN)/microshard versions --path $$version) \
+	  $(BIN)/python -m pytest --quiet -m "cluster and not long" $$sharded || exit 1; done
 
 # VERSION=6.0: with that mongod of `make versions` as router and shards.
 WITH_VERSION = $(if $(VERSION),MICROSHARD_MONGOD=$$($(BIN)/microshard versions --path $(VERSION)))
