@@ -138,7 +138,8 @@ class ShardOperation:
 
     def _answer(self, message: bytes) -> None:
         self._command.targeted += 1
-        self._reply(message if self._command.name == "find" else without_election(message))
+        reply = message if self._command.name == "find" else without_election(message)
+        self._reply(self._server.clock.relay(reply))
 
     def _remember_cursor(self, message: bytes) -> None:
         """The cursor of a read with more than one batch lives on the shard: its getMore has to go there."""
@@ -159,7 +160,7 @@ class ShardOperation:
             self._through_router()
             return
         text = f"{self._target.shard} ended while it worked on this command; whether a write was done is unknown"
-        error = bson.encode(CommandError(ErrorCode.HostUnreachable, text).document())
+        error = self._server.clock.stamp(bson.encode(CommandError(ErrorCode.HostUnreachable, text).document()))
         self._reply(wire.build(error, response_to=wire.request_id_of(self._message)))
 
     async def _retry_or_relay(self, message: bytes, upstream: MongodConnection | None) -> None:
