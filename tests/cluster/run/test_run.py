@@ -83,7 +83,7 @@ def test_a_measurement_that_breaks_a_gate_is_taken_again_and_then_listed(cli):
     assert [c["gate"] for c in results["p01/r1"]["gates"] if not c["held"]] == ["max_variation"]
     (folder,) = cli.folders
     ended = [record for record in folder.journal.records() if record.event == "step done"]
-    assert [(record["name"], record["valid"]) for record in ended] == [("r1", False), ("r1-2", False)]
+    assert [(record.name, record.valid) for record in ended] == [("r1", False), ("r1-2", False)]
     (point,) = json.loads((folder / "report" / "summary.json").read_text())["points"]
     assert (point["state"], point["phases"]["measure"]["values"]) == ("failed", [])
     assert [entry["outcome"] for entry in point["invalid"]] == ["measured again as r1-2: not valid either", "given up"]
