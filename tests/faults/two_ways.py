@@ -96,12 +96,13 @@ def _document(chance: random.Random, number: int) -> Document:
     return _shuffled(chance, document)
 
 
-def _filter(chance: random.Random, key: Document) -> Document:
+def _filter(chance: random.Random, key: Document, *, whole: bool = False) -> Document:
+    """A filter for one `k`; with `whole` it has every field of the shard key."""
     value = _value(chance)
     wanted: Document = {"k": value}
-    if chance.random() < 0.7:
-        wanted["j"] = _j(value) if chance.random() < 0.9 else chance.randrange(4)
-    if chance.random() < (0.8 if "_id" in key else 0.2):
+    if (whole and "j" in key) or chance.random() < 0.7:
+        wanted["j"] = _j(value) if whole or chance.random() < 0.9 else chance.randrange(4)
+    if (whole and "_id" in key) or chance.random() < (0.8 if "_id" in key else 0.2):
         wanted |= {"_id": _identity(value), "j": _j(value)}
     if chance.random() < 0.1:
         wanted |= chance.choice(({"n": {"$gte": 3}}, {"$or": [{"n": {"$gt": 5}}, {"j": 1}]}, {"k": {"$eq": value}},
@@ -112,10 +113,10 @@ def _filter(chance: random.Random, key: Document) -> Document:
 
 def _write_filter(chance: random.Random, key: Document) -> Document:
     """A filter that fits one document at most, or is refused."""
-    q = _filter(chance, key)
+    q = _filter(chance, key, whole=True)
     if q["k"] is None:
         q |= {"_id": _identity(None), "j": _j(None)}
-    elif isinstance(q["k"], (Regex, dict)):
+    elif isinstance(q["k"], (Regex, dict)) and "_id" not in key:
         q.pop("_id", None)
     return q
 
@@ -154,11 +155,7 @@ def _update(chance: random.Random, number: int, key: Document) -> Document:
     if chance.random() < 0.3:
         statement |= chance.choice(({"multi": False}, {"upsert": False}, {"hint": {"_id": 1}}, {"nonsense": 1},
                                     {"collation": {"locale": "simple"}}))  # fmt: skip
-    elif (
-        chance.random() < 0.1
-        and not isinstance(q["k"], dict)
-        and change not in ({"$set": {"k": other}}, {"$inc": {"k": 1}})
-    ):
+    elif chance.random() < 0.1 and not isinstance(q["k"], dict) and change in changes[:3]:
         # Whether an upsert may change the shard key depends on which shards own both values.
         q |= {"_id": _identity(q["k"]), "j": _j(q["k"])}
         statement["upsert"] = True
