@@ -180,7 +180,7 @@ def test_hosts_that_are_taken_away_fail_their_points_by_name_and_the_run_goes_on
         assert words in failed["p01"]
     for words in (f"client_hosts-1: {ended}", "Client.UserInitiatedShutdown"):
         assert words in failed["p02"]
-    assert "2 point(s) failed: p01, p02" in said
+    assert "2 points failed" in said
     assert not land.journal("teardown failed"), "hosts that are gone are not contacted"
     assert not list((land.run_folder / "results").glob("p01/r1.json"))
     assert json.loads((land.run_folder / "results" / "p02" / "r1.json").read_text())["valid"]
