@@ -24,8 +24,11 @@ from microshard.run.completed_steps import completed_steps, journaled
 from microshard.run.execute import execute_steps
 from microshard.run.prepare import prepared, write_points
 
-# Parts of a plan that may differ when it is made again: where processes run, not what is measured.
-_PLACEMENT = ("hosts", "facts", "warnings", "estimate_seconds", "disk_bytes", "memory_mib", "needs", "points")
+# Parts of a plan that may differ when it is made again: where processes run and how long it may take, not what is
+# measured. `points` are compared by some of their fields.
+_PLACEMENT = (
+    "hosts", "facts", "warnings", "estimate_seconds", "assumptions", "disk_bytes", "memory_mib", "needs", "points",
+)  # fmt: skip
 
 
 class ChangedError(MicroshardError):

@@ -95,6 +95,7 @@ def recorded(run: RunFolder, file: str, **changes: Any) -> None:
 
 def test_a_newer_version_that_plans_the_same_goes_on(run: RunFolder) -> None:
     recorded(run, "lock.json", microshard="0.0.1")
+    recorded(run, "plan.json", assumptions=["other rates"], estimate_seconds=1.0)
     recorded(run, "run.json", microshard="0.0.1")
     with pytest.raises(WentOnError):
         take_up(run)
