@@ -14,8 +14,9 @@ from rich.measure import Measurement as Width
 from rich.table import Table
 from rich.text import Text
 
+from microshard import standard_output
+
 GAP = 2  # between columns
-_ASCII = {"✓": "yes", "✗ differs": "NO", "–": "-", "×": "x", "…": "...", "·": "-"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +115,7 @@ def in_ascii(text: str, options: ConsoleOptions) -> str:
     """The text as it is, or in ASCII where the terminal has no more."""
     if not options.ascii_only:
         return text
-    for fancy, plain in _ASCII.items():
-        text = text.replace(fancy, plain)
-    return text.encode("ascii", "replace").decode("ascii")
+    return text.encode("ascii", standard_output.HANDLER).decode("ascii")
 
 
 def _plain(text: Text, options: ConsoleOptions) -> Text:

@@ -1,6 +1,7 @@
 """A real small cluster for tests and benchmarks, and what they read of its processes."""
 
 import contextlib
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 
 from pymongo.errors import PyMongoError
 
-from microshard.embedded.sharded_cluster import Client, ShardedCluster
+from microshard.embedded.sharded_cluster import Client, Mongos, ShardedCluster
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 60.0, what: str = "the condition") -> Any:
@@ -46,6 +47,17 @@ class SmallCluster(ShardedCluster):
 def small_cluster(folder: Path, shards: int = 2) -> Iterator[SmallCluster]:
     with SmallCluster(folder, shards) as cluster:
         yield cluster
+
+
+@contextlib.contextmanager
+def another_mongos(cluster: SmallCluster, folder: Path, *arguments: str) -> Iterator[Mongos]:
+    """A second mongos of the cluster."""
+    started = Mongos(cluster.config, folder, list(arguments))
+    try:
+        started.wait_ready()
+        yield started
+    finally:
+        started.stop(signal.SIGKILL)
 
 
 def children(pid: int) -> list[int]:

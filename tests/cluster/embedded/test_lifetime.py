@@ -20,7 +20,7 @@ from pymongo.server_api import ServerApi
 
 from microshard.embedded.mongod_connections import MongodConnection, MongodPool
 from microshard.embedded.sharded_cluster import Client, Mongos, free_port
-from tests.cluster.embedded.lab import SmallCluster, direct, running, wait_until
+from tests.cluster.embedded.lab import SmallCluster, another_mongos, direct, running, wait_until
 
 pytestmark = pytest.mark.cluster
 MONGOS = Path(sys.executable).with_name("mongos")
@@ -29,12 +29,8 @@ MONGOS = Path(sys.executable).with_name("mongos")
 @pytest.fixture
 def mongos(cluster: SmallCluster, tmp_path: Path) -> Iterator[Mongos]:
     """A second mongos of the cluster, for this test only."""
-    started = Mongos(cluster.config, tmp_path)
-    try:
-        started.wait_ready()
+    with another_mongos(cluster, tmp_path) as started:
         yield started
-    finally:
-        started.stop(signal.SIGKILL)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import datetime
 import random
-import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +12,7 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure
 
 from microshard.embedded.sharded_cluster import Mongos
 from microshard.embedded.targeting import ordered
-from tests.cluster.embedded.lab import SmallCluster, direct, wait_until
+from tests.cluster.embedded.lab import SmallCluster, another_mongos, direct, wait_until
 from tests.faults.two_ways import scalar
 
 pytestmark = pytest.mark.cluster
@@ -29,14 +28,9 @@ def _counted(mongos: Mongos) -> dict[str, int]:
 @pytest.fixture(scope="module")
 def straight(cluster: SmallCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mongos]:
     """A mongos of the cluster that sends point operations straight to their shard."""
-    started = Mongos(
-        cluster.config, tmp_path_factory.mktemp("straight"), ["--setParameter", "microshardTargeting=true"]
-    )
-    try:
-        started.wait_ready()
+    folder = tmp_path_factory.mktemp("straight")
+    with another_mongos(cluster, folder, "--setParameter", "microshardTargeting=true") as started:
         yield started
-    finally:
-        started.stop(signal.SIGKILL)
 
 
 @pytest.fixture
