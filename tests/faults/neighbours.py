@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import pymongo
 
 from microshard.embedded.binary import find_mongod
+from microshard.embedded.sharded_cluster import free_port
 from microshard.records.run_folder import RunFolder
 
 
@@ -21,9 +21,7 @@ class Neighbours:
         # Below the folder of the runs and called like a deployment, but of no run.
         self.data = folder / "runs" / "kills-of-others" / "deployments" / "p01" / "shard01" / "data"
         self.data.mkdir(parents=True)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
+        self.port = free_port()
         self.mongod = subprocess.Popen(
             [str(find_mongod(None)), "--dbpath", str(self.data), "--port", str(self.port), "--bind_ip", "127.0.0.1",
              "--nounixsocket", "--logpath", str(self.data.parent / "mongod.log"), "--wiredTigerCacheSizeGB", "0.25"],

@@ -10,6 +10,7 @@ import ctypes
 import fcntl
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -50,6 +51,22 @@ def die_with_parent() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent or parent == 1:
             os._exit(1)
+
+
+def free_ports(count: int) -> list[int]:
+    """So many different ports of 127.0.0.1 on which nothing listens at the moment, from 10,000 to 20,000.
+
+    Above are the ports that deployments use and, from 32768, those that the kernel gives to clients (ip(7)): there, a
+    connection of anyone could take the port before the server does.
+    """
+    with contextlib.ExitStack() as held:
+        ports: list[int] = []
+        while len(ports) < count:
+            probe = held.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", random.randrange(10_000, 20_000)))  # noqa: S311 - no secret
+                ports.append(int(probe.getsockname()[1]))
+        return ports
 
 
 def _command_line(pid: int) -> str:
@@ -119,9 +136,7 @@ class RouterMongod:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True, mode=0o700)
         (self.folder / "data").mkdir()
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        (self.port,) = free_ports(1)
         if self._owner >= 0:
             os.close(self._owner)
         self._owner = os.open(self.folder / "owner.json", os.O_CREAT | os.O_WRONLY, 0o600)

@@ -10,7 +10,6 @@ import argparse
 import concurrent.futures
 import contextlib
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,7 +23,7 @@ import pymongo
 from pymongo.errors import PyMongoError
 
 from microshard.embedded.binary import BinaryError, find_mongod
-from microshard.embedded.router_mongod import die_with_parent
+from microshard.embedded.router_mongod import die_with_parent, free_ports
 
 Client = pymongo.MongoClient[dict[str, Any]]
 START_LIMIT = 60.0  # s, for every step of the start
@@ -36,10 +35,8 @@ class StartError(RuntimeError):
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 on which nothing listens at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port of 127.0.0.1 on which nothing listens at the moment, none of those that clients are given."""
+    return free_ports(1)[0]
 
 
 def _wait_until(condition: Callable[[], Any], process: subprocess.Popen[bytes], log: Path) -> None:
@@ -106,15 +103,15 @@ class ShardedCluster:
         self.folder = folder
         self.mongod = mongod or find_mongod()
         self.processes: list[subprocess.Popen[bytes]] = []  # the config server's and the shards'
-        self.config_port = free_port()
+        self.config_port, mongos_port, *ports = free_ports(shards + 2)
         self.config = f"cfg/127.0.0.1:{self.config_port}"
-        self.shards = {f"shard{number}": free_port() for number in range(shards)}  # port by name
+        self.shards = {f"shard{number}": port for number, port in enumerate(ports)}
         members = [("cfg", self.config_port, "--configsvr")]
         members += [(name, shard, "--shardsvr") for name, shard in self.shards.items()]
         for name, member, role in members:
             self._spawn(name, member, role)
         parameter = ["--setParameter", f"microshardMongod={mongod}"] if mongod else []
-        self.mongos = Mongos(self.config, folder, parameter, port)
+        self.mongos = Mongos(self.config, folder, parameter, port or mongos_port)
         try:
             with concurrent.futures.ThreadPoolExecutor() as pool:
                 list(pool.map(self._initiate, members, self.processes))

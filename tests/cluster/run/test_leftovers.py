@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,23 +11,18 @@ import pytest
 
 from microshard.backends import local_processes
 from microshard.embedded.binary import find_mongod
+from microshard.embedded.sharded_cluster import free_port
 from microshard.model.run_records import JournalEvent
 from microshard.records.run_folder import RunFolder
 
 pytestmark = pytest.mark.cluster
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def _mongod(folder: Path) -> subprocess.Popen[bytes]:
     data = folder / "data"
     data.mkdir(parents=True)
     return subprocess.Popen(
-        [find_mongod(None), "--dbpath", data, "--port", str(_free_port()), "--bind_ip", "127.0.0.1", "--nounixsocket",
+        [find_mongod(None), "--dbpath", data, "--port", str(free_port()), "--bind_ip", "127.0.0.1", "--nounixsocket",
          "--logpath", folder / "mongod.log", "--wiredTigerCacheSizeGB", "0.25"],
         stdout=subprocess.DEVNULL,
         start_new_session=True,

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
 from microshard.embedded.binary import find_mongod, version
+from microshard.embedded.sharded_cluster import free_port
 from tests.unit.workloads.jobs import parameters
 
 START_SECONDS = 30.0
@@ -52,13 +52,6 @@ class Mongod:
     def pid(self) -> int:
         """The pid that its pid file names now (a cold phase starts it anew)."""
         return int((self.folder / "pid").read_text())
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def start_mongod(folder: Path, *options: str) -> Mongod:

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from microshard.embedded.sharded_cluster import free_port
 from tests.hosts.bed.system import BedError
 from tests.hosts.vm.image import image
 
@@ -55,7 +55,7 @@ class Machine:
         self.folder = folder
         self.disks = disks
         self.files = dict(files or {})  # executables of its root folder: name → source
-        self.port = _free_port()
+        self.port = free_port()
         self.sockets = tempfile.mkdtemp(prefix="vm-")  # of ssh: their paths must be short
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -256,9 +256,3 @@ def machine(folder: Path, disks: Sequence[Disk], files: Mapping[str, Path] | Non
     finally:
         made.stop()
         shutil.rmtree(made.sockets)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
