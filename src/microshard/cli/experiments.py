@@ -236,8 +236,9 @@ def schema() -> None:
 
 
 @click.command("reference")
-def reference() -> None:
-    """Print the reference of experiment files."""
-    from microshard.experiment.reference import reference_text
+@click.argument("key", required=False)
+def reference(key: str | None) -> None:
+    """Print the reference of experiment files, or what KEY (topology.shards.count, say) takes."""
+    from microshard.experiment.reference import key_text, reference_text
 
-    click.echo(reference_text(), nl=False)
+    click.echo(key_text(key) if key else reference_text(), nl=False)

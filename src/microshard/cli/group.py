@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import gc
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import click
 
 from microshard.errors import EXIT_BUG, EXIT_DEFINITION, EXIT_INTERRUPTED, MicroshardError
 from microshard.interrupts import raise_if_interrupted
+
+if TYPE_CHECKING:
+    from microshard.experiment.errors import DefinitionError
 
 # What the commands are about → command → its module in this package and its line of help. A module is imported only
 # when its command is called, for a quick start; the function has the command's name, with _ for - and after a keyword
@@ -21,7 +25,7 @@ _GROUPS = {
         "validate": ("experiments", "Check experiment files."),
         "plan": ("experiments", "Show what an experiment would do here; creates nothing."),
         "schema": ("experiments", "Print the JSON schema of experiment files."),
-        "reference": ("experiments", "Print the reference of experiment files: every key."),
+        "reference": ("experiments", "Print the reference of experiment files: every key, or one."),
     },
     "Runs": {
         "run": ("experiments", "Run an experiment and write its report."),
@@ -92,6 +96,15 @@ def microshard() -> None:
     """A laboratory for MongoDB micro-sharding experiments."""
 
 
+def _show_where_to_look(error: DefinitionError) -> None:
+    """Name the command that explains the keys of the first problem that has one."""
+    from microshard.experiment.reference import known_part
+
+    key = next((known for problem in error.problems if (known := known_part(problem.key_path))), "")
+    if key:
+        click.echo(f"What it takes: microshard reference {key}", err=True)
+
+
 def execute() -> int:
     """Execute the command line. Returns the exit code; expected errors are shown as messages, without a traceback."""
     from microshard.experiment.errors import DefinitionError
@@ -109,6 +122,7 @@ def execute() -> int:
         code = EXIT_DEFINITION
     except DefinitionError as error:
         click.echo(str(error), err=True)
+        _show_where_to_look(error)
         code = EXIT_DEFINITION
     except MicroshardError as error:
         click.echo(f"microshard: {error}", err=True)

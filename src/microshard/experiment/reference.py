@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import re
@@ -14,7 +15,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from microshard.experiment import yaml_reader
-from microshard.experiment.errors import as_yaml
+from microshard.experiment.errors import DefinitionError, Problem, as_yaml, nearest_name
 from microshard.experiment.matrix import MAX_POINTS
 from microshard.experiment.shape import EXPERIMENT, Shape, descriptions, limits, model_keys
 
@@ -76,6 +77,77 @@ def reference_text() -> str:
             lines += [section.where, ""]
         lines += _table(section, {s.model: s for s in sections})
     return "\n".join(lines) + "\n"
+
+
+def key_text(key: str) -> str:
+    """What a dotted key of the file takes, as text for a terminal; a mapping's own keys with it.
+
+    Items of lists are named by a number or left out (`workload.0.load` or `workload.load`). Raises DefinitionError with
+    the nearest name for a key that does not exist.
+    """
+    sections = {s.model: s for s in _sections()}
+    found = _shapes(key)
+    lines = [key]
+    for model, name, shape in found:
+        place = f"{_words(model.__name__)}: " if len(found) > 1 else ""
+        lines.append(f"  {place}{_row_text(model, name, shape, sections)}")
+    for below in dict.fromkeys(inner.model for _, _, shape in found for inner in _mappings(shape)):
+        if below is not None:
+            lines += ["", f"{_words(below.__name__)}: {sections[below].summary}"]
+            lines += [
+                f"  {name}: {_row_text(below, name, shape, sections)}" for name, shape in model_keys(below).items()
+            ]
+    return "\n".join(lines) + "\n"
+
+
+def known_part(key: str) -> str:
+    """The longest beginning of a dotted key that the file format knows; empty where it knows none."""
+    parts = key.split(".")
+    while parts:
+        with contextlib.suppress(DefinitionError):
+            _shapes(".".join(parts))
+            return ".".join(parts)
+        parts.pop()
+    return ""
+
+
+def _shapes(key: str) -> list[tuple[type[BaseModel], str, Shape]]:
+    """Every place a key means, as mapping, name there and shape: several where an engine decides what stands there."""
+    found: list[tuple[type[BaseModel], str, Shape]] = []
+    within = [EXPERIMENT]
+    parts = [part for part in key.replace("[]", "").split(".") if not part.isdecimal()]
+    for number, part in enumerate(parts):
+        mappings = [mapping for shape in within for mapping in _mappings(shape) if mapping.model]
+        keys = [(m.model, m.keys()) for m in mappings]
+        found = [(model, part, shapes[part]) for model, shapes in keys if model and part in shapes]
+        within = [shape for _, _, shape in found]
+        if any(shape.kind in {"map", "any"} for shape in within):  # any name may follow
+            return found
+        if not found:
+            begin = ".".join(parts[:number])
+            names = {name for _, shapes in keys for name in shapes}
+            near = nearest_name(part, names)
+            advice = f"did you mean `{near}`?" if near else f"there are {', '.join(sorted(names))}" if names else ""
+            place = f"`{begin}` has no key `{part}`" if begin else f"no key `{part}` at the top level"
+            raise DefinitionError([Problem("reference", 0, 0, key, f"{place}; {advice}".rstrip("; "))])
+    return found
+
+
+def _mappings(shape: Shape) -> Iterator[Shape]:
+    """The mappings that may stand at a place: itself, its variants, what its list holds."""
+    if shape.kind == "mapping":
+        yield shape
+    for inner in (*shape.variants.values(), *shape.options, *([shape.item] if shape.item else [])):
+        yield from _mappings(inner)
+
+
+def _row_text(model: type[BaseModel], name: str, shape: Shape, sections: dict[type[BaseModel], _Section]) -> str:
+    """Type, unit, what is allowed, default and meaning of a key on one line."""
+    kind = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", _type(shape, sections)) + (f" in {shape.unit}" if shape.unit else "")
+    default = _default(model.model_fields[name], shape)
+    about = [kind, *([text] if (text := _allowed(shape)) != _NOTHING else [])]
+    about += ["required" if "required" in default else f"default {default}"] if default != _NOTHING else []
+    return f"{', '.join(about).replace('`', '')}. {descriptions(model).get(name, '')}"
 
 
 class _Section:

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from pydantic import BaseModel
 
-from microshard.experiment.reference import braced, reference_text
+from microshard.experiment.errors import DefinitionError
+from microshard.experiment.reference import braced, key_text, known_part, reference_text
 from microshard.experiment.shape import EXPERIMENT, Shape, descriptions
 
 TEXT = reference_text()
@@ -56,3 +58,34 @@ def test_paths_are_drawn_together_only_where_that_names_them_alone() -> None:
 def test_every_table_has_the_same_number_of_cells_in_each_row() -> None:
     rows = [line for line in TEXT.splitlines() if line.startswith("|")]
     assert {len(re.split(r"(?<!\\)\|", row)) for row in rows} == {8}
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("topology.shards.count", "  whole number, 1 to 1024, default 1. Number of shards;"),
+        ("topology.shards", "  members: whole number or list of mapping, 1 to 7; 1 to 50 entries, default 1. Mem"),
+        ("workload.0.load.documents", "  Insert phase: whole number or null, 1 to 10000000000, default null."),
+        ("workload.measure", "Readers phase: Read documents by `_id` with many clients"),
+        ("topology.mongod.setParameter.ttlMonitorEnabled", "  mapping of any value, default {}. Any"),
+        ("infrastructure.shard_hosts.volumes.data.size_gib", "  whole number in GiB, 1 to 65536, default 100. Size"),
+    ],
+)  # fmt: skip
+def test_a_key_is_looked_up(key: str, said: str) -> None:
+    lines = key_text(key).splitlines()
+    assert lines[0] == key
+    assert any(line.startswith(said) for line in lines), lines
+
+
+@pytest.mark.parametrize(
+    ("key", "known", "said"),
+    [
+        ("topology.shrds.count", "topology", "`topology` has no key `shrds`; did you mean `shards`?"),
+        ("topology.shards.count.x", "topology.shards.count", "`topology.shards.count` has no key `x`"),
+        ("zzz", "", "no key `zzz` at the top level; there are budget, gates"),
+    ],
+)
+def test_a_key_that_does_not_exist_is_refused_with_the_nearest(key: str, known: str, said: str) -> None:
+    with pytest.raises(DefinitionError, match=re.escape(said)):
+        key_text(key)
+    assert known_part(key) == known
