@@ -10,18 +10,35 @@ from dataclasses import replace
 from microshard.analysis.bootstrap import median_estimate
 from microshard.analysis.evidence import ROLES, cores_by_role
 from microshard.analysis.phase_details import phase_details
-from microshard.analysis.report_model import CpuSplit, Measurement, PhaseFigures, PointStorage, PointVerdict
+from microshard.analysis.report_model import (
+    AskedQuestion,
+    CpuSplit,
+    Measurement,
+    PhaseFigures,
+    PointStorage,
+    PointVerdict,
+)
 from microshard.analysis.verdict import most_frequent
 from microshard.model.plan import Point
 from microshard.model.result import PhaseResult, StepResult
 from microshard.model.telemetry import TelemetrySummary
 
 
-def measurements(point: Point | None, point_id: str, step: str, order: int, result: StepResult) -> list[Measurement]:
-    """All phases of one result file. `point` is that of the plan, where the plan can be read."""
+def measurements(
+    point: Point | None,
+    point_id: str,
+    step: str,
+    order: int,
+    result: StepResult,
+    asked: AskedQuestion | None = None,
+) -> list[Measurement]:
+    """All phases of one result file. `point` is that of the plan, where the plan can be read.
+
+    Of the phase that a question is about, the figure it asks for takes the place of the engine's metric.
+    """
     roles = {p.name: ROLES[p.role] for p in point.processes} if point else {}
     found = []
-    for phase in result.phases:
+    for phase in [_asked_for(phase, asked) for phase in result.phases]:
         value = phase.metric.value if phase.metric is not None else None
         problems = [*result.problems]
         if phase.error is not None:
@@ -45,6 +62,17 @@ def measurements(point: Point | None, point_id: str, step: str, order: int, resu
             )
         )
     return found
+
+
+def _asked_for(phase: PhaseResult, asked: AskedQuestion | None) -> PhaseResult:
+    """A result with the figure of the question as its metric, and the engine's metric among its figures."""
+    if asked is None or phase.kind != "measure" or asked.phase not in {None, phase.name} or phase.metric is None:
+        return phase
+    found = next((figure for figure in phase.figures if figure.name == asked.figure), None)
+    if found is None or found.name == phase.metric.name:
+        return phase
+    others = [phase.metric, *(figure for figure in phase.figures if figure is not found)]
+    return replace(phase, metric=found, figures=others, samples=[found.value])
 
 
 def _cpu(telemetry: TelemetrySummary) -> CpuSplit | None:

@@ -21,8 +21,6 @@ Level = Literal["error", "warning", "note"]
 PointState = Literal["done", "partial", "failed", "waiting"]
 Answers = Literal["equal", "differs", "none"]
 
-SHARDS_AXIS = "topology.shards.count"
-
 
 @dataclass(frozen=True, slots=True)
 class Notice:
@@ -307,10 +305,24 @@ class DefinitionTopology:
 
 
 @dataclass(frozen=True, slots=True)
+class AskedQuestion:
+    """The question of an experiment file."""
+
+    vary: tuple[str, ...] = ()
+    by: tuple[str, ...] = ()
+    figure: str = ""
+    phase: str | None = None
+    cost: str | None = None
+    baseline: str | None = None
+    names: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class ReportedDefinition:
     """What the report shows of an experiment file."""
 
     title: str | None = None
+    question: AskedQuestion | None = None
     reference: PublishedValues | None = None
     reproduces: Publication | None = None
     gates: DefinitionGates = DefinitionGates()

@@ -388,7 +388,7 @@ def _problem_at(document: Document, value: AxisValue, message: str) -> Problem:
 
 
 def _errors(document: Document) -> list[Problem]:
-    data = {k: v for k, v in document.data.items() if k not in {"matrix", "scales"}}
+    data = {k: v for k, v in document.data.items() if k not in {"matrix", "question", "scales"}}
     return examine(replace(document, data=data))[1]
 
 

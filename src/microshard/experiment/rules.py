@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
+from microshard.experiment import question
 from microshard.experiment.document import KeyPath
 from microshard.experiment.mongod_options import Release, parse_release, refused_options, unknown_options
 from microshard.experiment.server_versions import PACKAGED, packaged_version
@@ -45,7 +46,8 @@ class RuleViolation(NamedTuple):
 def all_violations(experiment: Experiment) -> list[RuleViolation]:
     """Violations of all rules, those about the matrix included."""
     deployment = [*topology_violations(experiment.topology), *workload_violations(experiment)]
-    return [*deployment, *_gates(experiment), *_reference(experiment)]
+    asked = [RuleViolation(path, message) for path, message in question.problems(experiment)]
+    return [*deployment, *_gates(experiment), *_reference(experiment), *asked]
 
 
 def topology_violations(topology: Topology) -> list[RuleViolation]:

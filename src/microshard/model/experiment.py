@@ -83,6 +83,26 @@ class Reference(Model):
     """The values."""
 
 
+class Question(Model):
+    """What the experiment asks: the report's headline, first picture and the labels of points answer it."""
+
+    vary: Annotated[list[DottedKey], Field(min_length=1, max_length=8)]
+    """The axis whose values are compared, or several that go together; also a key that the phase itself iterates
+    over, as a thread ladder does."""
+    by: Annotated[list[DottedKey], Field(max_length=8)] = Field(default=[])
+    """Axes whose values are kept apart: the comparison is made at each of them."""
+    figure: str
+    """The figure that is compared, by the name the engine gives it: its metric or one of its further figures."""
+    phase: PhaseName | None = None
+    """The measured phase the figure belongs to; the first one when left out."""
+    cost: str | None = None
+    """Another figure of that phase, named beside the gain as what it costs."""
+    baseline: str | None = None
+    """The value, or the values joined by ", ", that the others are compared with; the first one when left out."""
+    names: dict[str, str] = Field(default={})
+    """What values are called in sentences, pictures and labels: value, or values joined by ", ", → words."""
+
+
 class Matrix(Model):
     """The grid of points. Axes are combined; `zip` varies keys together; include adds points, exclude removes some."""
 
@@ -188,6 +208,8 @@ class Experiment(Model):
     """The phases, in their order."""
     matrix: Matrix = Matrix()
     """The grid of points; one point when left out."""
+    question: Question | None = None
+    """What is compared, by what, in which figure; without it the numbers of shards are, else all points."""
     repetitions: Annotated[int, Field(ge=1, le=1000)] = 3
     """Measurements of every point."""
     order: Order = Order()

@@ -120,6 +120,10 @@ class PhaseKeys(Model):
         """Keys whose values the phase itself iterates over, as a ladder does with threads."""
         return ()
 
+    def figures(self) -> tuple[str, ...] | None:
+        """Names of the figures the engine reports, its metric first; None where they are not known beforehand."""
+        return None
+
     def question(self) -> Any:
         """What determines the answer besides the data: phases with equal questions must have equal answers."""
         return None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from microshard.experiment.matrix import PointDefinition
+from microshard.experiment.question import labels
 from microshard.model.experiment import Experiment
 from microshard.model.plan import HostNeeds, Inputs, Plan, PlannedPhase, PlannedReplicaSet, Point, Redeploy
 from microshard.model.topology import data_members
@@ -25,7 +26,7 @@ from microshard.plan.hosts import (
     placement_warnings,
 )
 from microshard.plan.order import host_settings, steps
-from microshard.plan.render import count, value_text
+from microshard.plan.render import count
 from microshard.plan.topology import (
     PlacedProcess,
     place_processes,
@@ -208,7 +209,8 @@ def _points(points: Sequence[PointDefinition], inputs: Inputs, *, same_ports: bo
     # of docs/benchmarks.md).
     deployments: dict[Any, _Servers] = {}
     work: dict[Any, dict[str, Any]] = {}
-    for name, definition in zip(inputs.names or point_names(len(points)), points, strict=True):
+    named = labels(points[0].experiment, [each.axes for each in points]) if points else []
+    for name, label, definition in zip(inputs.names or point_names(len(points)), named, points, strict=True):
         experiment, topology = definition.experiment, definition.experiment.topology
         if definition.servers_key not in deployments:
             deployments[definition.servers_key] = _servers(experiment, inputs)
@@ -222,7 +224,7 @@ def _points(points: Sequence[PointDefinition], inputs: Inputs, *, same_ports: bo
         point = Point(
             id=name,
             axes=definition.axes,
-            label=_label(definition.axes, experiment),
+            label=label,
             processes=processes,
             replica_sets=replica_sets,
             balancer=topology.balancer.model_dump(),
@@ -252,26 +254,6 @@ def _gates(experiment: Experiment, replica_sets: Sequence[PlannedReplicaSet]) ->
     if gates["initial_sync"] == "auto":
         gates["initial_sync"] = "allow" if grows else "refuse"
     return gates
-
-
-def _label(axes: Mapping[str, Any], experiment: Experiment) -> str:
-    if not axes:
-        kind = experiment.topology.kind
-        return f"{experiment.topology.shards.count} shards" if kind == "sharded" else kind.replace("_", " ")
-    parts = []
-    unsharded = axes.get("topology.kind") not in {None, "sharded"}
-    for key, value in axes.items():
-        if key == "topology.kind":
-            parts += [str(value).replace("_", " ")] if unsharded else []
-        elif key.startswith(("topology.shards.", "topology.mongos.", "topology.collections")) and unsharded:
-            continue
-        elif isinstance(value, dict | list) and "topology.kind" in axes:
-            continue  # it follows from the kind, as its collections do
-        elif key == "topology.shards.count":
-            parts.append(f"{value} shard{'' if value == 1 else 's'}")
-        else:
-            parts.append(f"{key.rsplit('.', 1)[-1]} {value_text(value)}")
-    return ", ".join(parts)
 
 
 def _needs(points: Sequence[Point], combine: Callable[[Iterable[int]], int]) -> dict[str, HostNeeds]:

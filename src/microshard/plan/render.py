@@ -110,24 +110,6 @@ def _order(plan: Plan) -> str:
     return f"Order: {shown}{more}"
 
 
-_MAX_LETTERS = 36  # of a mapping or list
-
-
-def value_text(value: object) -> str:
-    """A value in a few words, for labels: `none`, `true`, `threads 2, batch_size 10 …`."""
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, dict):
-        text = ", ".join(f"{key} {value_text(inner)}" for key, inner in value.items())
-    elif isinstance(value, list):
-        text = ", ".join(value_text(inner) for inner in value) or "none"
-    else:
-        return str(value)
-    return text if len(text) <= _MAX_LETTERS else f"{text[: _MAX_LETTERS - 2].rstrip(' ,')} …"
-
-
 def count(value: int, singular: str, plural: str | None = None) -> str:
     """`1 shard`, `2 shards`."""
     return f"{value:,} {singular if value == 1 else plural or singular + 's'}"

@@ -14,8 +14,8 @@ from microshard.analysis.measurements import measurements, median_storage, phase
 from microshard.analysis.read_run import RunFiles, read_run
 from microshard.analysis.reference import distance_to, read_reference, reported
 from microshard.analysis.report_model import (
-    SHARDS_AXIS,
     Answers,
+    AskedQuestion,
     Invalid,
     Measurement,
     PhaseFigures,
@@ -24,11 +24,10 @@ from microshard.analysis.report_model import (
     ReportModel,
 )
 from microshard.analysis.scaling import Refused, UslFit, fit_usl
+from microshard.experiment.question import SHARDS_AXIS, axis_label, kept_name, key_of, value_text
 from microshard.model.plan import Point
 from microshard.model.result import StepResult
-from microshard.plan.render import value_text
 from microshard.report.checks import notices
-from microshard.report.format import axis_label
 
 _KIND = ("topology.kind", "topology.collections", "topology.mongos.count", "topology.mongos.shards_each")
 
@@ -41,29 +40,33 @@ def build(run_folder: Path) -> ReportModel:
     run = read_run(run_folder)
     definition, plan, lock = reported(run.lock.definition), run.plan, run.lock
     records = _records(run)
-    axis = _axis(records, definition.reference.axis if definition.reference else "")
+    asked = definition.question
+    axis = _axis(records, definition.reference.axis if definition.reference else "", asked)
     orders = _orders(run)
     found = {
         record.id: [
             measurement
             for step, result in record.results.items()
-            for measurement in measurements(record.plan, record.id, step, orders[record.id, step], result)
+            for measurement in measurements(record.plan, record.id, step, orders[record.id, step], result, asked)
         ]
         for record in records
     }
     every = [m for ms in found.values() for m in ms]
     first_of_kind = {m.result.kind: m.result.name for m in reversed(every)}
-    main = first_of_kind.get("measure")
+    main = asked.phase if asked and asked.phase else first_of_kind.get("measure")
     sizes = [x for record in records if (x := _x(record, axis)) is not None]
     names = dict.fromkeys([main, *(m.result.name for m in every if m.result.kind == "measure")])
     references = {name: r for name in names if (r := read_reference(definition, name, sizes, main=name == main))}
     answers = _answers(every)
     cores = int((plan.facts.get("cores") if plan else None) or lock.host.get("cores") or 0) or None
     by_series: dict[str, list[PointReport]] = {}
+    alike: dict[str, list[Mapping[str, Any]]] = {}
     for record in records:
-        point = _point(record, axis, found[record.id], answers, main)
-        by_series.setdefault(point.series, []).append(point)
-    compared = {p.id: p for members in by_series.values() for p in _compared(members, axis, cores)}
+        alike.setdefault(key_of((*asked.vary, *asked.by), record.axes) if asked else "", []).append(record.axes)
+    for record in records:
+        point = _point(record, axis, found[record.id], answers, main, _series(record, axis, asked, alike))
+        by_series.setdefault(key_of(asked.by, point.axes) if asked and not axis else point.series, []).append(point)
+    compared = {p.id: p for members in by_series.values() for p in _compared(members, axis, cores, asked)}
     deployed = _deployments(run)
     points = [replace(compared[r.id], logs=run.logs.get(r.id, {}), deploy_seconds=deployed.get(r.id)) for r in records]
     intervals = [m.result.interval for m in every if m.result.interval is not None]
@@ -84,7 +87,7 @@ def build(run_folder: Path) -> ReportModel:
         cores=cores,
         embedded=_embedded(run),
         points=tuple(points),
-        series=tuple(by_series),
+        series=tuple(dict.fromkeys(point.series for point in points)),
         main=main,
         load=first_of_kind.get("load"),
         distance=None,
@@ -148,15 +151,39 @@ def _records(run: RunFiles) -> list[_PointRecord]:
     return list(records.values())
 
 
-def _axis(records: Sequence[_PointRecord], preferred: str) -> str | None:
-    """The axis drawn horizontally: the reference's, else the number of shards, else the first with two numbers."""
+def _axis(records: Sequence[_PointRecord], preferred: str, asked: AskedQuestion | None) -> str | None:
+    """The axis drawn horizontally: what the question varies where that has numbers and no names; without a question
+    the reference's, else the number of shards, else the first with two numbers."""
     values: dict[str, set[float]] = {}
     for record in records:
         for key in record.axes:
             if (x := _x(record, key)) is not None:
                 values.setdefault(key, set()).add(x)
     wide = [key for key, xs in values.items() if len(xs) > 1]
+    if asked is not None:
+        named = any(key_of(asked.vary, record.axes) in asked.names for record in records)
+        return asked.vary[0] if len(asked.vary) == 1 and asked.vary[0] in wide and not named else None
     return next((key for key in (preferred, SHARDS_AXIS, *wide) if key in wide), None)
+
+
+def _series(
+    record: _PointRecord,
+    axis: str | None,
+    asked: AskedQuestion | None,
+    alike: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> str:
+    """What a point shares with those it is drawn in a line with; `alike`: axes of points by what is compared."""
+    if axis is None:
+        return ""
+    # A standalone beside sharded clusters is the first point of their curve, not a curve of its own.
+    follows = _KIND if "topology.kind" in record.axes else ()
+    others = {key: value for key, value in record.axes.items() if key != axis and key not in follows}
+    if asked is None:
+        return _labelled(others)
+    compared = (*asked.vary, *asked.by)
+    same = alike[key_of(compared, record.axes)]
+    rest = {k: v for k, v in others.items() if k not in compared and any(axes.get(k) != v for axes in same)}
+    return ", ".join(filter(None, (kept_name(asked, record.axes), _labelled(rest))))
 
 
 def _x(record: _PointRecord, axis: str | None) -> float | None:
@@ -196,12 +223,14 @@ def _answers(found: Sequence[Measurement]) -> dict[str, str]:
 
 
 def _point(
-    record: _PointRecord, axis: str | None, found: Sequence[Measurement], right: Mapping[str, str], main: str | None
+    record: _PointRecord,
+    axis: str | None,
+    found: Sequence[Measurement],
+    right: Mapping[str, str],
+    main: str | None,
+    series: str,
 ) -> PointReport:
     plan, axes = record.plan, record.axes
-    # A standalone beside sharded clusters is the first point of their curve, not a curve of its own.
-    follows = _KIND if "topology.kind" in axes else ()
-    others = {key: value for key, value in axes.items() if key != axis and key not in follows} if axis else {}
     answers: Answers = "equal" if any(m.result.answer_sha256 for m in found) else "none"
     marked = []
     for m in sorted(found, key=lambda m: m.order):
@@ -218,7 +247,7 @@ def _point(
     return PointReport(
         id=record.id,
         label=record.label,
-        series=_labelled(others),
+        series=series,
         x=_x(record, axis),
         axes=axes,
         topology=plan.topology if plan else "sharded",
@@ -263,9 +292,16 @@ def _state(valid: int, done: int, planned: int, failed: bool) -> PointState:
     return "failed" if done or failed else "waiting"
 
 
-def _compared(points: Sequence[PointReport], axis: str | None, cores: int | None) -> list[PointReport]:
-    """The points of a series with speed-up and efficiency against the smallest one that has values."""
-    result = {p.id: p for p in sorted(points, key=lambda p: (p.x is None, p.x or 0.0))}
+def _compared(
+    points: Sequence[PointReport], axis: str | None, cores: int | None, asked: AskedQuestion | None
+) -> list[PointReport]:
+    """The points of a series with speed-up and efficiency against the baseline, else the smallest that has values."""
+    wanted = asked.baseline if asked else None
+
+    def place(point: PointReport) -> tuple[bool, bool, float]:
+        return not (asked and wanted == key_of(asked.vary, point.axes)), point.x is None, point.x or 0.0
+
+    result = {p.id: p for p in sorted(points, key=place)}
     for name in dict.fromkeys(name for p in result.values() for name in p.phases):
         measured = [p for p in result.values() if min(p.figures(name).values, default=0.0) > 0]
         for point in measured:

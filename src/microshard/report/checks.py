@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from microshard.analysis.contrasts import disturbed
 from microshard.analysis.read_run import RunFiles
 from microshard.analysis.report_model import Level, Measurement, Notice, PhaseFigures, PointReport, ReportModel
 from microshard.report import format as fmt
@@ -11,7 +12,6 @@ from microshard.report import format as fmt
 DRIFT = 0.10  # change of the first point at the end of the run
 SPREAD = 0.25  # range of the repetitions over their median
 CLIENT_CPU = 0.8  # share of the host's cores; the definition's gates.max_client_cpu overrides it
-OTHERS = 0.25  # share of the host's cores used by what does not belong to the run
 SKEW = 1.2  # most documents of a shard over the mean; gates.max_shard_skew overrides it
 NAMED = 2  # notices of one kind about single points before the other points are only named
 _RANK = {"error": 0, "warning": 1, "note": 2}
@@ -137,12 +137,6 @@ def _others(model: ReportModel, point: PointReport, _figures: PhaseFigures) -> S
     if cores := disturbed(model, point):
         text = f"background CPU load of {cores:.1f} of {model.cores} cores while it was measured"
         yield "warning", f"{point.label}: {text}"
-
-
-def disturbed(model: ReportModel, point: PointReport) -> float:
-    """Background CPU load in cores while a point was measured, where it is too high; else 0."""
-    others = model.figures(point).roles.get("others", 0.0)
-    return others if model.cores and others > OTHERS * model.cores else 0.0
 
 
 def _skew(model: ReportModel, point: PointReport, _figures: PhaseFigures) -> Sentences:

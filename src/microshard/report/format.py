@@ -87,6 +87,17 @@ def factor(value: float | None) -> str:
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
+def times(value: float) -> str:
+    """A ratio with two significant digits below ten, three from there on: 4.1, 0.31, 26,700."""
+    places = decimals(value, 2 if value < 10 else 3)
+    return f"{round(value, 2 - math.floor(math.log10(value))):,.0f}" if value >= 100 else f"{value:.{places}f}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
 def mib(size: float | None) -> str:
     """Bytes as MiB."""
     return NONE if size is None else number(size / MIB)
@@ -121,15 +132,6 @@ def moment(epoch: float | None) -> str:
 def count(value: int, singular: str, plural: str | None = None) -> str:
     """`1 shard`, `2 shards`."""
     return plan_render.count(value, singular, plural)
-
-
-def axis_label(axis: str | None) -> str:
-    """The last part of an axis that says what it counts: "shards", "threads", "block compressor"."""
-    if axis is None:
-        return "point"
-    parts = axis.split(".")
-    name = parts[-2] if parts[-1] in {"count", "value"} and len(parts) > 1 else parts[-1]
-    return name.replace("_", " ")
 
 
 def of_unit(name: str, unit: str, between: str = ", ") -> str:

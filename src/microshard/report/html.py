@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from importlib import resources
 from typing import TYPE_CHECKING
 
+from microshard.analysis.contrasts import counted
 from microshard.analysis.curve_distance import CurveDistance
 from microshard.analysis.report_model import PointReport, ReportModel
 from microshard.analysis.scaling import Refused, UslFit
+from microshard.experiment.question import SHARDS_AXIS
 from microshard.model.plan import Point
 from microshard.model.run_records import LogSummary
 from microshard.records.differences import flat
 from microshard.report import format as fmt
-from microshard.report import tables, takeaways
+from microshard.report import headline, tables
 from microshard.report.figures.style import COLOURS
 
 if TYPE_CHECKING:
@@ -43,7 +45,7 @@ def page(model: ReportModel, pictures: list[Picture]) -> str:
         model=model,
         fmt=fmt,
         css=Markup(_palette() + css),  # noqa: S704 - our own file
-        headline=takeaways.headline(model),
+        headline=headline.headline(model),
         tiles=list(tiles(model)),
         pictures=pictures,
         rows=[(point, model.figures(point)) for point in model.points],
@@ -70,15 +72,17 @@ def _palette() -> str:
 
 def tiles(model: ReportModel) -> Iterator[tuple[str, str, str]]:
     """The few figures a reader looks for first: value, name, note."""
-    rows = [(p, f, e, f.speed_up) for p, f, e in model.measured() if f.speed_up is not None]
-    if rows:
+    rows = [(p, f, e, f.speed_up) for p, f, e in counted(model) if f.speed_up is not None]
+    if rows and model.axis in {SHARDS_AXIS, None}:
+        shards = model.axis == SHARDS_AXIS
         best, figures, estimate, speed = max(rows, key=lambda row: row[3].value)
-        several, times = len(rows) > 1, f" {fmt.TIMES}"
+        several, times = shards and len(rows) > 1, f" {fmt.TIMES}"
         span = speed.interval
         between = f"{fmt.factor(span.low)} to {fmt.factor(span.high)}" if span and span.low != span.high else ""
         if several:
             yield fmt.factor(speed.value) + times, f"best speed-up, {best.label}", between
-        yield f"{fmt.number(estimate.value)} {figures.unit}", f"{figures.metric}, {best.label}", ""
+        if shards or len(rows) == 1:
+            yield fmt.with_unit(estimate.value, figures.unit), f"{figures.metric}, {best.label}", ""
         if figures.efficiency is not None and several:
             cores = figures.efficiency_of_cores
             note = f"{fmt.per_cent(cores.value)} of the cores" if cores is not None else ""

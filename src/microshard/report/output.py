@@ -14,7 +14,7 @@ from microshard.analysis.report_model import Measurement, PhaseFigures, PointRep
 from microshard.analysis.scaling import Refused
 from microshard.records.codec import encode
 from microshard.records.run_folder import write_atomic
-from microshard.report import takeaways
+from microshard.report import headline
 from microshard.report.figures import pictures
 from microshard.report.html import page
 
@@ -106,7 +106,7 @@ def summary(model: ReportModel) -> dict[str, Any]:
         "title": model.title,
         "tool_version": model.version,
         "created": model.created,
-        "headline": takeaways.headline(model),
+        "headline": headline.headline(model),
         "complete": model.complete,
         "measurements": {"planned": model.steps_planned, "done": model.steps_done},
         "axis": model.axis,

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from microshard.analysis.report_model import ReportModel
 from microshard.report import format as fmt
-from microshard.report import takeaways
+from microshard.report import headline
 from microshard.report.tables import summary_columns
 from microshard.terminal_table import Column, FittingTable, in_ascii, texts
 
@@ -65,7 +65,7 @@ def final(model: ReportModel, width: int | None = None) -> RenderableType:
         shares = [fmt.NONE if cell == unknown else cell for cell in joined]
         compact.insert(wide.index(cpu[0]), texts("us/sy/wa/id\n%", shares, 8, right=True))
     parts: list[RenderableType] = [
-        FittingTable(wide, width, takeaways.headline(model), below, compact, elsewhere="the report has them")
+        FittingTable(wide, width, headline.headline(model), below, compact, elsewhere="the report has them")
     ]
     serious = [notice for notice in model.notices if notice.level != "note"]
     parts += [_Notice(notice.level, notice.text) for notice in serious[:MOST_NOTICES]]

@@ -6,11 +6,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from microshard.analysis.bootstrap import Estimate
 from microshard.analysis.phase_details import KNEE
 from microshard.analysis.report_model import PhaseFigures, PointReport, PublishedPoint, PublishedValues, ReportModel
+from microshard.experiment.question import SHARDS_AXIS, axis_label, varied_name
 from microshard.model.plan import Point
 from microshard.records.codec import encode
 from microshard.report import format as fmt
@@ -42,7 +44,7 @@ def summary_columns(model: ReportModel) -> list[SummaryColumn]:
     columns: list[tuple[str, str, int, Callable[[PointReport, PhaseFigures], str]]] = [
         (model.metric, model.unit, 2, lambda _, f: fmt.spread(f.estimate)),
         ("bound by", "", 3, lambda _, f: f.verdict.name if f.verdict else none),
-        ("speed-up", "times", 3, lambda _, f: fmt.spread(f.speed_up)),
+        (*_against(model), 3, lambda _, f: fmt.spread(_ratio(model, f))),
         ("efficiency", "%", 5, lambda _, f: share(f.efficiency.value if f.efficiency else None)),
         ("of the cores", "%", 12, lambda _, f: share(f.efficiency_of_cores.value if f.efficiency_of_cores else None)),
         ("published speed-up", "", 6, lambda p, _: fmt.factor(p.published_speed_up)),
@@ -60,6 +62,26 @@ def summary_columns(model: ReportModel) -> list[SummaryColumn]:
         for name, unit, rank, cell in columns
     ]
     return [column for column in found if set(column.cells) - {none}]
+
+
+def _against(model: ReportModel) -> tuple[str, str]:
+    """Heading and unit of the column that compares points."""
+    asked = model.definition.question
+    if asked is None or model.axis == SHARDS_AXIS:
+        return "speed-up", "times"
+    bases = [p for p in model.points if (f := model.figures(p)).speed_up and f.speed_up.value == 1]
+    names = [*dict.fromkeys(varied_name(asked, point.axes) for point in bases)]
+    return f"against {names[0] if len(names) == 1 else 'the first'}", "times"
+
+
+def _ratio(model: ReportModel, figures: PhaseFigures) -> Estimate | None:
+    """Speed-up over numbers of shards; of other questions the figure over that of the baseline."""
+    found = figures.speed_up
+    if found is None or figures.better == "higher" or model.definition.question is None or model.axis == SHARDS_AXIS:
+        return found
+    span = found.interval
+    inverse = replace(span, low=1 / span.high, high=1 / span.low) if span is not None and span.low > 0 else None
+    return replace(found, value=1 / found.value, interval=inverse)
 
 
 # further tables of the page
@@ -172,7 +194,7 @@ def _published_rows(model: ReportModel, block: PublishedValues, entry: Published
     phase, axis = entry.phase or model.main or "", block.axis
     point = _point_at(model, axis, entry)
     figures = point.figures(phase) if point else PhaseFigures()
-    where = [f"{fmt.axis_label(axis)} {_plain(entry.at)}"]
+    where = [f"{axis_label(axis)} {_plain(entry.at)}"]
     where += [f"{key.rpartition('.')[2].replace('_', ' ')} {_plain(v)}" for key, v in entry.where.items()]
     place, label = ", ".join([*where, *([phase] if entry.phase else [])]), entry.label or ""
     besides = {one.name: (one.range.value, one.unit) for one in reversed(figures.details.figures)}

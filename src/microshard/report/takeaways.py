@@ -2,104 +2,16 @@
 
 from __future__ import annotations
 
-from microshard.analysis.bootstrap import Estimate
-from microshard.analysis.report_model import PointReport, ReportModel
+from microshard.analysis.contrasts import OTHERS, counted
+from microshard.analysis.report_model import ReportModel
 from microshard.report import format as fmt
-from microshard.report.checks import DRIFT, OTHERS, disturbed, drift
-
-SAME = 0.10  # relative difference below which a curve is called flat
-
-
-def headline(model: ReportModel) -> str:
-    """What the run found, in one sentence."""
-    rows = model.measured()
-    if not rows:
-        return "No valid measurement yet"
-    if len(rows) == 1:
-        point, figures, estimate = rows[0]
-        return f"{figures.metric.capitalize()} {fmt.number(estimate.value)} {figures.unit} with {point.label}"
-    return speed(model) if model.axis else compared(model)
-
-
-def compared(model: ReportModel, phase: str | None = None) -> str:
-    """The best and the worst of points without an order; no difference where their intervals overlap."""
-    rows = model.measured(phase)
-    if len(rows) < 2:
-        return "Nothing to compare with yet"
-    names = fmt.distinguishing_labels([point.label for point, _, _ in rows])
-    ranked = sorted(
-        ((name, e, point) for name, (point, _, e) in zip(names, rows, strict=True)), key=lambda row: row[1].value
-    )
-    least, most = ranked[0][1], ranked[-1][1]
-    if _touch(least, most) or least.value <= 0:
-        return f"No clear difference between the {len(rows)} points"
-    figures = rows[0][1]
-    low, high = ranked[0], ranked[-1]
-    (best, good, first), (worst, bad, last) = (low, high) if figures.better == "lower" else (high, low)
-    if not _is_speed(figures.unit):
-        shown = [fmt.with_unit(e.value, figures.unit) for e in (good, bad)]
-        return f"{figures.metric.capitalize()} {shown[0]} at {best}, {shown[1]} at {worst}"
-    return (
-        f"{best} is {fmt.factor(most.value / least.value)} {fmt.TIMES} as fast as {worst}{_doubt(model, first, last)}"
-    )
-
-
-def _touch(less: Estimate, more: Estimate) -> bool:
-    """Whether the intervals, where there are any, do not tell the two apart."""
-    return less.interval is not None and more.interval is not None and less.interval.high >= more.interval.low
-
-
-def _is_speed(unit: str) -> bool:
-    """Whether figures in this unit say how fast something is: times and rates."""
-    return unit in {"s", "ms", "us"} or unit.endswith("/s")
-
-
-def speed(model: ReportModel) -> str:
-    """The largest speed-up, and the shape of the curve beyond the number of cores."""
-    rows = [(p, f.speed_up) for p, f, _ in model.measured() if f.speed_up is not None]
-    if len(rows) < 2:
-        return "Nothing to compare with yet"
-    best, estimate = max(rows, key=lambda row: row[1].value)
-    top, span = estimate.value, estimate.interval
-    if span is not None and best is not rows[0][0] and span.low <= 1 <= span.high:
-        return f"No clear gain: {fmt.factor(top)} {fmt.TIMES} at {best.label}, but the repetitions scatter as much"
-    if best is rows[0][0] or top <= 1 + SAME / 2:
-        last, end = rows[-1]
-        base = next(point for point, _ in rows if point.series == last.series)
-        sentence = f"No gain from {base.label} to {last.label}"
-        if end.value < 1 - SAME:
-            sentence = f"No gain: {last.label} reach {fmt.factor(end.value)} {fmt.TIMES} the speed of {base.label}"
-        return sentence + _doubt(model, base, last)
-    base = next(point for point, _ in rows if point.series == best.series)
-    doubt = _doubt(model, base, best)
-    shape = "" if doubt or len(model.series) > 1 else _beyond(model, rows, best, estimate)
-    return f"{fmt.factor(top)} {fmt.TIMES} at {best.label}{doubt}{shape}"
-
-
-def _doubt(model: ReportModel, *points: PointReport) -> str:
-    """A warning where one of two compared points had background CPU load: their ratio says nothing then."""
-    disturbed_labels = [point.label for point in points if disturbed(model, point)]
-    return f"; unreliable: background CPU load at {' and '.join(disturbed_labels)}" if disturbed_labels else ""
-
-
-def _beyond(model: ReportModel, rows: list[tuple[PointReport, Estimate]], best: PointReport, top: Estimate) -> str:
-    cores = model.cores if model.axis_label == "shards" else None
-    (first, _), (last, end) = rows[0], rows[-1]
-    if last is not best and end.value < top.value * (1 - 2 * SAME):
-        return f"; down to {fmt.factor(end.value)} {fmt.TIMES} at {last.label}"
-    full = [estimate for p, estimate in rows if cores and p.size <= cores]
-    if cores and full and last.size > cores:
-        sentence = fmt.count(cores, "core")
-        if top.value > cores / first.size * (1 + SAME):
-            return f"; more than the {sentence} alone explain"
-        risen = top.value > full[-1].value * (1 + SAME) and not _touch(full[-1], top)
-        return f"; still rising after the {sentence} are full" if risen else f"; flat after the {sentence} are full"
-    return "; still rising at the last point" if last is best else ""
+from microshard.report.checks import DRIFT, drift
+from microshard.report.headline import SAME, compared
 
 
 def value(model: ReportModel, phase: str | None = None) -> str:
     """From the smallest point's value to the best one."""
-    rows = model.measured(phase)
+    rows = counted(model, phase) or model.measured(phase)
     if not rows:
         return "No valid measurement yet"
     if model.axis is None and len(rows) > 1:

@@ -122,6 +122,9 @@ class WireEngine(Engine[WirePhase]):
         given, sent = sum(row[2] for row in rows), sum(row[3] for row in rows)
         result.counters |= {"bytes before compression": given, "bytes after compression": sent}
         result.details = {"wire": {name: {"in": into, "out": out} for (name,), (into, out) in sorted(wire.items())}}
+        if operations := sum(self.load.operations.values()):
+            on_the_wire = sum(out for _, out in wire.values()) / operations
+            self.add_figure("bytes on the wire", "bytes/operation", on_the_wire, "lower")
         self.add_figure("compression ratio", "", given / sent if sent else 1.0, "higher")
         self.add_figure("sent by all servers", "MB/s", sum(out for _, out in wire.values()) / seconds / 1e6, "lower")
         self.add_figure("client CPU", "cores", (result.client_cpu_seconds or 0.0) / seconds, "lower")

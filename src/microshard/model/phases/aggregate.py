@@ -77,6 +77,10 @@ class AggregatePhase(PhaseKeys):
         """The collection and the pipeline."""
         return {"namespace": self.namespace, "pipeline": self.pipeline}
 
+    def figures(self) -> tuple[str, ...]:
+        """The metric, and the further figures."""
+        return ("query time",)
+
 
 class AggregateParameters(AggregatePhase):
     """The keys as a plan hands them over: with the stages, and the name they have for people."""

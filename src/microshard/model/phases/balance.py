@@ -103,5 +103,14 @@ class BalancePhase(PhaseKeys):
         moving = size / 2 / MOVED_BYTES_PER_SECOND
         return waiting + min(moving * expected.copies, self.time_limit_seconds)
 
+    def figures(self) -> tuple[str, ...]:
+        """The metric, and the further figures."""
+        metric = {"imbalance": "fullest shard over the mean", "load_rate": "load rate while balancing"}
+        load = ("load rate, during over before",) if self.load is not None else ()
+        return tuple(dict.fromkeys((
+            metric.get(self.metric, "time to balanced"), "time to balanced", "bytes moved",
+            "fullest shard over the mean, at the end", *load,
+        )))  # fmt: skip
+
 
 KEYS = BalancePhase

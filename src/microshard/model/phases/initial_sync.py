@@ -78,5 +78,11 @@ class InitialSyncPhase(PhaseKeys):
         once = expected.documents * 1000 / CLONED_BYTES_PER_SECOND + 5
         return (self.before_seconds if self.load_runs else 0) + once * (1 + self.interruptions * self.interrupt_at)
 
+    def figures(self) -> tuple[str, ...]:
+        """The metric, and the further figures."""
+        load = ("load rate, during over before",) if self.load is not None and self.load_runs else ()
+        lost = ("lost by interruptions",) if self.interruptions else ()
+        return ("time to SECONDARY", "data copied, over all", "clone", "clone rate", "oplog", *lost, *load)
+
 
 KEYS = InitialSyncPhase

@@ -135,6 +135,13 @@ class InsertPhase(PhaseKeys):
         keys = ("dataset", "namespace", "documents", "seed", *DATASETS[self.dataset].options)
         return {k: getattr(self, k) for k in keys}
 
+    def figures(self) -> tuple[str, ...]:
+        """The metric, and the further figures."""
+        return (
+            "load rate", f"rate in 95% of windows of {self.window_seconds:g} s", "data and indexes", "data", "indexes",
+            "resident memory", "storage reads per insert", "storage read per insert", "storage written per insert",
+        )  # fmt: skip
+
 
 def _dataset_findings(phase: InsertPhase) -> Iterator[KeyFinding]:
     """Options of another data set; more documents than it has, or than a message takes."""

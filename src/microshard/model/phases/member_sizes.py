@@ -48,5 +48,13 @@ class MemberSizesPhase(PhaseKeys):
         """By the bytes to copy, at a thousand a document; the members share the cores."""
         return 5 + (expected.copies + 3) * expected.documents * 1000 / (CLONED_BYTES_PER_SECOND * expected.cores)
 
+    def figures(self) -> tuple[str, ...]:
+        """The metric, and the further figures."""
+        return ("data and indexes of all added members", "data and indexes", "data", "indexes", "time to SECONDARY")
+
+    def sweeps(self) -> tuple[str, ...]:
+        """Its figures are those of each added member: "data, zstd"."""
+        return ("members",)
+
 
 KEYS = MemberSizesPhase

@@ -78,5 +78,9 @@ class QueriesPhase(PhaseKeys):
         """The question, whatever the form."""
         return {"namespace": self.namespace, "asks": self.forms[self.form].asks}
 
+    def figures(self) -> tuple[str, ...]:
+        """The metric, and the further figures."""
+        return ("query time", "keys examined", "documents examined")
+
 
 KEYS = QueriesPhase

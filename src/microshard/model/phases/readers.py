@@ -49,5 +49,10 @@ class ReadersPhase(PhaseKeys):
         """Of one repetition."""
         return self.warm_up_seconds + self.duration_seconds
 
+    def figures(self) -> tuple[str, ...]:
+        """The metric, and the further figures."""
+        written = ("documents written",) if self.writers else ()
+        return ("p95 read latency", "p50 read latency", "p99 read latency", "reads", *written, "p95 lag", "largest lag")
+
 
 KEYS = ReadersPhase

@@ -101,5 +101,9 @@ class TrafficPhase(PhaseKeys):
         keys = ("namespace", "databases", "collections")
         return {k: getattr(self, k) for k in keys} | {"load": self.load.work()} if self.load.documents else None
 
+    def figures(self) -> tuple[str, ...]:
+        """The metric, and the further figures."""
+        return ("load rate",)
+
 
 KEYS = TrafficPhase

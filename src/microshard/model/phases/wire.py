@@ -75,5 +75,11 @@ class WirePhase(PhaseKeys):
         """The time of the load."""
         return self.seconds_long
 
+    def figures(self) -> tuple[str, ...]:
+        """The metric, and the further figures."""
+        return (
+            "load rate", "bytes on the wire", "compression ratio", "sent by all servers", "client CPU",
+        )  # fmt: skip
+
 
 KEYS = WirePhase

@@ -284,6 +284,10 @@ class YcsbPhase(PhaseKeys):
         """A ladder goes through threads."""
         return ("threads",) if self.threads == "ladder" else ()
 
+    def figures(self) -> tuple[str, ...]:
+        """The metric, and where a ladder's knee is."""
+        return ("throughput", *("threads at the knee" for _ in self.sweeps()))
+
     def seconds(self, expected: EstimateBasis) -> float:  # noqa: ARG002 - the keys say how long it takes
         """Time of a measurement, all rungs of a ladder included."""
         if self.threads == "ladder":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from microshard.report.figures.style import (
     new_figure,
     note,
     shortened,
+    tick_text,
     unit_label,
 )
 
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_BARS = 24  # beyond, bars become an area over the points in their order
+MOST_BARS = 24  # beyond, bars of several parts become an area over the points in their order
+MOST_ROWS = 48  # of bars of one part, with names
 FEW_DOTS = 80  # that have a stem
 LEGEND_LINE = 14.0  # points
 MOST_LETTERS = 44  # that stand side by side below the axis
@@ -49,6 +52,7 @@ class Bars:
     bars: tuple[Bar, ...]
     mark: float | None = None  # a line across; `unit` says what it is
     shares: bool = False  # parts in per cent of a whole, which get their numbers
+    log: bool = False  # one part each, on a logarithmic scale
 
     @property
     def limit(self) -> float:
@@ -59,8 +63,9 @@ class Bars:
 
 def draw(title: str, subtitle: str, data: Bars) -> tuple[Figure, float]:
     """The picture and the height of its heading in points."""
-    many, several = len(data.bars) > MOST_BARS, len(data.parts) > 1
-    pitch = 40.0 if any(bar.published for bar in data.bars) else 29.0
+    several = len(data.parts) > 1
+    many = len(data.bars) > (MOST_BARS if several else MOST_ROWS)
+    pitch = 40.0 if any(bar.published for bar in data.bars) else 29.0 if len(data.bars) <= MOST_BARS / 2 else 19.0
     legend = _legend_lines(data) if several else []
     extra = LEGEND_LINE * max(len(legend) - 1, 0)
     plot = PLOT + extra if many else (66.0 if several else 44.0) + extra + pitch * max(len(data.bars), 2)
@@ -71,7 +76,7 @@ def draw(title: str, subtitle: str, data: Bars) -> tuple[Figure, float]:
         axes = add_axes(figure, heading, left=44, right=14, top=top, bottom=38, grid="", name=name)
         _area(axes, data)
     else:
-        left = min(130.0, 16 + max(len(bar.label) for bar in data.bars) * 6.4)
+        left = min(160.0, 16 + max(len(bar.label) for bar in data.bars) * 6.4)
         right = 16 + max(len(bar.end) for bar in data.bars) * 6.2
         axes = add_axes(figure, heading, left=left, right=right, top=top, bottom=36, grid="x", name=data.unit)
         _rows(axes, data)
@@ -80,10 +85,17 @@ def draw(title: str, subtitle: str, data: Bars) -> tuple[Figure, float]:
 
 
 def _rows(axes: Axes, data: Bars) -> None:
+    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415
+
     axes.set_xlim(0, data.limit)
+    if data.log:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda tick, _: tick_text(float(tick))))
+        axes.set_xlim(10 ** math.floor(math.log10(min(sum(bar.parts) for bar in data.bars)) - 0.3), data.limit)
     axes.set_ylim(len(data.bars) - 0.5, -0.5)
-    axes.set_yticks(range(len(data.bars)), [shortened(bar.label, 19) for bar in data.bars], color=colour("ink"))
-    linear(axes.xaxis, 5)
+    axes.set_yticks(range(len(data.bars)), [shortened(bar.label, 24) for bar in data.bars], color=colour("ink"))
+    if not data.log:
+        linear(axes.xaxis, 5)
     paired = any(bar.published for bar in data.bars)
     for row, bar in enumerate(data.bars):
         _stack(axes, data, bar.parts, row - (0.12 if paired else 0), 0.46 if paired else 0.62, numbers=data.shares)

@@ -10,16 +10,19 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from microshard.analysis.bootstrap import Estimate
+from microshard.analysis.contrasts import Cell, cells, contrasts
 from microshard.analysis.phase_details import PhaseDetails
 from microshard.analysis.report_model import PhaseFigures, PointReport, PublishedValues, ReportModel
+from microshard.experiment.question import SHARDS_AXIS
 from microshard.report import format as fmt
-from microshard.report import takeaways
+from microshard.report import headline, takeaways
 from microshard.report.figures import bars, lines
 from microshard.report.format import Table, table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+MOST_TIMES = 50  # between the longest and the shortest bar on a linear scale
 MOST_SPOKEN = 24  # points in the words for those who cannot see a picture
 PhaseRows = list[tuple[PointReport, PhaseDetails]]
 
@@ -85,7 +88,64 @@ def other_phases(model: ReportModel) -> Iterator[tuple[str, Content]]:
 
 def query_time(model: ReportModel) -> Content | None:
     """The main metric along the axis, the published curve scaled to the same start."""
-    return _along(model, model.main, takeaways.value(model))
+    if model.axis is None and len(found := cells(model)) > 1:
+        return _answer(model, found)
+    title = headline.answer(model) if model.definition.question and model.axis != SHARDS_AXIS else None
+    return _along(model, model.main, title or takeaways.value(model))
+
+
+def _answer(model: ReportModel, found: list[Cell]) -> Content | None:
+    """What the question compares, a bar each; where several groups are kept apart, in per cent of each baseline."""
+    figures = model.figures(found[0].point)
+    figure = model.definition.question.figure if model.definition.question else figures.metric
+    if min(cell.estimate.value for cell in found) <= 0:
+        return None
+    groups = [*dict.fromkeys(cell.group for cell in found)]
+    against = {contrast.cell: contrast for contrast in contrasts(model, found)}
+    bases = {contrast.base for contrast in against.values()}
+    shares = len(groups) > 1 and bool(bases)
+    shown = [cell for cell in found if not shares or cell in against or cell in bases]
+    rows = []
+    for cell in shown:
+        of = cell.estimate if not shares else cell.estimate.scaled(100 / _base(cell, bases).estimate.value)
+        label = ", ".join(filter(None, (cell.name, cell.where)))
+        span = (of.interval.low, of.interval.high) if of.interval else None
+        value = cell.estimate.value
+        end = f"{of.value:.0f} %" if shares else fmt.size(value) if figures.unit == "bytes" else fmt.number(value)
+        rows.append(bars.Bar(label, (of.value,), end, (), span))
+    ends = [bar.parts[0] for bar in rows]
+    log = max(ends) > MOST_TIMES * min(ends)
+    base = fmt.listed([*dict.fromkeys(cell.name for cell in shown if cell in bases)])
+    unit = f"{figure}, % of {base}" if shares else fmt.of_unit(figure, figures.unit)
+    data = bars.Bars(
+        unit=f"{unit} ({figures.better} is better)", parts=(("measured", figure),), bars=tuple(rows), log=log
+    )
+    counts = {cell.estimate.n for cell in shown}
+    subtitle = f"median of {max(counts)} repetitions" if max(counts) > 1 else "one value a point"
+    columns: dict[str, Callable[..., str]] = {
+        "": lambda cell: cell.name,
+        "at": lambda cell: cell.where,
+        fmt.of_unit(figure, figures.unit): lambda cell: fmt.spread(cell.estimate),
+        "against the baseline, times": lambda cell: fmt.spread(against[cell].ratio) if cell in against else fmt.NONE,
+    }
+    if len(groups) == 1:
+        del columns["at"]
+    title = headline.answer(model)
+    caption = fmt.of_unit(figure.capitalize(), figures.unit, " in ")
+    caption += "; bars in per cent of each baseline." if shares else "."
+    spans = any(bar.span for bar in rows)
+    caption += " Lines at the ends are bootstrap intervals." if spans else " One value each, no interval."
+    caption += " The scale is logarithmic: equal distances are equal factors." if log else ""
+    spoken = (f"{bar.label}: {bar.end}" for bar in rows)
+    return Content(
+        title, caption, in_words("Bar chart", title, spoken),
+        table(((cell,) for cell in shown), columns),
+        partial(bars.draw, subtitle=subtitle_of(model, subtitle), data=data),
+    )  # fmt: skip
+
+
+def _base(cell: Cell, bases: set[Cell]) -> Cell:
+    return next(base for base in bases if base.group == cell.group)
 
 
 def load_rate(model: ReportModel) -> Content | None:
@@ -232,15 +292,14 @@ def _side_by_side(model: ReportModel, phase: str | None, title: str) -> Content 
 def speed_up(model: ReportModel) -> Content | None:
     """Speed-up along the axis compared the published one and the ideal."""
     rows = [(p, f, f.speed_up) for p, f, _ in model.measured() if p.x is not None and f.speed_up is not None]
-    if len(rows) < 2 or model.axis is None:
+    if len(rows) < 2 or model.axis != SHARDS_AXIS:
         return None
-    title = takeaways.speed(model)
+    title = headline.answer(model)
     reference = model.published()
     curve = reference.curve("speed_up") if reference else {}
     curve = curve if len(curve) > 1 else {}
-    sharded = model.axis_label == "shards"
     unit = "speed-up, times the smallest point"
-    shown = _panel(model, None, unit, lambda f: f.speed_up, curve, "published", log=True, ideal=sharded)
+    shown = _panel(model, None, unit, lambda f: f.speed_up, curve, "published", log=True, ideal=True)
     columns: dict[str, Callable[..., str]] = {
         model.axis_label: lambda p, *_: p.label,
         "speed-up": lambda _p, f, _e: fmt.spread(f.speed_up),
@@ -254,7 +313,7 @@ def speed_up(model: ReportModel) -> Content | None:
         f"How many times as fast as {base}, on logarithmic scales: equal distances are equal factors. "
         f"{_repetitions(model, model.main)[1]}"
         + (f" Dashed: published ({reference.name})." if curve and reference else "")
-        + (" Dotted: one times faster per shard, up to the cores." if sharded else ""),
+        + " Dotted: one times faster per shard, up to the cores.",
         in_words("Line chart", title, (f"{p.label}: {fmt.factor(e.value)} times" for p, _, e in rows)),
         table(rows, columns),
         _drawing(model, f"{model.metric}, against {base}; logarithmic", shown),
@@ -281,4 +340,4 @@ def row_labels(model: ReportModel) -> dict[str, str]:
 
 
 def _core_line(model: ReportModel) -> bool:
-    return model.axis_label == "shards" and bool(model.cores)
+    return model.axis == SHARDS_AXIS and bool(model.cores)

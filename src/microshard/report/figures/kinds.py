@@ -9,6 +9,7 @@ from functools import partial
 from microshard.analysis.phase_details import INTENDED, LatencySummary, PhaseDetails, RungSummary
 from microshard.analysis.report_model import ReportModel
 from microshard.report import format as fmt
+from microshard.report import headline
 from microshard.report.figures import bars, lines
 from microshard.report.figures.content import (
     Content,
@@ -24,7 +25,6 @@ from microshard.report.figures.style import SERIES, STACK
 from microshard.report.format import table
 
 MOST_ROWS = 24  # rows of percentiles
-LIMITS = {"client": "the client", "router": "the router", "host": "background CPU load on the client's host"}
 MILLI = 1000.0  # µs
 
 
@@ -49,7 +49,7 @@ def _ladder(model: ReportModel, phase: str, rows: PhaseRows) -> Content:
     """Throughput and latencies against threads."""
     figures = rows[0][0].phases[phase]
     rungs = [(point, more, rung) for point, more in rows for rung in more.rungs]
-    title = phase_title(model, phase, _ladder_title(rows, figures.unit))
+    title = phase_title(model, phase, headline.ladder(rows, figures.unit))
     reference = model.references.get(phase)
     curve = reference.curve("value") if reference is not None and reference.axis.endswith(".threads") else {}
     published = tuple(spot for spot in curve.items() if spot[0] in {float(rung.threads) for _, _, rung in rungs})
@@ -99,24 +99,6 @@ def _ladder(model: ReportModel, phase: str, rows: PhaseRows) -> Content:
         title, caption, in_words("Line chart", title, spoken), table(rungs, columns),
         partial(lines.draw, subtitle=subtitle, axis="threads", panels=shown, mark=mark),
     )  # fmt: skip
-
-
-def _ladder_title(rows: PhaseRows, unit: str) -> str:
-    point, more = max(rows, key=lambda row: max(rung.range.value for rung in row[1].rungs))
-    knee = next((rung for rung in more.rungs if rung.threads == more.knee), None)
-    top = knee or max(more.rungs, key=lambda rung: rung.range.value)
-    value = f"{fmt.number(top.range.value)} {unit}"
-    if len(rows) > 1:
-        knees = sorted({m.knee for _, m in rows if m.knee is not None})
-        span = " to ".join(str(k) for k in dict.fromkeys((knees[0], knees[-1]))) if knees else ""
-        where = f"; the knee lies at {span} threads" if span else ""
-        sentence = f"Up to {value}, with {point.label} and {top.threads} threads{where}"
-    elif top is more.rungs[-1]:
-        sentence = f"{value} with {top.threads} threads, the last rung: no knee was reached"
-    else:
-        tail = f", p99 {fmt.number(_ms(top.p99))} ms" if top.p99 is not None else ""
-        sentence = f"The knee is at {top.threads} threads: {value}{tail}"
-    return f"{sentence}; {LIMITS[top.limited]} was the limit" if top.limited in LIMITS else sentence
 
 
 def _rung_lines(

@@ -1,0 +1,188 @@
+"""What an experiment asks: whether its question can be answered, and what its points are called."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from microshard.experiment.errors import nearest_name
+from microshard.model.experiment import Experiment, Matrix, Question
+from microshard.model.phase import PhaseKeys
+
+SHARDS_AXIS = "topology.shards.count"
+Wrong = tuple[tuple[str | int, ...], str]  # key, sentence
+_MOST_LETTERS = 36  # of a mapping or list in a label
+
+
+class Asked(Protocol):
+    """What names need of a question, as the experiment file or a run's record has it."""
+
+    @property
+    def vary(self) -> Sequence[str]:
+        """Keys whose values are compared."""
+        ...
+
+    @property
+    def by(self) -> Sequence[str]:
+        """Keys whose values are kept apart."""
+        ...
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """Value, or values joined by ", ", to words."""
+        ...
+
+
+def value_text(value: object, most: int | None = _MOST_LETTERS) -> str:
+    """A value in a few words, for labels: `none`, `true`, `threads 2, batch_size 10 …`; whole where `most` is None."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        text = ", ".join(f"{key} {value_text(inner, most)}" for key, inner in value.items())
+    elif isinstance(value, list):
+        text = ", ".join(value_text(inner, most) for inner in value) or "none"
+    else:
+        return str(value)
+    return text if most is None or len(text) <= most else f"{text[: most - 2].rstrip(' ,')} …"
+
+
+def axis_label(axis: str | None) -> str:
+    """The last part of an axis that says what it counts: "shards", "threads", "block compressor"."""
+    if axis is None:
+        return "point"
+    parts = axis.split(".")
+    name = parts[-2] if parts[-1] in {"count", "value"} and len(parts) > 1 else parts[-1]
+    return name.replace("_", " ")
+
+
+# names
+
+
+def key_of(keys: Iterable[str], axes: Mapping[str, Any]) -> str:
+    """The values of some axes as the question's `names` and `baseline` write them."""
+    return ", ".join(value_text(axes.get(key), None) for key in keys)
+
+
+def varied_name(asked: Asked, axes: Mapping[str, Any]) -> str:
+    """What the question calls the compared values of a point."""
+    return asked.names.get(key_of(asked.vary, axes)) or _words(asked, asked.vary, axes)
+
+
+def kept_name(asked: Asked, axes: Mapping[str, Any]) -> str:
+    """What it calls the values that are kept apart; empty where there are none."""
+    return _words(asked, asked.by, axes)
+
+
+def _words(asked: Asked, keys: Iterable[str], axes: Mapping[str, Any]) -> str:
+    return ", ".join(filter(None, (_word(asked, key, axes.get(key)) for key in keys)))
+
+
+def _word(asked: Asked, key: str, value: object) -> str:
+    """A value: text by itself, other values with what they count; by its given name where it has one."""
+    text = value_text(value, None)
+    if key == SHARDS_AXIS:
+        text = f"{value} shard{'' if value == 1 else 's'}"
+    elif isinstance(value, bool | int | float):
+        text = f"{axis_label(key)} {text}"
+    return asked.names.get(text, value_text(value) if isinstance(value, dict | list) else text)
+
+
+def labels(experiment: Experiment, points: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Labels of points, by the values of their axes: in the question's words where these tell them apart."""
+    asked = experiment.question
+    if asked is None:
+        return [_label(axes, experiment) for axes in points]
+    known = [", ".join(filter(None, (varied_name(asked, axes), kept_name(asked, axes)))) for axes in points]
+    counts = Counter(known)
+    rest = [{key: value for key, value in axes.items() if key not in {*asked.vary, *asked.by}} for axes in points]
+    varying = {key for key in {k for axes in rest for k in axes} if len({repr(axes.get(key)) for axes in rest}) > 1}
+    found = []
+    for name, axes, others in zip(known, points, rest, strict=True):
+        swept = not axes or not set(asked.vary) & axes.keys()  # the phase itself iterates over what is compared
+        name = kept_name(asked, axes) if swept else name  # noqa: PLW2901 - the same point's
+        more = {key: value for key, value in others.items() if key in varying}
+        if not name or "topology.kind" in axes:
+            found.append(_label(axes, experiment))
+        else:
+            found.append(f"{name}, {_label(more, experiment)}" if counts[name] > 1 and more else name)
+    return found
+
+
+def _label(axes: Mapping[str, Any], experiment: Experiment) -> str:
+    if not axes:
+        topology = experiment.topology
+        shards = topology.shards.count
+        return f"{shards} shard{'' if shards == 1 else 's'}" if topology.kind == "sharded" else _spaced(topology.kind)
+    parts = []
+    unsharded = axes.get("topology.kind") not in {None, "sharded"}
+    for key, value in axes.items():
+        if key == "topology.kind":
+            parts += [_spaced(value)] if unsharded else []
+        elif key.startswith(("topology.shards.", "topology.mongos.", "topology.collections")) and unsharded:
+            continue
+        elif isinstance(value, dict | list) and "topology.kind" in axes:
+            continue  # it follows from the kind, as its collections do
+        elif key == SHARDS_AXIS:
+            parts.append(f"{value} shard{'' if value == 1 else 's'}")
+        else:
+            parts.append(f"{key.rsplit('.', 1)[-1]} {value_text(value)}")
+    return ", ".join(parts)
+
+
+def _spaced(name: object) -> str:
+    return str(name).replace("_", " ")
+
+
+# whether it can be answered
+
+
+def problems(experiment: Experiment) -> Iterator[Wrong]:
+    """Key and sentence of everything the question names that there is not, with what there is."""
+    asked = experiment.question
+    if asked is None:
+        return
+    steps = {step.name or step.kind: step for step in experiment.workload}
+    measured = [name for name, step in steps.items() if step.kind == "measure"]
+    if asked.phase is not None and asked.phase not in measured:
+        message = f"no measured phase is named {asked.phase}; there is: {', '.join(measured)}"
+        yield ("question", "phase"), message
+        return
+    if not measured:
+        return
+    phase = asked.phase or measured[0]
+    keys, matrix = steps[phase].phase, experiment.matrix
+    swept = [f"workload.{list(steps).index(phase)}.measure.{key}" for key in keys.sweeps()]
+    axes = [*dict.fromkeys((*matrix.axes, *matrix.zip, *(key for point in matrix.include for key in point)))]
+    for name, given, known in (("vary", asked.vary, [*axes, *swept]), ("by", asked.by, axes)):
+        for place, key in enumerate(given):
+            if key not in known:
+                yield ("question", name, place), f"{key} is no axis of the matrix; {_there_is(key, known)}"
+    yield from _unknown_figures(asked, phase, keys)
+    values = _values(matrix, asked.vary) if set(asked.vary) <= set(axes) else []
+    if asked.baseline is not None and values and asked.baseline not in values:
+        yield ("question", "baseline"), f"no point has {asked.baseline}; {_there_is(asked.baseline, values)}"
+
+
+def _unknown_figures(asked: Question, phase: str, keys: PhaseKeys) -> Iterator[Wrong]:
+    figures = keys.figures()
+    for name, figure in (("figure", asked.figure), ("cost", asked.cost)):
+        if figure is not None and figures is not None and figure not in figures:
+            yield ("question", name), f"{phase} ({keys.engine}) reports no {figure}; {_there_is(figure, figures)}"
+
+
+def _there_is(name: str, known: Iterable[str]) -> str:
+    known = [*known]
+    near = nearest_name(name, known)
+    return f"there is: {', '.join(known) or 'none'}" + (f"; did you mean `{near}`?" if near else "")
+
+
+def _values(matrix: Matrix, keys: Sequence[str]) -> list[str]:
+    """What `keys` have together, as the baseline is written."""
+    rows = [dict(zip(matrix.zip, row, strict=False)) for row in zip(*matrix.zip.values(), strict=False)] or [{}]
+    axes = [[(key, value) for value in values] for key, values in matrix.axes.items() if key in keys]
+    grid = [dict(values) | row for values in itertools.product(*axes) for row in rows]
+    return [*dict.fromkeys(key_of(keys, point) for point in (*grid, *matrix.include) if set(keys) <= point.keys())]
