@@ -61,22 +61,22 @@ def counted(model: ReportModel, phase: str | None = None) -> list[tuple[PointRep
 
 def cells(model: ReportModel) -> list[Cell]:
     """Everything the question compares, group by group in the order of the matrix."""
-    asked = model.definition.question
-    if asked is None:
+    question = model.definition.question
+    if question is None:
         return []
     found: list[Cell] = []
     for point, figures, estimate in model.measured():
-        group, where = key_of(asked.by, point.axes), kept_name(asked, point.axes)
+        group, where = key_of(question.by, point.axes), kept_name(question, point.axes)
         more = {one.name: one.range for one in figures.details.figures}
-        prefix = f"{asked.figure}, "
+        prefix = f"{question.figure}, "
         parts = {name.removeprefix(prefix): of for name, of in more.items() if name.startswith(prefix)}
-        if set(asked.vary) <= point.axes.keys():
-            cost = more.get(asked.cost or "")
-            key, name = key_of(asked.vary, point.axes), varied_name(asked, point.axes)
+        if set(question.vary) <= point.axes.keys():
+            cost = more.get(question.cost or "")
+            key, name = key_of(question.vary, point.axes), varied_name(question, point.axes)
             found.append(Cell(key, name, group, where, point, figures.values, estimate, cost.value if cost else None))
-        elif figures.metric != asked.figure:  # the phase has measured several things one after the other
+        elif figures.metric != question.figure:  # the phase has measured several things one after the other
             for name, of in parts.items():
-                shown = asked.names.get(name, name)
+                shown = question.names.get(name, name)
                 found.append(Cell(name, shown, group, where, point, (of.value,), Estimate(of.value, None, of.n)))
     order = {point.id: number for number, point in enumerate(model.points)}
     groups = [*dict.fromkeys(cell.group for cell in sorted(found, key=lambda cell: order[cell.point.id]))]
@@ -85,13 +85,13 @@ def cells(model: ReportModel) -> list[Cell]:
 
 def contrasts(model: ReportModel, found: Sequence[Cell] | None = None) -> list[Contrast]:
     """Every cell that counts against the baseline of its group; the same queries only where there are answers."""
-    asked = model.definition.question
+    question = model.definition.question
     every = cells(model) if found is None else found
     good = [cell for cell in every if not not_counted(model, cell.point)]
     result: list[Contrast] = []
     for group in dict.fromkeys(cell.group for cell in good):
         members = [cell for cell in good if cell.group == group]
-        wanted = asked.baseline if asked else None
+        wanted = question.baseline if question else None
         # Of a group whose baseline does not count nothing is said.
         first = next(cell.key for cell in every if cell.group == group)
         base = next((cell for cell in members if cell.key == (wanted or first)), None)
@@ -104,8 +104,10 @@ def _comparable(model: ReportModel, one: Cell, other: Cell) -> bool:
     """Positive values, and answers to the same query where both have answers."""
     if min(one.values) <= 0 or min(other.values) <= 0:
         return False
-    asked = [{m.question for m in model.figures(c.point).measurements if m.result.answer_sha256} for c in (one, other)]
-    return not all(asked) or asked[0] == asked[1]
+    queries = [
+        {m.question for m in model.figures(c.point).measurements if m.result.answer_sha256} for c in (one, other)
+    ]
+    return not all(queries) or queries[0] == queries[1]
 
 
 def _contrast(base: Cell, cell: Cell) -> Contrast:

@@ -11,12 +11,12 @@ from microshard.analysis.bootstrap import median_estimate
 from microshard.analysis.evidence import ROLES, cores_by_role
 from microshard.analysis.phase_details import phase_details
 from microshard.analysis.report_model import (
-    AskedQuestion,
     CpuSplit,
     Measurement,
     PhaseFigures,
     PointStorage,
     PointVerdict,
+    ReportedQuestion,
 )
 from microshard.analysis.verdict import most_frequent
 from microshard.model.plan import Point
@@ -30,7 +30,7 @@ def measurements(
     step: str,
     order: int,
     result: StepResult,
-    asked: AskedQuestion | None = None,
+    question: ReportedQuestion | None = None,
 ) -> list[Measurement]:
     """All phases of one result file. `point` is that of the plan, where the plan can be read.
 
@@ -38,7 +38,7 @@ def measurements(
     """
     roles = {p.name: ROLES[p.role] for p in point.processes} if point else {}
     found = []
-    for phase in [_asked_for(phase, asked) for phase in result.phases]:
+    for phase in [_with_figure_of(phase, question) for phase in result.phases]:
         value = phase.metric.value if phase.metric is not None else None
         problems = [*result.problems]
         if phase.error is not None:
@@ -64,11 +64,11 @@ def measurements(
     return found
 
 
-def _asked_for(phase: PhaseResult, asked: AskedQuestion | None) -> PhaseResult:
+def _with_figure_of(phase: PhaseResult, question: ReportedQuestion | None) -> PhaseResult:
     """A result with the figure of the question as its metric, and the engine's metric among its figures."""
-    if asked is None or phase.kind != "measure" or asked.phase not in {None, phase.name} or phase.metric is None:
+    if question is None or phase.kind != "measure" or question.phase not in {None, phase.name} or phase.metric is None:
         return phase
-    found = next((figure for figure in phase.figures if figure.name == asked.figure), None)
+    found = next((figure for figure in phase.figures if figure.name == question.figure), None)
     if found is None or found.name == phase.metric.name:
         return phase
     others = [phase.metric, *(figure for figure in phase.figures if figure is not found)]

@@ -305,7 +305,7 @@ class DefinitionTopology:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedQuestion:
+class ReportedQuestion:
     """The question of an experiment file."""
 
     vary: tuple[str, ...] = ()
@@ -322,7 +322,7 @@ class ReportedDefinition:
     """What the report shows of an experiment file."""
 
     title: str | None = None
-    question: AskedQuestion | None = None
+    question: ReportedQuestion | None = None
     reference: PublishedValues | None = None
     reproduces: Publication | None = None
     gates: DefinitionGates = DefinitionGates()

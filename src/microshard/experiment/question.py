@@ -16,7 +16,7 @@ Wrong = tuple[tuple[str | int, ...], str]  # key, sentence
 _MOST_LETTERS = 36  # of a mapping or list in a label
 
 
-class Asked(Protocol):
+class QuestionKeys(Protocol):
     """What names need of a question, as the experiment file or a run's record has it."""
 
     @property
@@ -67,43 +67,43 @@ def key_of(keys: Iterable[str], axes: Mapping[str, Any]) -> str:
     return ", ".join(value_text(axes.get(key), None) for key in keys)
 
 
-def varied_name(asked: Asked, axes: Mapping[str, Any]) -> str:
+def varied_name(question: QuestionKeys, axes: Mapping[str, Any]) -> str:
     """What the question calls the compared values of a point."""
-    return asked.names.get(key_of(asked.vary, axes)) or _words(asked, asked.vary, axes)
+    return question.names.get(key_of(question.vary, axes)) or _words(question, question.vary, axes)
 
 
-def kept_name(asked: Asked, axes: Mapping[str, Any]) -> str:
+def kept_name(question: QuestionKeys, axes: Mapping[str, Any]) -> str:
     """What it calls the values that are kept apart; empty where there are none."""
-    return _words(asked, asked.by, axes)
+    return _words(question, question.by, axes)
 
 
-def _words(asked: Asked, keys: Iterable[str], axes: Mapping[str, Any]) -> str:
-    return ", ".join(filter(None, (_word(asked, key, axes.get(key)) for key in keys)))
+def _words(question: QuestionKeys, keys: Iterable[str], axes: Mapping[str, Any]) -> str:
+    return ", ".join(filter(None, (_word(question, key, axes.get(key)) for key in keys)))
 
 
-def _word(asked: Asked, key: str, value: object) -> str:
+def _word(question: QuestionKeys, key: str, value: object) -> str:
     """A value: text by itself, other values with what they count; by its given name where it has one."""
     text = value_text(value, None)
     if key == SHARDS_AXIS:
         text = f"{value} shard{'' if value == 1 else 's'}"
     elif isinstance(value, bool | int | float):
         text = f"{axis_label(key)} {text}"
-    return asked.names.get(text, value_text(value) if isinstance(value, dict | list) else text)
+    return question.names.get(text, value_text(value) if isinstance(value, dict | list) else text)
 
 
 def labels(experiment: Experiment, points: Sequence[Mapping[str, Any]]) -> list[str]:
     """Labels of points, by the values of their axes: in the question's words where these tell them apart."""
-    asked = experiment.question
-    if asked is None:
+    question = experiment.question
+    if question is None:
         return [_label(axes, experiment) for axes in points]
-    known = [", ".join(filter(None, (varied_name(asked, axes), kept_name(asked, axes)))) for axes in points]
+    known = [", ".join(filter(None, (varied_name(question, axes), kept_name(question, axes)))) for axes in points]
     counts = Counter(known)
-    rest = [{key: value for key, value in axes.items() if key not in {*asked.vary, *asked.by}} for axes in points]
+    rest = [{key: value for key, value in axes.items() if key not in {*question.vary, *question.by}} for axes in points]
     varying = {key for key in {k for axes in rest for k in axes} if len({repr(axes.get(key)) for axes in rest}) > 1}
     found = []
     for name, axes, others in zip(known, points, rest, strict=True):
-        swept = not axes or not set(asked.vary) & axes.keys()  # the phase itself iterates over what is compared
-        name = kept_name(asked, axes) if swept else name  # noqa: PLW2901 - the same point's
+        swept = not axes or not set(question.vary) & axes.keys()  # the phase itself iterates over what is compared
+        name = kept_name(question, axes) if swept else name  # noqa: PLW2901 - the same point's
         more = {key: value for key, value in others.items() if key in varying}
         if not name or "topology.kind" in axes:
             found.append(_label(axes, experiment))
@@ -142,34 +142,34 @@ def _spaced(name: object) -> str:
 
 def problems(experiment: Experiment) -> Iterator[Wrong]:
     """Key and sentence of everything the question names that there is not, with what there is."""
-    asked = experiment.question
-    if asked is None:
+    question = experiment.question
+    if question is None:
         return
     steps = {step.name or step.kind: step for step in experiment.workload}
     measured = [name for name, step in steps.items() if step.kind == "measure"]
-    if asked.phase is not None and asked.phase not in measured:
-        message = f"no measured phase is named {asked.phase}; there is: {', '.join(measured)}"
+    if question.phase is not None and question.phase not in measured:
+        message = f"no measured phase is named {question.phase}; there is: {', '.join(measured)}"
         yield ("question", "phase"), message
         return
     if not measured:
         return
-    phase = asked.phase or measured[0]
+    phase = question.phase or measured[0]
     keys, matrix = steps[phase].phase, experiment.matrix
     swept = [f"workload.{list(steps).index(phase)}.measure.{key}" for key in keys.sweeps()]
     axes = [*dict.fromkeys((*matrix.axes, *matrix.zip, *(key for point in matrix.include for key in point)))]
-    for name, given, known in (("vary", asked.vary, [*axes, *swept]), ("by", asked.by, axes)):
+    for name, given, known in (("vary", question.vary, [*axes, *swept]), ("by", question.by, axes)):
         for place, key in enumerate(given):
             if key not in known:
                 yield ("question", name, place), f"{key} is no axis of the matrix; {_there_is(key, known)}"
-    yield from _unknown_figures(asked, phase, keys)
-    values = _values(matrix, asked.vary) if set(asked.vary) <= set(axes) else []
-    if asked.baseline is not None and values and asked.baseline not in values:
-        yield ("question", "baseline"), f"no point has {asked.baseline}; {_there_is(asked.baseline, values)}"
+    yield from _unknown_figures(question, phase, keys)
+    values = _values(matrix, question.vary) if set(question.vary) <= set(axes) else []
+    if question.baseline is not None and values and question.baseline not in values:
+        yield ("question", "baseline"), f"no point has {question.baseline}; {_there_is(question.baseline, values)}"
 
 
-def _unknown_figures(asked: Question, phase: str, keys: PhaseKeys) -> Iterator[Wrong]:
+def _unknown_figures(question: Question, phase: str, keys: PhaseKeys) -> Iterator[Wrong]:
     figures = keys.figures()
-    for name, figure in (("figure", asked.figure), ("cost", asked.cost)):
+    for name, figure in (("figure", question.figure), ("cost", question.cost)):
         if figure is not None and figures is not None and figure not in figures:
             yield ("question", name), f"{phase} ({keys.engine}) reports no {figure}; {_there_is(figure, figures)}"
 

@@ -46,8 +46,8 @@ class RuleViolation(NamedTuple):
 def all_violations(experiment: Experiment) -> list[RuleViolation]:
     """Violations of all rules, those about the matrix included."""
     deployment = [*topology_violations(experiment.topology), *workload_violations(experiment)]
-    asked = [RuleViolation(path, message) for path, message in question.problems(experiment)]
-    return [*deployment, *_gates(experiment), *_reference(experiment), *asked]
+    unanswered = [RuleViolation(path, message) for path, message in question.problems(experiment)]
+    return [*deployment, *_gates(experiment), *_reference(experiment), *unanswered]
 
 
 def topology_violations(topology: Topology) -> list[RuleViolation]:

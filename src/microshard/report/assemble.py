@@ -15,12 +15,12 @@ from microshard.analysis.read_run import RunFiles, read_run
 from microshard.analysis.reference import distance_to, read_reference, reported
 from microshard.analysis.report_model import (
     Answers,
-    AskedQuestion,
     Invalid,
     Measurement,
     PhaseFigures,
     PointReport,
     PointState,
+    ReportedQuestion,
     ReportModel,
 )
 from microshard.analysis.scaling import Refused, UslFit, fit_usl
@@ -40,20 +40,20 @@ def build(run_folder: Path) -> ReportModel:
     run = read_run(run_folder)
     definition, plan, lock = reported(run.lock.definition), run.plan, run.lock
     records = _records(run)
-    asked = definition.question
-    axis = _axis(records, definition.reference.axis if definition.reference else "", asked)
+    question = definition.question
+    axis = _axis(records, definition.reference.axis if definition.reference else "", question)
     orders = _orders(run)
     found = {
         record.id: [
             measurement
             for step, result in record.results.items()
-            for measurement in measurements(record.plan, record.id, step, orders[record.id, step], result, asked)
+            for measurement in measurements(record.plan, record.id, step, orders[record.id, step], result, question)
         ]
         for record in records
     }
     every = [m for ms in found.values() for m in ms]
     first_of_kind = {m.result.kind: m.result.name for m in reversed(every)}
-    main = asked.phase if asked and asked.phase else first_of_kind.get("measure")
+    main = question.phase if question and question.phase else first_of_kind.get("measure")
     sizes = [x for record in records if (x := _x(record, axis)) is not None]
     names = dict.fromkeys([main, *(m.result.name for m in every if m.result.kind == "measure")])
     references = {name: r for name in names if (r := read_reference(definition, name, sizes, main=name == main))}
@@ -62,11 +62,15 @@ def build(run_folder: Path) -> ReportModel:
     by_series: dict[str, list[PointReport]] = {}
     alike: dict[str, list[Mapping[str, Any]]] = {}
     for record in records:
-        alike.setdefault(key_of((*asked.vary, *asked.by), record.axes) if asked else "", []).append(record.axes)
+        alike.setdefault(key_of((*question.vary, *question.by), record.axes) if question else "", []).append(
+            record.axes
+        )
     for record in records:
-        point = _point(record, axis, found[record.id], answers, main, _series(record, axis, asked, alike))
-        by_series.setdefault(key_of(asked.by, point.axes) if asked and not axis else point.series, []).append(point)
-    compared = {p.id: p for members in by_series.values() for p in _compared(members, axis, cores, asked)}
+        point = _point(record, axis, found[record.id], answers, main, _series(record, axis, question, alike))
+        by_series.setdefault(key_of(question.by, point.axes) if question and not axis else point.series, []).append(
+            point
+        )
+    compared = {p.id: p for members in by_series.values() for p in _compared(members, axis, cores, question)}
     deployed = _deployments(run)
     points = [replace(compared[r.id], logs=run.logs.get(r.id, {}), deploy_seconds=deployed.get(r.id)) for r in records]
     intervals = [m.result.interval for m in every if m.result.interval is not None]
@@ -151,7 +155,7 @@ def _records(run: RunFiles) -> list[_PointRecord]:
     return list(records.values())
 
 
-def _axis(records: Sequence[_PointRecord], preferred: str, asked: AskedQuestion | None) -> str | None:
+def _axis(records: Sequence[_PointRecord], preferred: str, question: ReportedQuestion | None) -> str | None:
     """The axis drawn horizontally: what the question varies where that has numbers and no names; without a question
     the reference's, else the number of shards, else the first with two numbers."""
     values: dict[str, set[float]] = {}
@@ -160,16 +164,16 @@ def _axis(records: Sequence[_PointRecord], preferred: str, asked: AskedQuestion 
             if (x := _x(record, key)) is not None:
                 values.setdefault(key, set()).add(x)
     wide = [key for key, xs in values.items() if len(xs) > 1]
-    if asked is not None:
-        named = any(key_of(asked.vary, record.axes) in asked.names for record in records)
-        return asked.vary[0] if len(asked.vary) == 1 and asked.vary[0] in wide and not named else None
+    if question is not None:
+        named = any(key_of(question.vary, record.axes) in question.names for record in records)
+        return question.vary[0] if len(question.vary) == 1 and question.vary[0] in wide and not named else None
     return next((key for key in (preferred, SHARDS_AXIS, *wide) if key in wide), None)
 
 
 def _series(
     record: _PointRecord,
     axis: str | None,
-    asked: AskedQuestion | None,
+    question: ReportedQuestion | None,
     alike: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> str:
     """What a point shares with those it is drawn in a line with; `alike`: axes of points by what is compared."""
@@ -178,12 +182,12 @@ def _series(
     # A standalone beside sharded clusters is the first point of their curve, not a curve of its own.
     follows = _KIND if "topology.kind" in record.axes else ()
     others = {key: value for key, value in record.axes.items() if key != axis and key not in follows}
-    if asked is None:
+    if question is None:
         return _labelled(others)
-    compared = (*asked.vary, *asked.by)
+    compared = (*question.vary, *question.by)
     same = alike[key_of(compared, record.axes)]
     rest = {k: v for k, v in others.items() if k not in compared and any(axes.get(k) != v for axes in same)}
-    return ", ".join(filter(None, (kept_name(asked, record.axes), _labelled(rest))))
+    return ", ".join(filter(None, (kept_name(question, record.axes), _labelled(rest))))
 
 
 def _x(record: _PointRecord, axis: str | None) -> float | None:
@@ -293,13 +297,13 @@ def _state(valid: int, done: int, planned: int, failed: bool) -> PointState:
 
 
 def _compared(
-    points: Sequence[PointReport], axis: str | None, cores: int | None, asked: AskedQuestion | None
+    points: Sequence[PointReport], axis: str | None, cores: int | None, question: ReportedQuestion | None
 ) -> list[PointReport]:
     """The points of a series with speed-up and efficiency against the baseline, else the smallest that has values."""
-    wanted = asked.baseline if asked else None
+    wanted = question.baseline if question else None
 
     def place(point: PointReport) -> tuple[bool, bool, float]:
-        return not (asked and wanted == key_of(asked.vary, point.axes)), point.x is None, point.x or 0.0
+        return not (question and wanted == key_of(question.vary, point.axes)), point.x is None, point.x or 0.0
 
     result = {p.id: p for p in sorted(points, key=place)}
     for name in dict.fromkeys(name for p in result.values() for name in p.phases):

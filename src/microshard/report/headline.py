@@ -13,7 +13,7 @@ from microshard.analysis.report_model import PhaseFigures, PointReport, ReportMo
 from microshard.experiment.question import SHARDS_AXIS
 from microshard.report import format as fmt
 
-SAME = 0.10  # relative difference below which a curve is called flat, and single values are not told apart
+SAME = 0.10  # relative difference below which a curve is called flat, and single values are called equal
 FEW = 3  # values or points that a sentence names one by one
 LIMITS = {"client": "the client", "router": "the router", "host": "background CPU load on the client's host"}
 
@@ -27,13 +27,13 @@ def headline(model: ReportModel) -> str:
 
 def answer(model: ReportModel) -> str:
     """The sentence without what it does not rest on; the title of the first picture."""
-    rows, asked = counted(model), model.definition.question
+    rows, question = counted(model), model.definition.question
     if not rows:
         return "No complete and undisturbed measurement to rest a headline on"
     ladders = [(point, figures.details) for point, figures, _ in rows if figures.details.rungs]
-    if asked and ladders and any(key.endswith(".threads") and key not in rows[0][0].axes for key in asked.vary):
+    if question and ladders and any(key.endswith(".threads") and key not in rows[0][0].axes for key in question.vary):
         return ladder(ladders, rows[0][1].unit)
-    if asked and cells(model) and asked.vary != (SHARDS_AXIS,):
+    if question and cells(model) and question.vary != (SHARDS_AXIS,):
         return answered(model)
     if len(rows) == 1:
         point, figures, estimate = rows[0]
@@ -77,7 +77,7 @@ def answered(model: ReportModel) -> str:
 
 
 def is_clear(contrast: Contrast) -> bool:
-    """Whether the repetitions tell the two apart; single values are told apart from ten per cent on."""
+    """Whether the repetitions distinguish the two; single values differ from ten per cent on."""
     span = contrast.ratio.interval
     if span is None:
         return abs(math.log(contrast.ratio.value)) > math.log1p(SAME)
@@ -122,17 +122,17 @@ def _fewer(figure: str) -> str:
 def _price(model: ReportModel, of: Sequence[Contrast]) -> str:
     """What the gain costs, in the question's second figure; the median over the groups."""
     known = sorted(contrast.cost for contrast in of if contrast.cost is not None)
-    asked = model.definition.question
-    if not known or asked is None or asked.cost is None:
+    question = model.definition.question
+    if not known or question is None or question.cost is None:
         return ""
     ratio = known[(len(known) - 1) // 2]
     details = model.figures(of[0].cell.point).details.figures
-    better = next((figure.better for figure in details if figure.name == asked.cost), "higher")
+    better = next((figure.better for figure in details if figure.name == question.cost), "higher")
     if abs(ratio - 1) < SAME / 4:
-        return f" at the same {asked.cost}"
+        return f" at the same {question.cost}"
     if ratio < 1 and better == "higher":
-        return f" for {fmt.per_cent(1 - ratio)} of the {asked.cost}"
-    return f" at {fmt.times(ratio)} {fmt.TIMES} the {asked.cost}"
+        return f" for {fmt.per_cent(1 - ratio)} of the {question.cost}"
+    return f" at {fmt.times(ratio)} {fmt.TIMES} the {question.cost}"
 
 
 def ladder(rows: Sequence[tuple[PointReport, PhaseDetails]], unit: str) -> str:

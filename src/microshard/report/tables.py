@@ -66,11 +66,11 @@ def summary_columns(model: ReportModel) -> list[SummaryColumn]:
 
 def _against(model: ReportModel) -> tuple[str, str]:
     """Heading and unit of the column that compares points."""
-    asked = model.definition.question
-    if asked is None or model.axis == SHARDS_AXIS:
+    question = model.definition.question
+    if question is None or model.axis == SHARDS_AXIS:
         return "speed-up", "times"
     bases = [p for p in model.points if (f := model.figures(p)).speed_up and f.speed_up.value == 1]
-    names = [*dict.fromkeys(varied_name(asked, point.axes) for point in bases)]
+    names = [*dict.fromkeys(varied_name(question, point.axes) for point in bases)]
     return f"against {names[0] if len(names) == 1 else 'the first'}", "times"
 
 

@@ -8,12 +8,11 @@ import pytest
 from microshard.experiment.load import load
 from microshard.experiment.matrix import expand
 from microshard.experiment.question import labels
-from microshard.model.experiment import Experiment
 from tests.unit.experiment.lab import BASE, Lab
 
 FILES = sorted((Path(__file__).resolve().parents[3] / "experiments").glob("*.yml"))
 MATRIX = "matrix: {topology.shards.count: [1, 2], topology.storage.block_compressor: [none, zlib]}\n"
-ASKED = "question: {vary: [topology.storage.block_compressor], by: [topology.shards.count], figure: query time%s}\n"
+QUESTION = "question: {vary: [topology.storage.block_compressor], by: [topology.shards.count], figure: query time%s}\n"
 
 
 @pytest.mark.parametrize(
@@ -41,14 +40,14 @@ def test_a_question_that_cannot_be_answered_is_refused_with_what_there_is(
 
 
 def test_points_are_called_what_the_question_calls_them(lab: Lab) -> None:
-    loaded = lab.load(BASE + MATRIX + ASKED % ", names: {none: uncompressed, 1 shard: alone}")
+    loaded = lab.load(BASE + MATRIX + QUESTION % ", names: {none: uncompressed, 1 shard: alone}")
     found = labels(loaded.experiment, [point.axes for point in expand(loaded)])
     assert found == ["uncompressed, alone", "zlib, alone", "uncompressed, 2 shards", "zlib, 2 shards"]
 
 
 def test_an_axis_the_question_does_not_name_still_tells_points_apart(lab: Lab) -> None:
-    asked = "question: {vary: [topology.storage.block_compressor], figure: query time}\n"
-    loaded = lab.load(BASE + MATRIX + asked)
+    question = "question: {vary: [topology.storage.block_compressor], figure: query time}\n"
+    loaded = lab.load(BASE + MATRIX + question)
     found = labels(loaded.experiment, [point.axes for point in expand(loaded)])
     assert found == ["none, 1 shard", "zlib, 1 shard", "none, 2 shards", "zlib, 2 shards"]
 
@@ -62,20 +61,8 @@ def scales(file: Path) -> list[str | None]:
 def test_each_shipped_experiment_asks_a_question_whose_points_have_names_of_their_own(file: Path) -> None:
     for scale in scales(file):
         loaded = load(file, scale=scale)
-        asked: Any = loaded.experiment.question
-        assert asked is not None, (file.stem, scale)
+        question: Any = loaded.experiment.question
+        assert question is not None, (file.stem, scale)
         found = labels(loaded.experiment, [point.axes for point in expand(loaded)])
         assert len(set(found)) == len(found), (scale, found)
         assert all(0 < len(label) <= 60 for label in found), (scale, found)
-
-
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_each_shipped_experiment_sets_gates_and_gives_their_reasons(file: Path) -> None:
-    page = (file.parents[1] / "docs" / "experiments" / f"{file.stem}.md").read_text(encoding="utf-8")
-    section = page.partition("\n## Gates\n")[2].partition("\n## ")[0]
-    given: set[str] = set()
-    for scale in scales(file):
-        gates: Experiment = load(file, scale=scale).experiment
-        given |= gates.gates.model_fields_set
-        assert gates.gates.model_fields_set, scale
-    assert all(f"`{gate}`" in section for gate in given), (given, section)
