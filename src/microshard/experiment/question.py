@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -72,9 +71,22 @@ def varied_name(question: QuestionKeys, axes: Mapping[str, Any]) -> str:
     return question.names.get(key_of(question.vary, axes)) or _words(question, question.vary, axes)
 
 
-def kept_name(question: QuestionKeys, axes: Mapping[str, Any]) -> str:
-    """What it calls the values that are kept apart; empty where there are none."""
-    return _words(question, question.by, axes)
+def kept_name(question: QuestionKeys, axes: Mapping[str, Any], by: Sequence[str] | None = None) -> str:
+    """What it calls the values that are kept apart, those of `by` where that is given; empty where there are none."""
+    return _words(question, question.by if by is None else by, axes)
+
+
+def kept_apart(question: QuestionKeys, points: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The question's `by`, and every other axis in which points differ that it would take for one."""
+    alike: dict[str, list[Mapping[str, Any]]] = {}
+    for axes in points:
+        alike.setdefault(key_of((*question.vary, *question.by), axes), []).append(axes)
+    known, extra = {*question.vary, *question.by}, dict[str, None]()
+    for group in alike.values():
+        for key in group[0] if len(group) > 1 else ():
+            if key not in known and any(repr(axes.get(key)) != repr(group[0][key]) for axes in group):
+                extra[key] = None
+    return (*question.by, *extra)
 
 
 def _words(question: QuestionKeys, keys: Iterable[str], axes: Mapping[str, Any]) -> str:
@@ -96,19 +108,12 @@ def labels(experiment: Experiment, points: Sequence[Mapping[str, Any]]) -> list[
     question = experiment.question
     if question is None:
         return [_label(axes, experiment) for axes in points]
-    known = [", ".join(filter(None, (varied_name(question, axes), kept_name(question, axes)))) for axes in points]
-    counts = Counter(known)
-    rest = [{key: value for key, value in axes.items() if key not in {*question.vary, *question.by}} for axes in points]
-    varying = {key for key in {k for axes in rest for k in axes} if len({repr(axes.get(key)) for axes in rest}) > 1}
-    found = []
-    for name, axes, others in zip(known, points, rest, strict=True):
-        swept = not axes or not set(question.vary) & axes.keys()  # the phase itself iterates over what is compared
-        name = kept_name(question, axes) if swept else name  # noqa: PLW2901 - the same point's
-        more = {key: value for key, value in others.items() if key in varying}
-        if not name or "topology.kind" in axes:
-            found.append(_label(axes, experiment))
-        else:
-            found.append(f"{name}, {_label(more, experiment)}" if counts[name] > 1 and more else name)
+    by, found = kept_apart(question, points), []
+    for axes in points:
+        swept = not set(question.vary) & axes.keys()  # the phase itself iterates over what is compared
+        words = ("" if swept else varied_name(question, axes), kept_name(question, axes, by))
+        name = ", ".join(filter(None, words))
+        found.append(_label(axes, experiment) if not name or "topology.kind" in axes else name)
     return found
 
 

@@ -24,7 +24,7 @@ from microshard.analysis.report_model import (
     ReportModel,
 )
 from microshard.analysis.scaling import Refused, UslFit, fit_usl
-from microshard.experiment.question import SHARDS_AXIS, axis_label, kept_name, key_of, value_text
+from microshard.experiment.question import SHARDS_AXIS, axis_label, kept_apart, kept_name, key_of, value_text
 from microshard.model.plan import Point
 from microshard.model.result import StepResult
 from microshard.report.checks import notices
@@ -41,6 +41,9 @@ def build(run_folder: Path) -> ReportModel:
     definition, plan, lock = reported(run.lock.definition), run.plan, run.lock
     records = _records(run)
     question = definition.question
+    if question is not None:
+        question = replace(question, by=kept_apart(question, [record.axes for record in records]))
+        definition = replace(definition, question=question)
     axis = _axis(records, definition.reference.axis if definition.reference else "", question)
     orders = _orders(run)
     found = {
@@ -60,13 +63,8 @@ def build(run_folder: Path) -> ReportModel:
     answers = _answers(every)
     cores = int((plan.facts.get("cores") if plan else None) or lock.host.get("cores") or 0) or None
     by_series: dict[str, list[PointReport]] = {}
-    alike: dict[str, list[Mapping[str, Any]]] = {}
     for record in records:
-        alike.setdefault(key_of((*question.vary, *question.by), record.axes) if question else "", []).append(
-            record.axes
-        )
-    for record in records:
-        point = _point(record, axis, found[record.id], answers, main, _series(record, axis, question, alike))
+        point = _point(record, axis, found[record.id], answers, main, _series(record, axis, question))
         by_series.setdefault(key_of(question.by, point.axes) if question and not axis else point.series, []).append(
             point
         )
@@ -170,24 +168,15 @@ def _axis(records: Sequence[_PointRecord], preferred: str, question: ReportedQue
     return next((key for key in (preferred, SHARDS_AXIS, *wide) if key in wide), None)
 
 
-def _series(
-    record: _PointRecord,
-    axis: str | None,
-    question: ReportedQuestion | None,
-    alike: Mapping[str, Sequence[Mapping[str, Any]]],
-) -> str:
-    """What a point shares with those it is drawn in a line with; `alike`: axes of points by what is compared."""
+def _series(record: _PointRecord, axis: str | None, question: ReportedQuestion | None) -> str:
+    """What a point shares with those it is drawn in a line with."""
     if axis is None:
         return ""
+    if question is not None:
+        return kept_name(question, record.axes)
     # A standalone beside sharded clusters is the first point of their curve, not a curve of its own.
     follows = _KIND if "topology.kind" in record.axes else ()
-    others = {key: value for key, value in record.axes.items() if key != axis and key not in follows}
-    if question is None:
-        return _labelled(others)
-    compared = (*question.vary, *question.by)
-    same = alike[key_of(compared, record.axes)]
-    rest = {k: v for k, v in others.items() if k not in compared and any(axes.get(k) != v for axes in same)}
-    return ", ".join(filter(None, (kept_name(question, record.axes), _labelled(rest))))
+    return _labelled({key: value for key, value in record.axes.items() if key != axis and key not in follows})
 
 
 def _x(record: _PointRecord, axis: str | None) -> float | None:

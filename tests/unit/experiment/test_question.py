@@ -9,6 +9,7 @@ from microshard.experiment.load import load
 from microshard.experiment.matrix import expand
 from microshard.experiment.question import labels
 from tests.unit.experiment.lab import BASE, Lab
+from tests.unit.plan.test_published import without_data
 
 FILES = sorted((Path(__file__).resolve().parents[3] / "experiments").glob("*.yml"))
 MATRIX = "matrix: {topology.shards.count: [1, 2], topology.storage.block_compressor: [none, zlib]}\n"
@@ -45,7 +46,7 @@ def test_points_are_called_what_the_question_calls_them(lab: Lab) -> None:
     assert found == ["uncompressed, alone", "zlib, alone", "uncompressed, 2 shards", "zlib, 2 shards"]
 
 
-def test_an_axis_the_question_does_not_name_still_tells_points_apart(lab: Lab) -> None:
+def test_points_of_an_axis_that_the_question_does_not_name_are_kept_apart(lab: Lab) -> None:
     question = "question: {vary: [topology.storage.block_compressor], figure: query time}\n"
     loaded = lab.load(BASE + MATRIX + question)
     found = labels(loaded.experiment, [point.axes for point in expand(loaded)])
@@ -53,8 +54,8 @@ def test_an_axis_the_question_does_not_name_still_tells_points_apart(lab: Lab) -
 
 
 def scales(file: Path) -> list[str | None]:
-    """The scales of a file whose own form is not refused for want of data."""
-    return [None, *load(file).experiment.scales] if "flights" not in file.read_text(encoding="utf-8") else []
+    """The scales of a file, and none."""
+    return [None, *load(file).experiment.scales]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
@@ -63,6 +64,20 @@ def test_each_shipped_experiment_asks_a_question_whose_points_have_names_of_thei
         loaded = load(file, scale=scale)
         question: Any = loaded.experiment.question
         assert question is not None, (file.stem, scale)
+        if without_data(file):
+            continue  # its points cannot be expanded
         found = labels(loaded.experiment, [point.axes for point in expand(loaded)])
         assert len(set(found)) == len(found), (scale, found)
         assert all(0 < len(label) <= 60 for label in found), (scale, found)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_each_shipped_experiment_sets_gates_and_gives_their_reasons(file: Path) -> None:
+    page = (file.parents[1] / "docs" / "experiments" / f"{file.stem}.md").read_text(encoding="utf-8")
+    section = page.partition("\n## Gates\n")[2].partition("\n## ")[0]
+    given: set[str] = set()
+    for scale in scales(file):
+        chosen = load(file, scale=scale).experiment.gates.model_fields_set
+        assert chosen, scale
+        given |= chosen
+    assert all(f"`{gate}`" in section for gate in given), (given, section)
