@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from microshard.analysis.bootstrap import Estimate
@@ -34,9 +34,19 @@ class Table:
 
 
 def table(rows: Iterable[Sequence[Any]], columns: Mapping[str, Callable[..., str]], **named: str) -> Table:
-    """A row for each tuple of `rows`; a column is its heading and a function that is called with the tuple's values."""
+    """A row for each tuple of `rows`; a column is its heading and a function that is called with the tuple's values.
+
+    A column without any value is left out.
+    """
     cells = tuple(tuple(cell(*row) for cell in columns.values()) for row in rows)
-    return Table(tuple(columns), cells, **named)
+    return without_empty_columns(Table(tuple(columns), cells, **named))
+
+
+def without_empty_columns(found: Table) -> Table:
+    """A table without the columns in which there are dashes alone; its first column names the rows and stays."""
+    kept = [n for n in range(len(found.columns)) if n == 0 or any(row[n] not in {NONE, ""} for row in found.rows)]
+    rows = tuple(tuple(row[n] for n in kept) for row in found.rows)
+    return replace(found, columns=tuple(found.columns[n] for n in kept), rows=rows)
 
 
 def number(value: float | None, digits: int = 3) -> str:

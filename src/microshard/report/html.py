@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from microshard.report.figures.style import COLOURS
 if TYPE_CHECKING:
     from microshard.report.figures import Picture
 
+ALIKE, SIMILAR = 1.1, 1.5  # distance between curves, times, below which their shapes are called so
 _MOST_LOGS = 400  # rows; logs/POINT/summary.json has them all
 _MOST_INVALID = 500  # rows of the list; figures.csv has them all
 _PER_PROCESS_OPTIONS = {
@@ -57,7 +58,7 @@ def page(model: ReportModel, pictures: list[Picture]) -> str:
         differences=tables.differences(model),
         method=list(method(model)),
         options=options,
-        logs=list(log_rows(model))[:_MOST_LOGS],
+        logs=log_rows(model),
         invalid=[entry for point in model.points for entry in point.invalid][:_MOST_INVALID],
         levels={level: [n for n in model.notices if n.level == level] for level in ("error", "warning", "note")},
     )
@@ -106,19 +107,37 @@ def scaling(model: ReportModel) -> Iterator[str]:
         if usl.knee is not None:
             note = f" ({usl.knee_note})" if usl.knee_note else ""
             yield (
-                f"Its knee, beyond which more shards are slower, is at {fmt.spread(usl.knee)} shards{note}; the "
-                "interval reflects repetition variance only, not whether the law holds."
+                f"Its knee, beyond which more shards are slower, is at {fmt.spread(usl.knee, digits=2)} shards{note}; "
+                "the interval reflects repetition variance only, not whether the law holds."
+                + _beside_cores(model, usl.knee.value)
             )
         else:
             yield f"No knee is claimed: {usl.knee_note}."
     elif isinstance(usl, Refused):
         yield f"The Universal Scalability Law is not fitted: {usl.reason}."
     if isinstance(distance, CurveDistance):
-        where = "below" if distance.bias < 1 else "above"
-        yield (
-            f"Shape against the published curve: {fmt.spread(distance.distance)} {fmt.TIMES} apart on average "
-            f"(1 is the same shape), the measured speed-up lying {where} it."
-        )
+        yield _shape(model, distance)
+
+
+def _beside_cores(model: ReportModel, knee: float) -> str:
+    """The law smooths over the cores: its knee may lie beyond the shards from which on they are full."""
+    if not model.cores or knee <= model.cores:
+        return ""
+    return f" It does not know the {fmt.count(model.cores, 'core')}, from which on the curve above is another one."
+
+
+def _shape(model: ReportModel, distance: CurveDistance) -> str:
+    """The distance between the measured and the published curve in words."""
+    apart = distance.distance.value
+    where = "below" if distance.bias < 1 else "above"
+    size, ratio = distance.ratios[-1]
+    last = f"{size:g} {model.axis_label}"
+    end = f"at {last} the measured curve has {fmt.factor(ratio)} {fmt.TIMES} what the published one has gained"
+    like = "nearly the shape" if apart < ALIKE else "about the shape" if apart < SIMILAR else "not the shape"
+    return (
+        f"Both from the same start, the measured curve has {like} of the published one: it lies {fmt.factor(apart)} "
+        f"{fmt.TIMES} {where} it on average (1 is the same shape); {end}."
+    )
 
 
 def configuration(model: ReportModel) -> list[tuple[str, list[tuple[str, str]]]]:
@@ -241,15 +260,44 @@ def method(model: ReportModel) -> Iterator[str]:
     )
 
 
-def log_rows(model: ReportModel) -> Iterator[tuple[PointReport, str, LogSummary, str]]:
-    """Point, process, its log's counts and its costliest slow operation in words."""
+def log_rows(model: ReportModel) -> fmt.Table:
+    """What the logs of each point's processes say, those of a role together: their sums and costliest slow operation.
+
+    A process with errors has a row of its own.
+    """
+    rows: list[tuple[PointReport, str, LogSummary]] = []
     for point in model.points:
+        roles = {process.name: process.role for process in point.plan.processes} if point.plan else {}
+        kinds: dict[str, list[tuple[str, LogSummary]]] = {}
         for name, counts in point.logs.items():
-            costliest = fmt.NONE
-            for one in counts.shapes[:1]:
-                words = " ".join(word for word in (one.operation, one.namespace, one.shape, one.plan) if word)
-                costliest = f"{words}: {fmt.count(one.count, 'time')}, longest {one.longest} ms"
-            yield point, name, counts, costliest
+            kinds.setdefault(name if counts.errors else roles.get(name, name), []).append((name, counts))
+        for kind, found in kinds.items():
+            name = found[0][0] if len(found) == 1 else f"{len(found)} {_ROLE_NAMES.get(kind, f'{kind} processes')}"
+            rows.append((point, name, _added([counts for _, counts in found])))
+    columns: dict[str, Callable[..., str]] = {"point": lambda p, *_: p.label, "process": lambda _, name, _c: name}
+    for head, of in (
+        ("slow operations", "slow"), ("connections opened", "connections"), ("at one time", "connections_max"),
+        ("elections won", "elections"), ("migrations begun", "migrations"), ("warnings", "warnings"),
+        ("errors", "errors"),
+    ):  # fmt: skip
+        columns[head] = lambda _p, _n, counts, of=of: f"{getattr(counts, of):,}" if getattr(counts, of) else fmt.NONE
+    columns["costliest slow operation"] = lambda _p, _n, counts: _costliest(counts)
+    return fmt.table(rows[:_MOST_LOGS], columns)
+
+
+def _added(found: Sequence[LogSummary]) -> LogSummary:
+    total = LogSummary(connections_max=max(one.connections_max for one in found))
+    for name in ("slow", "connections", "elections", "migrations", "warnings", "errors"):
+        setattr(total, name, sum(getattr(one, name) for one in found))
+    total.shapes = sorted((one for counts in found for one in counts.shapes[:1]), key=lambda one: -one.longest)[:1]
+    return total
+
+
+def _costliest(counts: LogSummary) -> str:
+    for one in counts.shapes:
+        words = " ".join(word for word in (one.operation, one.namespace, one.shape, one.plan) if word)
+        return f"{words}: {fmt.count(one.count, 'time')}, longest {one.longest} ms"
+    return fmt.NONE
 
 
 def options(point: PointReport) -> list[tuple[str, list[str]]]:

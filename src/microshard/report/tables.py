@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -180,49 +180,67 @@ def _cell(value: object, unit: str) -> str:
 
 
 def _published(model: ReportModel) -> Iterator[Table]:
-    """Every published figure with the measured one of the same point, unit and name."""
+    """Every published figure that was measured too, beside the measured one of the same point and name."""
     block = model.definition.reference or PublishedValues()
     rows = tuple(row for entry in block.points for row in _published_rows(model, block, entry))
     if rows:
-        same = " The machines differ: compare the shapes." if any(row[4] != fmt.NONE for row in rows) else ""
         columns = ("at", "figure", "published", "measured", "measured / published", "remark")
-        note = f"{block.source or ''}.{same}".lstrip(".")
-        yield Table(columns, rows, "published", "Published and measured", note)
+        note = f"{block.source or ''}. Machines and sizes differ: compare the shapes.".lstrip(". ")
+        yield fmt.without_empty_columns(Table(columns, rows, "published", "Published and measured", note))
 
 
 def _published_rows(model: ReportModel, block: PublishedValues, entry: PublishedPoint) -> Iterator[tuple[str, ...]]:
     phase, axis = entry.phase or model.main or "", block.axis
     point = _point_at(model, axis, entry)
-    figures = point.figures(phase) if point else PhaseFigures()
+    if point is None:
+        return
+    figures = point.figures(phase)
     where = [f"{axis_label(axis)} {_plain(entry.at)}"]
     where += [f"{key.rpartition('.')[2].replace('_', ' ')} {_plain(v)}" for key, v in entry.where.items()]
-    place, label = ", ".join([*where, *([phase] if entry.phase else [])]), entry.label or ""
-    besides = {one.name: (one.range.value, one.unit) for one in reversed(figures.details.figures)}
-    if entry.value is not None or label:
-        measured = _measured(figures, block, entry, besides.get(block.metric, (None, ""))[0])
-        yield _compared(place, block.metric, block.unit, entry.value, measured, label)
+    place = ", ".join([*where, *([phase] if entry.phase else [])])
+    named = {one.name: (one.range.value, one.unit) for one in reversed(figures.details.figures)}
+    yield from _compared(
+        place, block.metric, block.unit, entry.value, _measured(figures, block, entry, named), entry.label
+    )
     for name, published in entry.figures.items():
-        measured, unit = besides.get(name, (None, ""))
-        yield _compared(place, name, unit, published, measured)
-    for name in ("user", "sys", "iowait", "idle"):
-        if (published := getattr(entry, name)) is not None:
-            yield _compared(place, name, "%", published, getattr(figures.cpu, name) * 100 if figures.cpu else None)
-    if entry.disk_gb is not None:
-        yield _compared(
-            place, "disk", "GB", entry.disk_gb, point.storage.total / 1e9 if point and point.storage else None
-        )
-    if entry.load_minutes is not None:
-        seconds = point.figures(model.load).seconds if point and model.load else None
-        yield _compared(place, "load", "min", entry.load_minutes, seconds / 60 if seconds else None)
+        value, unit = named.get(name, (None, ""))
+        yield from _compared(place, name, unit, published, (value, unit))
+    if figures.cpu is not None:
+        for name in ("user", "sys", "iowait", "idle"):
+            yield from _compared(place, name, "%", getattr(entry, name), (getattr(figures.cpu, name) * 100, "%"))
+    yield from _compared(place, "disk", "GB", entry.disk_gb, (point.storage.total if point.storage else None, "bytes"))
+    seconds = point.figures(model.load).seconds if model.load else None
+    yield from _compared(place, "load", "min", entry.load_minutes, (seconds, "s"))
+
+
+# Units that can be converted into each other, in the first one of each kind.
+_UNITS: tuple[dict[str, float], ...] = (
+    {"s": 1, "ms": 1e-3, "us": 1e-6, "min": 60, "h": 3600},
+    {"bytes": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30},
+)  # fmt: skip
+
+
+def in_unit(value: float, unit: str, wanted: str) -> float | None:
+    """A value in another unit; None where the two measure different things."""
+    if unit == wanted:
+        return value
+    return next((value * of[unit] / of[wanted] for of in _UNITS if unit in of and wanted in of), None)
 
 
 def _compared(
-    place: str, name: str, unit: str, published: float | None, measured: float | None, label: str = ""
-) -> tuple[str, ...]:
-    ratio = measured / published if published and measured is not None else None
-    scale = fmt.MIB if unit == "bytes" else 1.0
-    shown = (fmt.number(None if value is None else value / scale) for value in (published, measured))
-    return (place, _head(name, unit), *shown, fmt.number(ratio), label)
+    place: str,
+    name: str,
+    unit: str,
+    published: float | None,
+    measured: tuple[float | None, str],
+    label: str | None = "",
+) -> Iterator[tuple[str, ...]]:
+    """The row of a figure that was published and measured, in the published unit; nothing where one of them was not."""
+    value = None if measured[0] is None else in_unit(measured[0], measured[1], unit)
+    if published is not None and value is not None:
+        scale = fmt.MIB if unit == "bytes" else 1.0
+        ratio = fmt.number(value / published if published else None)
+        yield (place, _head(name, unit), fmt.number(published / scale), fmt.number(value / scale), ratio, label or "")
 
 
 def _plain(value: object) -> str:
@@ -244,12 +262,16 @@ def _point_at(model: ReportModel, axis: str, entry: PublishedPoint) -> PointRepo
 
 
 def _measured(
-    figures: PhaseFigures, block: PublishedValues, entry: PublishedPoint, besides: float | None
-) -> float | None:
-    """The measured figure of that name: of a ladder the rung, else the metric, else another figure."""
+    figures: PhaseFigures, block: PublishedValues, entry: PublishedPoint, named: Mapping[str, tuple[float, str]]
+) -> tuple[float | None, str]:
+    """The measured figure of that name with its unit: of a ladder the rung, else the metric, else another figure."""
     if figures.details.rungs and block.axis.endswith(".threads"):
-        return next((rung.range.value for rung in figures.details.rungs if rung.threads == entry.at), None)
-    return figures.estimate.value if figures.unit == block.unit and figures.estimate is not None else besides
+        rung = next((rung for rung in figures.details.rungs if rung.threads == entry.at), None)
+        return (rung.range.value if rung else None), figures.unit
+    if figures.metric != block.metric and block.metric in named:
+        return named[block.metric]
+    same = figures.metric == block.metric or figures.unit == block.unit
+    return (figures.estimate.value, figures.unit) if same and figures.estimate is not None else (None, "")
 
 
 # what differs between the points

@@ -72,7 +72,9 @@ def _repetitions(model: ReportModel, phase: str | None, marks: str = "Dots") -> 
     if max(counts) == 1:
         return "one value a point", "One value a point, no interval."
     span = f"{min(counts)}" if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
-    caption = f"{marks} are medians of {span} repetitions, whiskers their bootstrap intervals."
+    caption = f"{marks} are medians of {span} repetitions"
+    wide = any(e.interval and e.interval.low < e.interval.high for _, _, e in model.measured(phase))
+    caption += ", whiskers their bootstrap intervals." if wide else "."
     return f"median of {max(counts)} repetitions", caption
 
 
@@ -176,7 +178,8 @@ def _along(model: ReportModel, phase: str | None, title: str, *, published: bool
         compared = (
             f" Dashed: the published curve ({reference.name}), scaled to the first point, because the machines differ."
         )
-    core = " The vertical line is where every core has a shard of its own." if _core_line(model) else ""
+    places = [p.x for p, *_ in rows if p.x is not None]
+    core = " The vertical line is where every core has a shard of its own." if _core_line(model, places) else ""
     subtitle, caption = _repetitions(model, phase)
     shown = _panel(
         model, phase, f"{unit} ({figures.better} is better)", lambda f: f.estimate, curve, "published, scaled"
@@ -245,8 +248,8 @@ def _panel(
 
 def _drawing(model: ReportModel, subtitle: str, panel: lines.Panel) -> Callable[[str], tuple[Figure, float]]:
     xs = [x for line in panel.lines for x in line.x]
-    full = _core_line(model) and model.cores and min(xs) <= model.cores < max(xs)
-    mark, name = (float(model.cores or 0), f"{fmt.count(model.cores or 0, 'core')} full") if full else (None, "")
+    full = model.cores if _core_line(model, xs) else None
+    mark, name = (float(full), f"{fmt.count(full, 'core')} full") if full else (None, "")
     return partial(
         lines.draw,
         subtitle=subtitle_of(model, subtitle),
@@ -299,6 +302,8 @@ def speed_up(model: ReportModel) -> Content | None:
     curve = reference.curve("speed_up") if reference else {}
     curve = curve if len(curve) > 1 else {}
     unit = "speed-up, times the smallest point"
+    sizes = [p.x for p, *_ in rows if p.x is not None]
+    ideal = min(max(sizes), float(model.cores or max(sizes))) > min(sizes)  # else its line would have no length
     shown = _panel(model, None, unit, lambda f: f.speed_up, curve, "published", log=True, ideal=True)
     columns: dict[str, Callable[..., str]] = {
         model.axis_label: lambda p, *_: p.label,
@@ -313,7 +318,7 @@ def speed_up(model: ReportModel) -> Content | None:
         f"How many times as fast as {base}, on logarithmic scales: equal distances are equal factors. "
         f"{_repetitions(model, model.main)[1]}"
         + (f" Dashed: published ({reference.name})." if curve and reference else "")
-        + " Dotted: one times faster per shard, up to the cores.",
+        + (" Dotted: one times faster per shard, up to the cores." if ideal else ""),
         in_words("Line chart", title, (f"{p.label}: {fmt.factor(e.value)} times" for p, _, e in rows)),
         table(rows, columns),
         _drawing(model, f"{model.metric}, against {base}; logarithmic", shown),
@@ -339,5 +344,6 @@ def row_labels(model: ReportModel) -> dict[str, str]:
     }
 
 
-def _core_line(model: ReportModel) -> bool:
-    return model.axis == SHARDS_AXIS and bool(model.cores)
+def _core_line(model: ReportModel, places: Sequence[float]) -> bool:
+    """Whether the line where the cores are full lies within the picture."""
+    return model.axis == SHARDS_AXIS and bool(model.cores) and min(places) <= (model.cores or 0) < max(places)
