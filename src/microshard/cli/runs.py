@@ -131,7 +131,7 @@ def export(name: str | None, output: Path | None, force: bool, runs: Path) -> No
         task = bar.add_task("writing")
         redact = for_run(run.path, project_root())
         size = bundle.export(run, target, redact, lambda done, total: bar.update(task, completed=done, total=total))
-    click.echo(f"{target}: {size / 1e6:,.1f} MB")
+    click.echo(f"{target}: {size / 1e3:,.0f} kB")
 
 
 @click.command("import")
