@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from microshard.report import write
+from tests.cluster.mongosh import npm_package
 from tests.report.browser import Browser, browser, executable
 from tests.report.make_run import Shape, make_run, tear
+
+AXE = "axe-core@4.14.1"  # MPL-2.0, for tests alone
+AXE_SHA256 = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c"  # of axe.min.js
 
 SHAPES = {
     "whole": Shape(),
@@ -51,3 +56,11 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         pytest.skip("chromium is not installed (apt-get install chromium)")
     with browser(tmp_path_factory.mktemp("profile")) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """The program of axe-core, which looks for what keeps people from reading a page."""
+    source = (npm_package(AXE) / "axe-core" / "axe.min.js").read_bytes()
+    assert hashlib.sha256(source).hexdigest() == AXE_SHA256
+    return source.decode("utf-8")

@@ -122,3 +122,41 @@ def test_print_makes_a_pdf_in_which_nothing_is_cut(window: Browser, reports: dic
     document = window.pdf()
     assert document.startswith(b"%PDF")
     assert document.count(b"/Type /Page\n") + document.count(b"/Type /Page ") >= 1 or b"/Pages" in document
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("kind", SHAPES)
+def test_axe_finds_nothing_wrong_with_the_page(
+    window: Browser, reports: dict[str, Path], kind: str, width: int, axe: str
+) -> None:
+    for dark in (False, True):
+        window.open(reports[kind], width, dark)
+        window.js("document.querySelectorAll('details').forEach((e) => { e.open = true; })")
+        assert violations(window, axe) == []
+
+
+def test_axe_finds_a_table_that_cannot_be_reached_by_keyboard(
+    window: Browser, reports: dict[str, Path], axe: str
+) -> None:
+    window.open(reports["whole"], 390)
+    window.js("document.querySelector('.scroll').removeAttribute('tabindex')")
+    window.js("document.querySelectorAll('.scroll a').forEach((e) => e.removeAttribute('href'))")
+    assert "scrollable-region-focusable" in violations(window, axe)
+
+
+def violations(window: Browser, axe: str) -> list[str]:
+    """The rules of axe-core that the page breaks."""
+    window.js(f"{axe}; 0")
+    found: list[str] = window.js("axe.run(document).then((found) => found.violations.map((one) => one.id))")
+    return found
+
+
+@pytest.mark.parametrize("width", [390, 1300])
+def test_a_table_that_goes_on_beyond_its_place_says_so(window: Browser, reports: dict[str, Path], width: int) -> None:
+    window.open(reports["troubled"], width)
+    tables = window.js(
+        "[...document.querySelectorAll('.scroll')].filter((e) => e.checkVisibility() && !e.closest('details'))"
+        ".map((e) => [e.scrollWidth > e.clientWidth + 1, e.querySelector('.more').checkVisibility()])"
+    )
+    assert all(wide == said for wide, said in tables)
+    assert any(wide for wide, _ in tables) == (width == 390)
