@@ -1,10 +1,10 @@
 """What the embedded mongos costs besides its router mongod (row 4): the same commands through it and straight to that.
 
 Point reads, updates, inserts and an aggregation go, in turns, through the front and to the router mongod (clusterFind
-and so on), by one client that speaks the wire protocol with one request at a time on each connection. A second mongos
-sends point operations from its front straight to their shard (microshardTargeting). CPU per operation is that of front,
-router mongod and shards from /proc/PID/stat, the client's apart. Full form: 1 to 64 connections, with throughput and
-the 99th percentile of each.
+and so on), by one client that speaks the wire protocol with one request at a time on each connection. The cluster's own
+mongos sends point operations from its front straight to their shard; the one compared with the router mongod does not
+(microshardTargeting=false). CPU per operation is that of front, router mongod and shards from /proc/PID/stat, the
+client's apart. Full form: 1 to 64 connections, with throughput and the 99th percentile of each.
 
 A mongos gives a write that names no write concern the cluster's default, and the router mongod does not: what goes
 straight to it therefore carries that default, or one way would wait for the journal and the other not. What the default
@@ -17,7 +17,6 @@ machine whose speed drifts meets all ways alike, and the result is the median of
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import random
 import sys
@@ -30,7 +29,7 @@ from typing import Any
 
 import bson
 import uvloop
-from tests.cluster.embedded.lab import SmallCluster, small_cluster
+from tests.cluster.embedded.lab import SmallCluster, another_mongos, small_cluster
 
 from bench.alone import alone, rounds, say, scratch
 from bench.clusters import cpu_by_role
@@ -140,14 +139,13 @@ async def drive(address: tuple[str, int], series: list[bytes], connections: int)
 class Bench:
     """A cluster of two shards, and the ways to it."""
 
-    def __init__(self, cluster: SmallCluster, targeting: Mongos) -> None:
+    def __init__(self, cluster: SmallCluster, forwarding: Mongos) -> None:
         self.cluster = cluster
-        self.targeting = targeting
-        status = cluster.client.admin.command("serverStatus")
-        words = Path(f"/proc/{status['microshard']['routerMongod']['pid']}/cmdline").read_bytes().split(b"\0")
+        self.forwarding = forwarding
+        words = Path(f"/proc/{forwarding.router_pid()}/cmdline").read_bytes().split(b"\0")
         self.addresses = {
-            "front": ("127.0.0.1", cluster.mongos.port),
-            "targeted": ("127.0.0.1", targeting.port),
+            "front": ("127.0.0.1", forwarding.port),
+            "targeted": ("127.0.0.1", cluster.mongos.port),
             "straight": ("127.0.0.1", int(words[words.index(b"--port") + 1])),
         }
         self.addresses["straight, w: 1"] = self.addresses["straight"]
@@ -176,7 +174,7 @@ class Bench:
         # Fewer where few are in flight: a write waits for the journal, and thousands one by one would take minutes.
         kind = replace(kind, operations=int(kind.operations * min(1.0, connections / FULL)))
         name = kind.command if way in {"front", "targeted"} else kind.inside
-        mongos = self.targeting if way == "targeted" else self.cluster.mongos
+        mongos = self.cluster.mongos if way == "targeted" else self.forwarding
         made = messages(kind, name, self.concerns[way] if kind.writes else {}, self.numbers, self.fresh)
         before = cpu_by_role(self.cluster, mongos)
         seen = uvloop.run(drive(self.addresses[way], made, connections))
@@ -185,25 +183,19 @@ class Bench:
         return seen
 
 
-@contextlib.contextmanager
-def targeting_mongos(cluster: SmallCluster) -> Iterator[Mongos]:
-    """A second mongos of a cluster, that sends point operations straight to their shard."""
-    started = Mongos(cluster.config, cluster.folder, ["--setParameter", "microshardTargeting=true"])
-    try:
-        started.wait_ready()
-        yield started
-    finally:
-        started.stop()
-
-
 def measure(quick: bool) -> Findings:
     """Row 4; growth with connections."""
     found = Findings()
     every = kinds(0.25 if quick else 1)
     taken: dict[str, Series] = {kind.name: defaultdict(list) for kind in every}
     others = () if quick else (1, 4, 16, 64)
-    with scratch() as folder, small_cluster(folder) as cluster, targeting_mongos(cluster) as targeting:
-        bench = Bench(cluster, targeting)
+    off = ("--setParameter", "microshardTargeting=false")
+    with (
+        scratch() as folder,
+        small_cluster(folder) as cluster,
+        another_mongos(cluster, cluster.folder, *off) as forwarding,
+    ):
+        bench = Bench(cluster, forwarding)
         for kind in every:
             for way in bench.ways(kind):
                 bench.series(kind, way, FULL)  # warms caches and connections

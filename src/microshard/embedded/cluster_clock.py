@@ -14,11 +14,12 @@ _CLUSTER = b"\x03$clusterTime\0"
 _OPERATION = b"\x11operationTime\0"
 _INT32 = struct.Struct("<i")
 _BODY = HEADER_SIZE + 5  # offset of the BSON in a reply: after its flags and the kind of its only section
+_FIRST = _BODY + 4  # offset of its first element
 # Offsets from the end of a member's reply, which closes with a zero byte: its three elements.
 _END = -1 - len(_OPERATION) - 8
 _FROM_CLUSTER = _END - len(_CLUSTER) - 88  # a document of time, signature and number of its key
 _FROM_COMMITTED = _FROM_CLUSTER - len(_COMMITTED) - 8
-_TO_NAMES = (_FROM_COMMITTED + len(_COMMITTED), _FROM_CLUSTER + len(_CLUSTER))
+_TO_NAME = _FROM_COMMITTED + len(_COMMITTED)
 _TIME = len(_CLUSTER) + 4 + len(b"\x11clusterTime\0")  # where the time is in the element $clusterTime
 
 
@@ -27,19 +28,26 @@ class ClusterClock:
 
     def __init__(self) -> None:
         self._newest = 0
+        self._cluster = b""  # $clusterTime alone
         self._elements = b""  # $clusterTime and operationTime as BSON, empty before the first
 
-    def relay(self, message: bytes) -> bytes:
-        """A member's whole reply message as a mongos sends it; any other message as it is."""
+    def relay(self, message: bytes, cut: tuple[int, int] = (_FIRST, _FIRST)) -> bytes:
+        """A member's whole reply message as a mongos sends it; any other message as it is.
+
+        `cut` is a range of bytes, elements of the reply before its clocks, that is left out.
+        """
         clocks = self._replaced(message)
-        if not clocks:
+        start, end = cut
+        if not clocks and start == end:
             return message
-        length = len(message) + _FROM_COMMITTED + len(clocks) + 1
+        kept = message[end:_FROM_COMMITTED] if clocks else message[end:-1]
+        length = start + len(kept) + len(clocks) + 1
         parts = (
             _INT32.pack(length),
             message[4:_BODY],
             _INT32.pack(length - _BODY),
-            message[_BODY + 4 : _FROM_COMMITTED],
+            message[_FIRST:start],
+            kept,
             clocks,
             b"\0",
         )
@@ -53,12 +61,16 @@ class ClusterClock:
 
     def _replaced(self, reply: bytes) -> bytes:
         """What stands for the clocks at the end of a member's reply; empty when there are none."""
-        if (reply[_FROM_COMMITTED : _TO_NAMES[0]], reply[_FROM_CLUSTER : _TO_NAMES[1]]) != (_COMMITTED, _CLUSTER):
+        if reply[_FROM_COMMITTED:_TO_NAME] != _COMMITTED:
             return b""
         cluster = reply[_FROM_CLUSTER:_END]
+        if cluster == self._cluster:
+            return self._elements
+        if cluster[: len(_CLUSTER)] != _CLUSTER:
+            return b""
         time = cluster[_TIME : _TIME + 8]
-        clocks = b"".join((cluster, _OPERATION, time))
+        clocks = cluster + _OPERATION + time
         number = int.from_bytes(time, "little")  # seconds above, a counter within the second below
         if number > self._newest:
-            self._newest, self._elements = number, clocks
+            self._newest, self._cluster, self._elements = number, cluster, clocks
         return clocks

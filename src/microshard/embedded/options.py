@@ -80,6 +80,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("", "security.javascriptEnabled", bool),
 )  # fmt: skip
 
+_SWITCHES = {"true": True, "1": True, "false": False, "0": False}
 _BY_FLAG = {option.flag: option for option in OPTIONS if option.flag}
 _BY_PATH = {option.path: option for option in OPTIONS if option.path}
 
@@ -103,7 +104,8 @@ class Options:
     pid_file: Path | None = None
     router_path: Path | None = None
     mongod: Path | None = None
-    targeting: bool = False  # point operations go straight to their shard
+    targeting: bool = True  # point operations go straight to their shard
+    api_version_required: bool = False  # the parameter requireApiVersion
     key_file: Path | None = None
     certificate: Path | None = None
     ca_file: Path | None = None
@@ -338,7 +340,14 @@ def _apply_process(values: dict[str, Any], options: Options) -> None:
         options.router_path = Path(folder).absolute()
     if mongod := options.set_parameters.pop("microshardMongod", None):
         options.mongod = Path(mongod).absolute()
-    targeting = options.set_parameters.pop("microshardTargeting", "false")
-    if targeting not in ("true", "false"):
-        raise UsageError(f"microshardTargeting is true or false, not {targeting}")
-    options.targeting = targeting == "true"
+    options.targeting = _switch(options, "microshardTargeting", default="true")
+    # Not for the router mongod: a shard does not start with it.
+    options.api_version_required = _switch(options, "requireApiVersion", default="false")
+
+
+def _switch(options: Options, name: str, default: str) -> bool:
+    """Take a parameter that is true or false. UsageError."""
+    value = options.set_parameters.pop(name, default)
+    if value not in _SWITCHES:
+        raise UsageError(f"{name} is true or false, not {value}")
+    return _SWITCHES[value]

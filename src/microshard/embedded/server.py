@@ -226,7 +226,7 @@ class MongosServer:
         self.bytes_in = 0
         self.bytes_out = 0
         self.clock = ClusterClock()
-        self.api_version_required = False  # the parameter requireApiVersion
+        self.api_version_required = options.api_version_required  # the parameter requireApiVersion
         self.compression = Compression(options.compressors)
         self.started = time.time()
         self.process_id = ObjectId()

@@ -29,7 +29,10 @@ def with_elements(message: bytes, body_end: int, elements: bytes) -> bytes:
     return b"".join((
         _INT32.pack(len(message) + len(elements)),
         message[4:_BODY],
-        wire.append_field(message[_BODY:body_end], elements),
+        _INT32.pack(body_end - _BODY + len(elements)),
+        message[_BODY + 4 : body_end - 1],
+        elements,
+        b"\0",
         message[body_end:],
     ))  # fmt: skip
 
@@ -44,18 +47,15 @@ def lacks_field(message: bytes, name_end: int, body_end: int, element: bytes) ->
     )  # fmt: skip
 
 
-def without_election(message: bytes) -> bytes:
-    """A shard's reply to a write as a mongos sends it: without electionId and opTime."""
+def election(message: bytes) -> tuple[int, int]:
+    """Where a shard's reply to a write has electionId and opTime, which a mongos does not send: start and end."""
     if message[_AFTER_N : _AFTER_N + len(_ELECTION_ID)] != _ELECTION_ID:
-        return message
+        return _AFTER_N, _AFTER_N
     end = _AFTER_N + len(_ELECTION_ID) + 12
     if message[end : end + len(_OP_TIME)] == _OP_TIME:
         end += len(_OP_TIME)
         end += _INT32.unpack_from(message, end)[0]
-    cut = end - _AFTER_N
-    length, body = _INT32.unpack_from(message)[0] - cut, _INT32.unpack_from(message, _BODY)[0] - cut
-    return b"".join((_INT32.pack(length), message[4:_BODY], _INT32.pack(body), message[_BODY + 4 : _AFTER_N],
-                     message[end:]))  # fmt: skip
+    return _AFTER_N, end
 
 
 class ShardOperation:
@@ -138,8 +138,8 @@ class ShardOperation:
 
     def _answer(self, message: bytes) -> None:
         self._command.targeted += 1
-        reply = message if self._command.name == "find" else without_election(message)
-        self._reply(self._server.clock.relay(reply))
+        clock = self._server.clock
+        self._reply(clock.relay(message) if self._command.name == "find" else clock.relay(message, election(message)))
 
     def _remember_cursor(self, message: bytes) -> None:
         """The cursor of a read with more than one batch lives on the shard: its getMore has to go there."""

@@ -2,18 +2,15 @@
 
 These are a find, an update or delete of one document whose filter fixes the whole shard key by equality, and an insert
 of one document. Each carries the version of the table it was routed by, as a mongos sends it; a shard refuses a version
-that is not its own. Messages are not decoded: their fields are found in the BSON. Whatever is not plainly such an
-operation takes the way through the router mongod.
+that is not its own. Whatever is not plainly such an operation takes the way through the router mongod.
 """
 
 import asyncio
 import contextlib
-import hashlib
-import math
 import struct
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import bson
@@ -23,44 +20,28 @@ from microshard.embedded import wire
 from microshard.embedded.cluster import Cluster
 from microshard.embedded.errors import CommandError, checked
 from microshard.embedded.mongod_connections import ReplicaSetClient
+from microshard.embedded.point_operation import (
+    BODY,
+    FIELDS,
+    MAX_MESSAGE,
+    Ordered,
+    Shape,
+    fields,
+    key_place,
+    namespace_of,
+    ordered,
+    plain_options,
+)
 
-MAX_MESSAGE = 1 << 20  # bytes of an operation that is examined
 REREAD = 5.0  # s after which a collection that cannot be targeted is looked at again
 _MAX_CHUNKS = 100_000
 _MAX_REMEMBERED = 10_000  # collections that cannot be targeted
-_BODY = 21  # offset of the BSON in a plain OP_MSG
-_NAME = _BODY + 4  # the type of its first element
+_MAX_SHAPE = 4096  # bytes of a message whose shape is remembered, one for each length
 
-# A value as the server orders it: the rank of its type, then the value. Ranks are the server's canonical types.
-Ordered = tuple[int, Any] | tuple[int]
-_NUMBER, _STRING, _BINARY, _OBJECT_ID, _BOOL, _DATE = 10, 15, 30, 35, 40, 45
 _MIN_KEY, _NULL, _MAX_KEY = (-1,), (5,), (127,)
 _ONLY_BOUNDS: Mapping[int, Ordered] = {0xFF: _MIN_KEY, 0x0A: _NULL, 0x7F: _MAX_KEY}
-_INT32 = struct.Struct("<i")
-_INT64 = struct.Struct("<q")
-_DOUBLE = struct.Struct("<d")
-_EXACT = float(1 << 53)
 # Fields of config.collections that make a collection none for this way.
 _NEVER = ("reshardingFields", "timeseriesFields", "defaultCollation", "dropped", "unsplittable")
-
-# Fields that change nothing about where an operation goes, and that a shard understands as a mongos does.
-_ANY = frozenset({b"$db", b"$clusterTime", b"$readPreference", b"comment", b"maxTimeMS", b"writeConcern"})
-_FIELDS: Mapping[str, frozenset[bytes]] = {
-    "find": _ANY | {b"find", b"filter", b"projection", b"sort", b"skip", b"limit", b"batchSize", b"singleBatch",
-                    b"hint"},
-    "insert": _ANY | {b"insert", b"documents", b"ordered", b"bypassDocumentValidation"},
-    "update": _ANY | {b"update", b"updates", b"ordered", b"bypassDocumentValidation"},
-    "delete": _ANY | {b"delete", b"deletes", b"ordered"},
-}  # fmt: skip
-_STATEMENT: Mapping[str, frozenset[bytes]] = {
-    "update": frozenset({b"q", b"u", b"multi", b"upsert"}),
-    "delete": frozenset({b"q", b"limit"}),
-}
-_FIRST = b"\x030\0"
-_ONE = (_NUMBER, 1)
-_LIST = {"insert": b"documents", "update": b"updates", "delete": b"deletes"}
-_PRIMARY = frozenset(bson.encode({"mode": mode}) for mode in ("primary", "primaryPreferred"))
-_UNACKNOWLEDGED = tuple(bson.encode({"w": zero})[4:-1] for zero in (0, 0.0, bson.Int64(0)))
 
 
 class Target(NamedTuple):
@@ -94,170 +75,13 @@ class Route:
         return self.owners[bisect_right(self.bounds, tuple(key)) - 1]
 
 
-def _double(data: bytes, at: int) -> float | None:
-    value: float = _DOUBLE.unpack_from(data, at)[0]
-    return None if math.isnan(value) else value
-
-
-def _string(data: bytes, at: int) -> bytes:
-    return data[at + 4 : at + 3 + _INT32.unpack_from(data, at)[0]]
-
-
-def _binary(data: bytes, at: int) -> tuple[int, bytes] | None:
-    size = _INT32.unpack_from(data, at)[0]
-    return None if data[at + 4] == 2 else (size, data[at + 4 : at + 5 + size])  # subtype 2 has a second length
-
-
-# By type: its rank, and what reads a value so that it compares as the server compares it; None for one that does not.
-_READERS: Mapping[int, tuple[int, Callable[[bytes, int], Any]]] = {
-    0x01: (_NUMBER, _double),
-    0x02: (_STRING, _string),
-    0x05: (_BINARY, _binary),
-    0x07: (_OBJECT_ID, lambda data, at: data[at : at + 12]),
-    0x08: (_BOOL, lambda data, at: data[at]),
-    0x09: (_DATE, lambda data, at: _INT64.unpack_from(data, at)[0]),
-    0x10: (_NUMBER, lambda data, at: _INT32.unpack_from(data, at)[0]),
-    0x12: (_NUMBER, lambda data, at: _INT64.unpack_from(data, at)[0]),
-}
-_UNKNOWN: tuple[int, Callable[[bytes, int], Any]] = (0, lambda _data, _at: None)
-
-
-def ordered(data: bytes, at: int, name_length: int, *, hashed: bool = False) -> Ordered | None:
-    """The value of the element at an offset, comparable as the server compares it; with `hashed`, of its hash.
-
-    None for a value that an equality does not fix to one place (null, arrays, regular expressions), or whose order is
-    not known here (NaN, Decimal128, documents).
-    """
-    kind = data[at]
-    at += name_length + 2
-    rank, reader = _READERS.get(kind, _UNKNOWN)
-    value = reader(data, at)
-    if value is None or not hashed:
-        return None if value is None else (rank, value)
-    if rank != _NUMBER:
-        return _hash(rank, data[at : element_end(data, kind, at)])
-    # Numbers of every type hash as the 64-bit integer they are cut to.
-    return _hash(rank, _INT64.pack(int(value))) if kind != 0x01 or -_EXACT < value < _EXACT else None
-
-
-def _hash(rank: int, value: bytes) -> Ordered:
-    """As the server hashes a value: the first 64 bits of the MD5 of a seed of 0, the canonical type and the value."""
-    digest = hashlib.md5(_INT64.pack(rank << 32) + value, usedforsecurity=False).digest()
-    return _NUMBER, _INT64.unpack_from(digest)[0]
-
-
-def element_end(data: bytes, kind: int, at: int) -> int:
-    """Where a value of a BSON type ends that begins at an offset. LookupError, ValueError, struct.error."""
-    size = wire.FIXED_SIZES.get(kind)
-    if size is not None:
-        return at + size
-    if kind == wire.REGEX:
-        return data.index(0, data.index(0, at) + 1) + 1
-    length: int = _INT32.unpack_from(data, at)[0]
-    if length < 0:
-        raise ValueError("negative length")
-    return at + length + wire.PREFIXED_SIZES[kind]
-
-
-def fields(data: bytes, at: int) -> dict[bytes, int]:
-    """The elements of the document at an offset: name → offset of the type byte.
-
-    ValueError when a name occurs twice or the document does not end where it says. LookupError, struct.error.
-    """
-    end = at + _INT32.unpack_from(data, at)[0] - 1
-    at += 4
-    found: dict[bytes, int] = {}
-    count = 0
-    while kind := data[at]:
-        value = data.index(0, at + 1) + 1
-        found[data[at + 1 : value - 1]] = at
-        count += 1
-        size = wire.FIXED_SIZES.get(kind)  # of most fields of a command: a call less
-        at = element_end(data, kind, value) if size is None else value + size
-    if at != end or count != len(found):
-        raise ValueError("a field occurs twice, or the document does not end where it says")
-    return found
-
-
-def _only_document(data: bytes, name: bytes, at: int | None, body_end: int) -> int:
-    """Where the one document of a write begins: in the array in its body, or in the sequence after it. ValueError."""
-    if at is not None:
-        at += len(name) + 2
-        start = at + 7  # length of the array, type and name "0" of its element
-        end = at + _INT32.unpack_from(data, at)[0] - 1
-        if data[at - len(name) - 2] != 0x04 or len(data) != body_end or data[at + 4 : start] != _FIRST:
-            raise ValueError("not an array with a document, or a sequence besides")
-    else:
-        start = body_end + 6 + len(name)
-        end = body_end + 1 + _INT32.unpack_from(data, body_end + 1)[0]
-        if end != len(data) or data[body_end + 5 : start] != name + b"\0":
-            raise ValueError("not the one sequence of this command")
-    if start + _INT32.unpack_from(data, start)[0] != end:
-        raise ValueError("not one document")
-    return start
-
-
-def _key_fields(data: bytes, at: int, names: tuple[bytes, ...]) -> dict[bytes, int]:
-    """The first elements of these names in the document at an offset. LookupError, ValueError, struct.error."""
-    at += 4
-    found: dict[bytes, int] = {}
-    while kind := data[at]:
-        name_end = data.index(0, at + 1)
-        name = data[at + 1 : name_end]
-        if name in names and name not in found:
-            found[name] = at
-            if len(found) == len(names):
-                break
-        at = element_end(data, kind, name_end + 1)
-    return found
-
-
-def _document(data: bytes, found: Mapping[bytes, int], name: bytes) -> int:
-    """Where the embedded document of a field begins. ValueError when the field is none, LookupError when absent."""
-    at = found[name]
-    if data[at] != 0x03:
-        raise ValueError("not a document")
-    return at + len(name) + 2
-
-
-def _embedded(data: bytes, at: int, name: bytes) -> bytes:
-    at += len(name) + 2
-    return data[at : at + _INT32.unpack_from(data, at)[0]]
-
-
-def _owner_by_filter(route: Route, data: bytes, at: int) -> Target | None:
-    query = fields(data, at)
-    for name in query:
-        if name[:1] == b"$":
-            return None
-    return route.owner(data, query)
-
-
-def _owner_by_statement(route: Route, data: bytes, at: int, command: str) -> Target | None:
-    statement = fields(data, at)
-    if not statement.keys() <= _STATEMENT[command]:
-        return None
-    if command == "delete":
-        # A delete of many could be refused half-way.
-        if ordered(data, statement[b"limit"], len(b"limit")) != _ONE:
-            return None
-    else:
-        for name in (b"multi", b"upsert"):
-            given = statement.get(name)
-            if given is not None and (data[given] != 0x08 or data[given + len(name) + 2]):
-                return None
-        # Update operators only: a replacement may belong to another shard.
-        if data[_document(data, statement, b"u") + 5] != 0x24:
-            return None
-    return _owner_by_filter(route, data, _document(data, statement, b"q"))
-
-
 class Targeting:
     """The routing table for operations that go straight to a shard, read from the config servers when it is needed."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.routes: dict[bytes, Route] = {}
+        self._shapes: dict[int, tuple[Route, Shape]] = {}  # by the length of the message
         self._untargeted: dict[bytes, float] = {}  # collections that cannot be, until when that is believed
         self._reading: dict[bytes, asyncio.Task[None]] = {}
         self._searching: dict[ReplicaSetClient, asyncio.Task[None]] = {}
@@ -270,37 +94,30 @@ class Targeting:
 
         `data` is a plain OP_MSG with a forwarded command, whose name and body end at these offsets.
         """
-        allowed = _FIELDS.get(command)
+        shape = self._shapes.get(len(data))
+        if shape is not None and shape[1].fits(data) and self.routes.get(shape[0].namespace) is shape[0]:
+            owner = shape[0].owner(data, shape[1].offsets)
+            if owner is not None:
+                return owner
+        allowed = FIELDS.get(command)
         if allowed is None or len(data) > MAX_MESSAGE:
             return None
         try:
-            found = fields(data, _BODY)
+            found = fields(data, BODY)
             if not found.keys() <= allowed:
                 return None
-            route = self._route(data, name_end, found[b"$db"])
-            if route is None or not _plain_options(data, found):
+            route = self._route(namespace_of(data, name_end, found[b"$db"]))
+            if route is None or not plain_options(data, found):
                 return None
-            if command == "find":
-                owner = _owner_by_filter(route, data, _document(data, found, b"filter"))
-            else:
-                name = _LIST[command]
-                start = _only_document(data, name, found.get(name), body_end)
-                if command == "insert":
-                    owner = route.owner(data, _key_fields(data, start, route.names))
-                else:
-                    owner = _owner_by_statement(route, data, start, command)
+            place = key_place(data, body_end, command, found, route.names)
+            owner = None if place is None else route.owner(data, place.offsets)
+            if place is not None and owner is not None and len(data) <= _MAX_SHAPE:
+                self._shapes[len(data)] = route, Shape(data, found, place, route.names)
         except (LookupError, ValueError, struct.error):
             return None  # malformed, or nothing known here: the router mongod answers that
         return owner
 
-    def _route(self, data: bytes, name_end: int, database: int) -> Route | None:
-        # Both are strings: length, bytes, zero byte; $db has 5 bytes of type and name before it.
-        if data[_NAME] != 0x02 or data[database] != 0x02:
-            return None
-        size = _INT32.unpack_from(data, database + 5)[0]
-        namespace = data[database + 9 : database + 8 + size] + b"."
-        size = _INT32.unpack_from(data, name_end + 1)[0]
-        namespace += data[name_end + 5 : name_end + 4 + size]
+    def _route(self, namespace: bytes) -> Route | None:
         route = self.routes.get(namespace)
         if route is None and self._untargeted.get(namespace, 0.0) < time.monotonic():
             self._read_later(namespace)
@@ -379,18 +196,6 @@ class Targeting:
             return None
         shards = await self._cluster.shards()
         return make_route(namespace, document, shards)
-
-
-def _plain_options(data: bytes, found: Mapping[bytes, int]) -> bool:
-    """Whether the operation is for the primary, and acknowledged."""
-    at = found.get(b"$readPreference")
-    if at is not None and _embedded(data, at, b"$readPreference") not in _PRIMARY:
-        return False
-    at = found.get(b"writeConcern")
-    if at is None:
-        return True
-    concern = _embedded(data, at, b"writeConcern")
-    return not any(element in concern for element in _UNACKNOWLEDGED)
 
 
 def make_route(namespace: bytes, document: Mapping[str, Any], shards: Mapping[str, ReplicaSetClient]) -> Route | None:

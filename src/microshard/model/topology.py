@@ -161,9 +161,10 @@ class Mongos(Model):
     """Number of mongos."""
     shards_each: Annotated[int, Field(ge=1, le=1024)] | None = None
     """One mongos for so many shards, instead of a fixed number."""
-    point_operations: Literal["shard", "router_mongod"] = "router_mongod"
-    """The embedded mongos: what reads and writes one document by its whole shard key goes through its router mongod as
-    everything else does, or straight to that shard. Every measurement records how many operations went which way."""
+    point_operations: Literal["shard", "router_mongod"] = "shard"
+    """The embedded mongos: what reads and writes one document by its whole shard key goes straight to that shard, as
+    from any mongos, or through its router mongod as everything else does. Every measurement records how many operations
+    went which way."""
 
     def _contradictions(self) -> Iterator[str]:
         if self.shards_each is not None and "count" in self.model_fields_set:

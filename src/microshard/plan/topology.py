@@ -257,8 +257,8 @@ def _options(role: Role, member: Member, topology: Topology) -> dict[str, Any]:
             names = network.mongos_compressors
         options["net"] = {"compression": {"compressors": ",".join(names) or "disabled"}}
     embedded = topology.mongodb.source == "embedded"
-    if role == "mongos" and embedded and topology.mongos.point_operations == "shard":
-        options["setParameter"] = {"microshardTargeting": True}
+    if role == "mongos" and embedded and topology.mongos.point_operations == "router_mongod":
+        options["setParameter"] = {"microshardTargeting": False}
     if role in {"mongos", "config"}:
         return options
     compressor = member.block_compressor or storage.block_compressor

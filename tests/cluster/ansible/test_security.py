@@ -17,6 +17,7 @@ from microshard.workloads.connections import SYSTEM, with_login
 from tests.cluster.ansible.lab import Lab, MakeLab
 from tests.cluster.ansible.points import Layout
 from tests.cluster.ansible.test_measure import COUNT
+from tests.cluster.embedded.lab import wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -98,6 +99,16 @@ def test_clients_of_the_embedded_mongos_log_in_at_the_config_servers(lab: MakeLa
         used["vosa"]["things"].insert_many([{"_id": n} for n in range(10)])
         assert used["vosa"]["things"].count_documents({}) == 10
         assert used["vosa"]["things"].find_one({"_id": 3}) == {"_id": 3}
+
+        def straight() -> int:  # to shards the mongos logs in as __system
+            counted: int = used.admin.command("serverStatus")["microshard"]["targeting"]["toShards"]
+            return counted
+
+        wait_until(lambda: used["vosa"]["things"].find_one({"_id": 3}) and straight(), what="a read from its shard")
+        before = straight()
+        for n in range(10):  # on both
+            assert used["vosa"]["things"].update_one({"_id": n}, {"$set": {"x": n}}).modified_count == 1
+        assert straight() == before + 10
         known = used.admin.command("connectionStatus")["authInfo"]["authenticatedUsers"]
         assert known == [{"user": "microshard-workload", "db": "admin"}]
         assert len(used.admin.command("listShards")["shards"]) == 2

@@ -100,6 +100,17 @@ def test_every_command_names_its_api_version_where_that_is_required(mongos: Mong
     assert things.find_one() == {"_id": 1}
 
 
+def test_that_can_be_required_from_the_start(cluster: SmallCluster, tmp_path: Path) -> None:
+    with (
+        another_mongos(cluster, tmp_path, "--setParameter", "requireApiVersion=true") as required,
+        required.client(serverSelectionTimeoutMS=1000) as client,
+        required.client(server_api=ServerApi("1")) as versioned,
+    ):
+        with pytest.raises(PyMongoError, match="apiVersion parameter is required"):
+            client.admin.command("ping")
+        assert versioned.admin.command("getParameter", requireApiVersion=1)["requireApiVersion"] is True
+
+
 def test_a_killed_router_mongod_is_restarted_and_the_error_is_retryable(mongos: Mongos, things: Any) -> None:
     with mongos.client(retryReads=False) as client:
         things = client.survives.things

@@ -10,8 +10,8 @@ import pytest
 from bson import Int64, MaxKey, MinKey
 from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure
 
+from microshard.embedded.point_operation import ordered
 from microshard.embedded.sharded_cluster import Mongos
-from microshard.embedded.targeting import ordered
 from tests.cluster.embedded.lab import SmallCluster, another_mongos, direct, wait_until
 from tests.faults.two_ways import scalar
 

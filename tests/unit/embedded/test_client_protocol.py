@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from microshard.embedded import wire
 from microshard.embedded.client_protocol import with_write_concern
+from microshard.embedded.cluster_clock import ClusterClock
+from microshard.embedded.errors import without_clocks
 from microshard.embedded.server import forwarded_commands
-from microshard.embedded.shard_operation import without_election
+from microshard.embedded.shard_operation import election
 
 CONCERN = bson.encode({"writeConcern": {"w": "majority"}})[4:-1]
 
@@ -57,6 +59,14 @@ def test_aggregations_without_a_collection_are_forwarded_too() -> None:
         assert forwarded_commands()[body[4 : body.index(0, 5)]].name == "aggregate"
 
 
+_CLOCKS = {
+    "lastCommittedOpTime": bson.Timestamp(3, 1),
+    "$clusterTime": {
+        "clusterTime": bson.Timestamp(9, 2),
+        "signature": {"hash": bytes(20), "keyId": bson.Int64(0)},
+    },
+    "operationTime": bson.Timestamp(9, 2),
+}
 _ELECTION = {"electionId": bson.ObjectId(), "opTime": {"ts": bson.Timestamp(5, 1), "t": 1}}
 
 
@@ -66,7 +76,11 @@ _ELECTION = {"electionId": bson.ObjectId(), "opTime": {"ts": bson.Timestamp(5, 1
     ({"n": 1, "ok": 1.0}, {"n": 1, "ok": 1.0}),
     ({"ok": 0.0, "errmsg": "no"}, {"ok": 0.0, "errmsg": "no"}),
 ])  # fmt: skip
-def test_a_shards_reply_to_a_write_becomes_a_mongoss(reply: dict[str, Any], kept: dict[str, Any]) -> None:
-    message = without_election(wire.build(bson.encode(reply), response_to=7))
+@pytest.mark.parametrize("clocks", [{}, _CLOCKS])
+def test_a_shards_reply_to_a_write_becomes_a_mongoss(
+    reply: dict[str, Any], kept: dict[str, Any], clocks: dict[str, Any]
+) -> None:
+    shards = wire.build(bson.encode({**reply, **clocks}), response_to=7)
+    message = ClusterClock().relay(shards, election(shards))
     assert wire.message_length(message) == len(message)
-    assert wire.decode(wire.parse(message).body) == kept
+    assert without_clocks(wire.decode(wire.parse(message).body)) == kept

@@ -77,6 +77,7 @@ security: {javascriptEnabled: false}
         (["--clusterAuthMode", "x509"], "one machine"),
         (["--syslog"], "logs to a file"),
         (["--setParameter", "x"], "name=value"),
+        (["--setParameter", "requireApiVersion=maybe"], "true or false"),
         (["--logRotate", "sometimes"], "unknown value"),
         (["--logRotate", "reopen"], "logAppend"),
         (["--configdb", "127.0.0.1:27019"], "replica set connection string"),

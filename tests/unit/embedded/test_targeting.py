@@ -15,6 +15,7 @@ from microshard.embedded.cluster import Cluster
 from microshard.embedded.mongod_connections import ReplicaSetClient
 from microshard.embedded.router_mongod import RouterMongod
 from microshard.embedded.targeting import Target, Targeting, make_route
+from tests.faults.two_ways import operation
 
 A, B = "shard0", "shard1"
 NODES = {name: ReplicaSetClient(f"{name}/127.0.0.1:1") for name in (A, B)}
@@ -44,11 +45,14 @@ def _owner(table: Targeting, command: dict[str, Any], sequence: str = "") -> str
     documents = command.pop(sequence, ())
     content = sequence.encode() + b"\0" + b"".join(map(bson.encode, documents))
     sequences = b"\x01" + (4 + len(content)).to_bytes(4, "little") + content if sequence else b""
-    message = wire.build(bson.encode({**command, "$db": "d"}), sequences=sequences)
-    name_end, body_end = message.index(0, 25), len(message) - len(sequences)
+    return _owner_of(table, wire.build(bson.encode({**command, "$db": "d"}), sequences=sequences), next(iter(command)))
+
+
+def _owner_of(table: Targeting, message: bytes, command: str) -> str | None:
+    name_end, body_end = message.index(0, 25), 21 + int.from_bytes(message[21:25], "little")
 
     async def target() -> Target | None:
-        return table.target(message, name_end, body_end, next(iter(command)))
+        return table.target(message, name_end, body_end, command)
 
     found = asyncio.run(target())
     return found.shard if found else None
@@ -168,3 +172,23 @@ def test_an_operation_carries_the_newest_version_of_its_shard() -> None:
     element = route.owners[0].version
     carried = bson.decode((len(element) + 5).to_bytes(4, "little") + element + b"\0")
     assert carried == {"shardVersion": {"e": table["lastmodEpoch"], "t": Timestamp(5, 1), "v": Timestamp(3, 2)}}
+
+
+@pytest.mark.parametrize("key", [{"k": 1}, {"k": "hashed"}, {"k": 1, "j": 1}, {"_id": "hashed"}], ids=str)
+def test_what_is_remembered_of_other_messages_decides_nothing_else(key: dict[str, Any]) -> None:
+    chance = random.Random(5)
+    bound = {name: Int64(0) if kind == "hashed" else 1 for name, kind in key.items()}
+    remembering, message, name, owners = _targeting(key, bound), b"", "", set()
+    for number in range(800):
+        if not message or chance.random() < 0.5:
+            command = operation(chance, number % 3, key)
+            name = next(iter(command))
+            clock = {"$clusterTime": {"clusterTime": Timestamp(number, 1)}}
+            message = wire.build(bson.encode({**command, name: "c", **clock, "$db": "d"}))
+        else:  # the same with one byte changed, after the command's name
+            at = chance.randrange(27 + len(name), len(message))
+            message = message[:at] + bytes([chance.choice((0, 1, 2, 3, 16, 36))]) + message[at + 1 :]
+        owner = _owner_of(remembering, message, name)
+        assert owner == _owner_of(_targeting(key, bound), message, name)
+        owners.add(owner)
+    assert owners == {A, B, None}

@@ -123,4 +123,4 @@ def test_the_embedded_mongos_alone_is_given_its_way_of_point_operations(planned:
         return next(dict(p.options) for p in plan.points[0].processes if p.role == "mongos")
 
     assert "setParameter" not in mongos()
-    assert mongos(point_operations="shard")["setParameter"] == {"microshardTargeting": True}
+    assert mongos(point_operations="router_mongod")["setParameter"] == {"microshardTargeting": False}
