@@ -193,11 +193,12 @@ class RouterMongod:
 
     async def _wait_for_listener(self, pool: MongodPool) -> bool:
         while self.exit_code is None:
-            try:
-                pool.release(await pool.acquire())
-                return True
-            except OSError:
-                await asyncio.sleep(POLL)
+            with contextlib.suppress(CommandError, LookupError):
+                options = await pool.call("admin", {"getCmdLineOpts": 1})
+                # Another mongod may have taken the port in the meantime; this one is then about to end.
+                if Path(options["parsed"]["storage"]["dbPath"]) == self.folder / "data":
+                    return True
+            await asyncio.sleep(POLL)
         return False
 
     def _exit_reason(self) -> str:

@@ -242,11 +242,12 @@ def method(model: ReportModel) -> Iterator[str]:
     if ways:
         yield "Cache before the measurement: " + "; ".join(sorted(ways)) + "."
     routed = [m.result.details["routing"] for m in every if "routing" in m.result.details]
-    straight, forwarded = (sum(way[name] for way in routed) for name in ("toShards", "toRouterMongod"))
-    if straight or forwarded:
+    sent = [(way["toShards"], way["toRouterMongod"]) for way in routed]
+    if shares := [straight / (straight + forwarded) for straight, forwarded in sent if straight + forwarded]:
+        low, high = fmt.per_cent(min(shares)), fmt.per_cent(max(shares))
         yield (
-            f"The embedded mongos sent {fmt.per_cent(straight / (straight + forwarded))} of the operations straight to "
-            "their shard, the others through its router mongod (topology.mongos.point_operations)."
+            f"The embedded mongos sent {low if low == high else f'{low} to {high}, by measurement,'} of the operations "
+            "straight to their shard, the others through its router mongod (topology.mongos.point_operations)."
         )
     yield (
         "Intervals are bootstrap intervals at a nominal 95 % (percentile form below eight repetitions, BCa from "

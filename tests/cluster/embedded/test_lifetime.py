@@ -18,7 +18,10 @@ from bson import Int64
 from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError
 from pymongo.server_api import ServerApi
 
-from microshard.embedded.mongod_connections import MongodConnection, MongodPool
+from microshard.embedded import router_mongod
+from microshard.embedded.mongod_connections import NO_CREDENTIALS, MongodConnection, MongodPool
+from microshard.embedded.options import Options
+from microshard.embedded.server_log import ServerLog
 from microshard.embedded.sharded_cluster import Client, Mongos, free_port
 from tests.cluster.embedded.lab import SmallCluster, another_mongos, direct, running, wait_until
 
@@ -109,6 +112,22 @@ def test_that_can_be_required_from_the_start(cluster: SmallCluster, tmp_path: Pa
         with pytest.raises(PyMongoError, match="apiVersion parameter is required"):
             client.admin.command("ping")
         assert versioned.admin.command("getParameter", requireApiVersion=1)["requireApiVersion"] is True
+
+
+def test_a_port_that_another_mongod_was_quicker_to_take(
+    cluster: SmallCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ports = iter([cluster.config_port, free_port()])
+    monkeypatch.setattr(router_mongod, "free_ports", lambda _count: [next(ports)])
+    router = router_mongod.RouterMongod(cluster.mongod, tmp_path, Options(port=1), NO_CREDENTIALS, ServerLog())
+    try:
+        router.spawn()
+        asyncio.run(router.become_primary())
+        assert router.port != cluster.config_port
+    finally:
+        router.remove()
+    with direct(cluster.config_port) as client:
+        assert client.admin.command("hello")["setName"] == "cfg"
 
 
 def test_a_killed_router_mongod_is_restarted_and_the_error_is_retryable(mongos: Mongos, things: Any) -> None:
