@@ -100,15 +100,16 @@ def test_clients_of_the_embedded_mongos_log_in_at_the_config_servers(lab: MakeLa
         assert used["vosa"]["things"].count_documents({}) == 10
         assert used["vosa"]["things"].find_one({"_id": 3}) == {"_id": 3}
 
-        def straight() -> int:  # to shards the mongos logs in as __system
-            counted: int = used.admin.command("serverStatus")["microshard"]["targeting"]["toShards"]
-            return counted
+        def all_straight(operation: Callable[[int], Any]) -> bool:  # to both shards, where the mongos is __system
+            counts = []
+            for numbers in (range(0), range(10)):
+                assert all(operation(n) for n in numbers)
+                counts.append(used.admin.command("serverStatus")["microshard"]["targeting"]["toShards"])
+            return bool(counts[1] == counts[0] + 10)
 
-        wait_until(lambda: used["vosa"]["things"].find_one({"_id": 3}) and straight(), what="a read from its shard")
-        before = straight()
-        for n in range(10):  # on both
-            assert used["vosa"]["things"].update_one({"_id": n}, {"$set": {"x": n}}).modified_count == 1
-        assert straight() == before + 10
+        things = used["vosa"]["things"]
+        wait_until(lambda: all_straight(lambda n: things.find_one({"_id": n})), what="reads straight from the shards")
+        assert all_straight(lambda n: things.update_one({"_id": n}, {"$set": {"x": n}}).modified_count == 1)
         known = used.admin.command("connectionStatus")["authInfo"]["authenticatedUsers"]
         assert known == [{"user": "microshard-workload", "db": "admin"}]
         assert len(used.admin.command("listShards")["shards"]) == 2

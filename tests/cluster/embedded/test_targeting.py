@@ -94,8 +94,10 @@ def test_a_write_straight_to_a_shard_has_the_default_write_concern(cluster: Smal
         finally:
             shard.admin.command("profile", 0, slowms=100)
     lines = (cluster.folder / "shard0" / "mongod.log").read_text(encoding="utf-8").splitlines()
-    (line,) = [line for line in lines if f'"update":"{targeted.name}"' in line and '"shardVersion"' in line]
-    assert '"writeConcern":{"w":"majority"' in line
+    command = f'"command":{{"update":"{targeted.name}"'
+    logged = [line for line in lines if command in line and f'"$db":"{targeted.database.name}"' in line]
+    assert logged
+    assert all('"shardVersion"' in line and '"writeConcern":{"w":"majority"' in line for line in logged)
 
 
 def test_a_cursor_on_a_shard_is_continued_there(targeted: Any) -> None:
