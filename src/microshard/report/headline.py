@@ -61,7 +61,7 @@ def answered(model: ReportModel) -> str:
     """Each value against the baseline where there are few, else the one that changes the figure most."""
     found = contrasts(model)
     if not found:
-        return "Nothing to compare with yet"
+        return "Nothing to compare with"
     clear = [contrast for contrast in found if is_clear(contrast)]
     figures = model.figures(found[0].cell.point)
     if not clear:
@@ -109,7 +109,7 @@ def _said(model: ReportModel, figures: PhaseFigures, of: Sequence[Contrast], *, 
     (least, where), (most, there) = ratios[0], ratios[-1]
     span = f"{fmt.times(most)} {fmt.TIMES}"
     if len(ratios) > 1:
-        apart = f"{fmt.times(least)} ({where}) to {fmt.times(most)} ({there}) {fmt.TIMES}"
+        apart = f"{fmt.times(least)} {fmt.TIMES} ({where}) to {fmt.times(most)} {fmt.TIMES} ({there})"
         span = apart if most > least * (1 + SAME) else f"{span}, by all of {len(ratios)},"
     price = _price(model, of)
     return f"{name}: {span} {what if not short else what.removesuffix(f' of {base}')}{price}"
@@ -131,7 +131,7 @@ def _price(model: ReportModel, of: Sequence[Contrast]) -> str:
     if abs(ratio - 1) < SAME / 4:
         return f" at the same {question.cost}"
     if ratio < 1 and better == "higher":
-        return f" for {fmt.per_cent(1 - ratio)} of the {question.cost}"
+        return f" at a cost of {fmt.per_cent(1 - ratio)} of the {question.cost}"
     return f" at {fmt.times(ratio)} {fmt.TIMES} the {question.cost}"
 
 
@@ -161,7 +161,7 @@ def compared(model: ReportModel, phase: str | None = None) -> str:
     """The best and the worst of points without an order; no difference where their intervals overlap."""
     rows = counted(model, phase)
     if len(rows) < 2:
-        return "Nothing to compare with yet"
+        return "Nothing to compare with"
     names = fmt.distinguishing_labels([point.label for point, _, _ in rows])
     ranked = sorted(((name, e) for name, (_, _, e) in zip(names, rows, strict=True)), key=lambda row: row[1].value)
     least, most = ranked[0][1], ranked[-1][1]
@@ -196,7 +196,7 @@ def speed(model: ReportModel) -> str:
             itself = Estimate(1.0, None, len(figures.values))
             rows.append((point, itself if base is point else speed_up(of.values, figures.values, figures.better)))
     if len(rows) < 2:
-        return "Nothing to compare with yet"
+        return "Nothing to compare with"
     best, estimate = max(rows, key=lambda row: row[1].value)
     top, span, base = estimate.value, estimate.interval, bases[best.series][0]
     if span is not None and best is not base and span.low <= 1 <= span.high:

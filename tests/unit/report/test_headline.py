@@ -1,3 +1,4 @@
+import dataclasses
 import json
 from pathlib import Path
 
@@ -142,3 +143,61 @@ def test_a_loss_is_reported_against_the_smallest_point_of_the_same_line(
     monkeypatch.setattr(maker, "SECONDS", {1: 2.0, 2: 2.5, 4: 4.0, 8: 5.0, 16: 8.0})
     found = headline(build(make_run(tmp_path, Shape(second_axis=("4 KiB", "8 KiB"), spread=0))))
     assert found == "No gain: 16 shards, block_size 8 KiB reach 0.25 × the speed of 1 shard, block_size 8 KiB"
+
+
+def question_run(folder: Path, seconds: dict[str, float], shape: Shape, **question: object) -> Path:
+    """A run over values of block_size on so many shards each, with a question; `seconds` by value."""
+    run = make_run(folder, shape)
+    lock = json.loads((run / "lock.json").read_text())
+    lock["definition"]["question"] = {"vary": ["topology.storage.block_size"], "figure": "query time"} | question
+    (run / "lock.json").write_text(json.dumps(lock))
+    plan = json.loads((run / "plan.json").read_text())
+    for point in plan["points"]:
+        for path in (run / "results" / point["id"]).glob("*.json"):
+            result = json.loads(path.read_text())
+            phase, size = result["phases"][-1], point["axes"]["topology.storage.block_size"]
+            phase["metric"]["value"] = seconds[size] * (1 if point["shards"] < 4 else 2 if size == "8 KiB" else 1)
+            phase["figures"] = [
+                {"name": "reads", "unit": "1/s", "value": 100 - seconds[size], "better": "higher"},
+                {"name": "bytes read", "unit": "bytes", "value": 1e6 * seconds[size], "better": "lower"},
+            ]
+            path.write_text(json.dumps(result))
+    return run
+
+
+TWO = Shape(shards=(2,), second_axis=("4 KiB", "8 KiB"), spread=0, drift=False)
+BY = Shape(shards=(2, 4), second_axis=("4 KiB", "8 KiB"), spread=0, drift=False)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shape", "question", "sentence"),
+    [
+        ({"4 KiB": 4.0, "8 KiB": 1.0}, TWO, {}, "8 KiB: 4.0 × as fast as 4 KiB"),
+        ({"4 KiB": 4.0, "8 KiB": 1.0}, TWO, {"baseline": "8 KiB"}, "4 KiB: 4.0 × the query time of 8 KiB"),
+        ({"4 KiB": 4.0, "8 KiB": 4.1}, dataclasses.replace(TWO, repetitions=1), {},
+         "No clear difference in query time between 4 KiB and 8 KiB"),
+        ({"4 KiB": 4.0, "8 KiB": 1.0}, TWO, {"figure": "bytes read"}, "8 KiB: 4.0 × fewer bytes read than 4 KiB"),
+        ({"4 KiB": 4.0, "8 KiB": 20.0}, TWO, {"figure": "bytes read", "cost": "reads", "baseline": "8 KiB"},
+         "4 KiB: 5.0 × fewer bytes read than 8 KiB at 1.2 × the reads"),
+        ({"4 KiB": 4.0, "8 KiB": 20.0}, TWO, {"cost": "reads"},
+         "8 KiB: 5.0 × the query time of 4 KiB at a cost of 17 % of the reads"),
+        ({"4 KiB": 8.0, "8 KiB": 1.0}, BY, {"by": ["topology.shards.count"]},
+         "8 KiB: 4.0 × (4 shards) to 8.0 × (2 shards) as fast as 4 KiB"),
+        ({"4 KiB": 4.0, "8 KiB": 1.0}, TWO, {"names": {"4 KiB": "small blocks", "8 KiB": "large blocks"}},
+         "large blocks: 4.0 × as fast as small blocks"),
+    ],
+)  # fmt: skip
+def test_the_headline_answers_the_question(
+    tmp_path: Path, seconds: dict[str, float], shape: Shape, question: dict[str, object], sentence: str
+) -> None:
+    assert headline(build(question_run(tmp_path, seconds, shape, **question))) == sentence
+
+
+def test_an_answer_does_not_rest_on_a_baseline_that_does_not_count(tmp_path: Path) -> None:
+    run = question_run(tmp_path, {"4 KiB": 4.0, "8 KiB": 1.0}, TWO)
+    for path in (run / "results" / "p01").glob("r1.json"):
+        result = json.loads(path.read_text())
+        path.write_text(json.dumps(result | {"valid": False, "problems": ["measure: 2 (gates.max_shard_skew: 1.2)"]}))
+    assert headline(build(run)) == (
+        "Nothing to compare with; not counted: 2 shards, block_size 4 KiB (outside its gates)"
+    )

@@ -90,6 +90,7 @@ def _rows(axes: Axes, data: Bars) -> None:
     axes.set_xlim(0, data.limit)
     if data.log:
         axes.set_xscale("log")
+        axes.set_xticks([], minor=True)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda tick, _: tick_text(float(tick))))
         axes.set_xlim(10 ** math.floor(math.log10(min(sum(bar.parts) for bar in data.bars)) - 0.3), data.limit)
     axes.set_ylim(len(data.bars) - 0.5, -0.5)

@@ -118,7 +118,7 @@ def _answer(model: ReportModel, found: list[Cell]) -> Content | None:
     ends = [bar.parts[0] for bar in rows]
     log = max(ends) > MOST_TIMES * min(ends)
     base = fmt.listed([*dict.fromkeys(cell.name for cell in shown if cell in bases)])
-    unit = f"{figure}, % of {base}" if shares else fmt.of_unit(figure, figures.unit)
+    unit = f"% of {base}" if shares else fmt.of_unit(figure, figures.unit)
     data = bars.Bars(
         unit=f"{unit} ({figures.better} is better)", parts=(("measured", figure),), bars=tuple(rows), log=log
     )

@@ -68,6 +68,7 @@ HEADING: Final = "heading"  # group of the title in the SVG, left out there: the
 
 RC: Final[dict[Any, Any]] = {
     "svg.hashsalt": "microshard",  # the same picture has the same ids
+    "text.parse_math": False,  # $where is no formula
     "svg.fonttype": "none",  # text stays text: it can be searched, selected and restyled
     "font.family": ["DejaVu Sans"],
     "font.size": TEXT,
