@@ -14,10 +14,9 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Protocol, TypeVar
 
-from microshard.model.result import Latency, PhaseResult, Rung, Series, Stage, Table, Windows
+from microshard.model.result import INTENDED, Latency, PhaseResult, Rung, Series, Stage, Table, Windows
 
 PERCENTILES = ("50", "90", "95", "99", "99.9")
-INTENDED = "Intended-"
 KNEE = "threads at the knee"
 ALL = "ALL"  # of a rung: all operations together
 

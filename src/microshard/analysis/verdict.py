@@ -61,6 +61,9 @@ def attach(result: StepResult, telemetry: StepTelemetry, point: Point) -> None:
         if phase.interval is not None and phase.error is None:
             summary = summarise(telemetry.hosts, telemetry.servers, *phase.interval, whole=True)
             phase.verdict = judge(gather(phase, summary, point))
+            for loop in phase.open_loop.values():
+                if not loop.reached:
+                    phase.verdict.sentence += f"; {loop.sentence}"
 
 
 def main_bottleneck(result: StepResult) -> str:

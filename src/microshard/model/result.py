@@ -14,6 +14,7 @@ from microshard.model.telemetry import RungTelemetry, TelemetrySummary
 
 Better = Literal["higher", "lower"]
 Number = int | float
+INTENDED = "Intended-"  # before the name of an operation: latency from the intended time, in YCSB's word
 
 
 @dataclass(slots=True)
@@ -56,6 +57,31 @@ class Latency:
     max: float | None = None
     percentiles: dict[str, float] = field(default_factory=dict)  # "50", "90", "95", "99", "99.9"
     histogram: str | None = None  # HdrHistogram V2, compressed, base64
+
+
+@dataclass(slots=True)
+class OpenLoop:
+    """How a rate was held: operations were sent when they were due, not when the last answer had come."""
+
+    rate: float = 0.0  # intended, a second, in the unit of the key `rate`
+    arrivals: str = "constant"  # or poisson
+    achieved: float = 0.0  # a second, sent in the measured time
+    reached: bool = True  # whether the rate was held, within a hundredth
+    operations: int = 0  # due in the measured time
+    backlog: int = 0  # of them not sent by its end; in the histogram from the intended time with what they had waited
+    behind_ms: float = 0.0  # how late the sending was at the end
+    longest_wait_ms: float = 0.0  # from the intended time to the sending
+
+    @property
+    def sentence(self) -> str:
+        """It for people."""
+        wanted = f"{self.rate:,.6g}/s ({self.arrivals})"
+        if self.reached:
+            return f"open: {wanted} held; the longest wait to be sent was {self.longest_wait_ms:,.4g} ms"
+        return (
+            f"open: the rate was not reached, {self.achieved:,.6g}/s of {wanted}; at the end {self.backlog:,} "
+            f"operations waited and the sending was {self.behind_ms:,.4g} ms behind"
+        )
 
 
 @dataclass(slots=True)
@@ -201,7 +227,8 @@ class PhaseResult:
     notes: dict[str, str] = field(default_factory=dict)  # for people, such as how the cache was prepared
     figures: list[Metric] = field(default_factory=list, metadata=OPTIONAL)  # besides the metric
     windows: Windows | None = field(default=None, metadata=OPTIONAL)
-    latency: dict[str, Latency] = field(default_factory=dict, metadata=OPTIONAL)  # by operation; Intended-… with target
+    latency: dict[str, Latency] = field(default_factory=dict, metadata=OPTIONAL)  # by operation; Intended-… with a rate
+    open_loop: dict[str, OpenLoop] = field(default_factory=dict, metadata=OPTIONAL)  # by operation; ALL: all of them
     series: list[Series] = field(default_factory=list, metadata=OPTIONAL)
     stages: list[Stage] = field(default_factory=list, metadata=OPTIONAL)
     rungs: list[Rung] = field(default_factory=list, metadata=OPTIONAL)

@@ -119,6 +119,14 @@ def _verdict(_model: ReportModel, point: PointReport, figures: PhaseFigures) -> 
         yield "warning", f"{point.label}: the client was the bottleneck, not the servers: {figures.verdict.sentence}"
 
 
+def _rate(_model: ReportModel, point: PointReport, figures: PhaseFigures) -> Sentences:
+    """Operations did not go out at the rate that the experiment asks for."""
+    loops = [loop for m in _valid(figures) for loop in m.result.open_loop.values()]
+    missed = [loop for loop in loops if not loop.reached]
+    if missed:
+        yield "warning", f"{point.label}: in {len(missed)} of {len(loops)} measurements: {missed[0].sentence}"
+
+
 def _limit(gate: float | str | None, default: float) -> float:
     return gate if isinstance(gate, int | float) and gate else default
 
@@ -191,7 +199,7 @@ def _ladders(_model: ReportModel, point: PointReport, _figures: PhaseFigures) ->
 
 
 _POINT_CHECKS: tuple[Callable[[ReportModel, PointReport, PhaseFigures], Sentences], ...] = (
-    _answers, _failed, _drift, _verdict, _client, _others, _skew, _spread, _errors, limited_phases, _ladders,
+    _answers, _failed, _drift, _verdict, _rate, _client, _others, _skew, _spread, _errors, limited_phases, _ladders,
 )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from microshard.model.phases.readers import ReadersPhase
 from microshard.model.plan import PlannedPhase
 from microshard.model.result import Column, Series, Table
-from microshard.workloads import recording
+from microshard.workloads import pacing, recording
 from microshard.workloads.base import Context, Engine, PhaseError, collection_of, cpu_seconds
 from microshard.workloads.connections import Client
 from microshard.workloads.servers import LagMonitor, queries_answered
@@ -34,6 +34,10 @@ class ReadersEngine(Engine[ReadersPhase]):
         keys = self.keys
         with self.context.connect() as client:
             ids = known_ids(client, keys.namespace)
+        self.schedules = {
+            "READ": keys.schedule(keys.rate),
+            "UPDATE": keys.schedule(keys.write_rate, each=keys.write_batch) if keys.writers else None,
+        }
         common = {
             "uri": self.context.job.connection_string,
             "namespace": keys.namespace,
@@ -44,11 +48,10 @@ class ReadersEngine(Engine[ReadersPhase]):
             "read_preference": keys.read_preference,
             "batch": 1,
         }
-        works = [common | {"role": "read", "count": keys.threads}]
+        works = [common | {"role": "read", "count": keys.threads, "schedule": self.schedules["READ"]}]
         if keys.writers:
-            works.append(
-                common | {"role": "write", "count": keys.writers, "batch": keys.write_batch, "rate": keys.write_rate}
-            )
+            writing = {"role": "write", "count": keys.writers, "batch": keys.write_batch}
+            works.append(common | writing | {"schedule": self.schedules["UPDATE"]})
         self.on_close(self.workers.end)
         self.workers.start(works)
         self.workers.wait_ready()
@@ -85,14 +88,13 @@ class ReadersEngine(Engine[ReadersPhase]):
     def _report_latencies(self, finished: dict[str, dict[str, Any]]) -> None:
         """Metric, figures, counters and latencies of what the workers did, by role."""
         result, keys = self.outcome, self.keys
-        reads = recording.decode(finished["read"]["histogram"])
-        latency = {"READ": reads}
-        if keys.writers:
-            latency["UPDATE"] = recording.decode(finished["write"]["histogram"])
+        names = {"read": "READ", "write": "UPDATE"}
+        latency = {names[role]: pacing.PacedLatency.of_message(m["latency"]) for role, m in finished.items()}
+        reads = latency["READ"].sent
         missing = sum(m["missing"] for m in finished.values())
         result.counters = {
             "reads": reads.get_total_count(),
-            "writes": latency["UPDATE"].get_total_count() if keys.writers else 0,
+            "writes": latency["UPDATE"].sent.get_total_count() if keys.writers else 0,
             "documents_written": finished["write"]["documents"] if keys.writers else 0,
             "missing": missing,
             "errors": missing,
@@ -101,8 +103,9 @@ class ReadersEngine(Engine[ReadersPhase]):
             raise PhaseError("MissingDocuments", f"{missing} documents of {keys.namespace} were not found")
         if not reads.get_total_count():
             raise PhaseError("NoReads", f"no read ended in {keys.duration_seconds:g} s")
-        result.latency = {name: recording.latency(histogram) for name, histogram in latency.items()}
-        milliseconds = {p: reads.get_value_at_percentile(p) / 1000 for p in (50, 95, 99)}
+        pacing.report(result, latency, self.schedules, keys.duration_seconds)
+        counted = latency["READ"].intended if keys.rate else reads
+        milliseconds = {p: counted.get_value_at_percentile(p) / 1000 for p in (50, 95, 99)}
         self.set_metric("p95 read latency", "ms", milliseconds[95], "lower")
         self.add_figure("p50 read latency", "ms", milliseconds[50], "lower")
         self.add_figure("p99 read latency", "ms", milliseconds[99], "lower")

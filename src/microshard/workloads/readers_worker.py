@@ -2,7 +2,7 @@
 
 It forks one process per thread of the experiment: Python's threads would wait for each other and measure that. Its
 messages (workers.py has the protocol): {"ready"}, {"operations"} four times a second (increments), at the end
-{"finished", "histogram", "documents", "missing", "cpu_seconds"}.
+{"finished", "latency", "documents", "missing", "cpu_seconds"}.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from pymongo import MongoClient, ReadPreference, UpdateOne
 from pymongo.errors import PyMongoError
 
 from microshard.hostlib.proc import die_with_parent, leave
-from microshard.workloads import recording
 from microshard.workloads.base import collection_of, cpu_seconds
 from microshard.workloads.connections import connect
+from microshard.workloads.pacing import PacedLatency, Pacer, merged
 from microshard.workloads.workers import REPORT_SECONDS, run_worker, send, send_error, wait_for_go
 
 PREFERENCES = {
@@ -41,7 +41,7 @@ Operation = Callable[[], tuple[int, int]]  # returns documents found or changed,
 class ProcessResult:
     """What one process did in the measured time."""
 
-    histogram: str = ""
+    latency: dict[str, Any] | None = None  # of PacedLatency
     documents: int = 0
     missing: int = 0
     error: str = ""
@@ -81,7 +81,8 @@ def id_picker(ids: dict[str, Any], random_: random.Random) -> Callable[[], int]:
 def operate(work: dict[str, Any], number: int, counts: Any, start: Event, pipe: Connection) -> ProcessResult:
     """Connect, wait for the start, operate until the end; latencies are counted after the warm-up."""
     random_ = random.Random(f"{work['seed']}-{work['role']}-{number}")  # noqa: S311 - which documents, not a secret
-    result, latencies = ProcessResult(), recording.new_histogram()
+    result, latency = ProcessResult(), PacedLatency()
+    pacer = Pacer(work["schedule"], number, work["count"])
     # Monitors of each process only need to see a lost primary.
     with connect(work["uri"], maxPoolSize=1, heartbeatFrequencyMS=10_000, document_class=RawBSONDocument) as client:
         client.admin.command("ping")
@@ -89,23 +90,21 @@ def operate(work: dict[str, Any], number: int, counts: Any, start: Event, pipe: 
         operation()  # connects to the member that will be used
         pipe.send(None)
         start.wait()
-        began = time.monotonic()
-        measure_from, until = began + work["warm_up_seconds"], began + work["warm_up_seconds"] + work["seconds"]
-        pause = work["batch"] * work["count"] / work["rate"] if work.get("rate") else 0.0
-        due, cpu = began, cpu_seconds()
-        while (sent := time.monotonic()) < until:
+        measure_from = pacer.begin(work["warm_up_seconds"] + work["seconds"]) + work["warm_up_seconds"]
+        until, cpu = measure_from + work["seconds"], cpu_seconds()
+        while (intended := pacer.wait()) is not None:
+            sent = time.monotonic()
             documents, missing = operation()
             end = time.monotonic()
-            if sent >= measure_from and end <= until:
-                recording.record(latencies, (end - sent) * 1e6)
+            # In an open loop what is on its way at the end counts: it may be there for as long as the server stalls.
+            if sent >= measure_from and (end <= until or pacer.open):
+                latency.record(intended, sent, end)
                 counts[number] += 1
                 result.documents += documents
                 result.missing += missing
-            if pause:
-                due += pause
-                time.sleep(max(0.0, due - time.monotonic()))
+        latency.give_up(pacer.unsent(until), until)
         result.cpu_seconds = cpu_seconds() - cpu
-    result.histogram = recording.encode(latencies)
+    result.latency = latency.message()
     return result
 
 
@@ -160,7 +159,7 @@ def run(work: dict[str, Any]) -> int:
     send(
         role=role,
         finished=True,
-        histogram=recording.encode(recording.merge(recording.decode(result.histogram) for result in results)),
+        latency=merged(PacedLatency.of_message(result.latency) for result in results if result.latency).message(),
         documents=sum(result.documents for result in results),
         missing=sum(result.missing for result in results),
         cpu_seconds=sum(result.cpu_seconds for result in results),

@@ -27,9 +27,9 @@ def new_histogram() -> HdrHistogram:
     return HdrHistogram(1, LONGEST_MICROSECONDS, SIGNIFICANT_DIGITS)
 
 
-def record(histogram: HdrHistogram, microseconds: float) -> None:
-    """Record one latency, within the histogram's range."""
-    histogram.record_value(min(max(int(microseconds), 1), LONGEST_MICROSECONDS))
+def record(histogram: HdrHistogram, microseconds: float, count: int = 1) -> None:
+    """Record a latency, within the histogram's range, so many times."""
+    histogram.record_value(min(max(int(microseconds), 1), LONGEST_MICROSECONDS), count)
 
 
 def encode(histogram: HdrHistogram) -> str:

@@ -8,11 +8,12 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from microshard.model.base import Namespace
+from microshard.model.pacing import Paced
 from microshard.model.phase import EstimateBasis, KeyFinding, PhaseKeys, PhaseKind
 from microshard.model.topology import Topology, data_members
 
 
-class ReadersPhase(PhaseKeys):
+class ReadersPhase(Paced, PhaseKeys):
     """Read documents by `_id` with many clients at a time, with or without a write load."""
 
     changes_data: ClassVar[bool] = True
@@ -34,7 +35,7 @@ class ReadersPhase(PhaseKeys):
     write_batch: Annotated[int, Field(ge=1, le=100_000, json_schema_extra={"unit": "documents"})] = 100
     """Updates in a batch."""
     write_rate: Annotated[float, Field(gt=0, json_schema_extra={"unit": "documents/s"})] | None = None
-    """Updates of all writers together; null is as many as they can."""
+    """Updates of all writers together, in an open loop as `rate`; null is as many as they can."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     """Decides which documents are read and written."""
 

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from microshard.analysis.phase_details import INTENDED, LatencySummary, PhaseDetails, RungSummary
-from microshard.analysis.report_model import ReportModel
+from microshard.analysis.phase_details import LatencySummary, PhaseDetails, RungSummary
+from microshard.analysis.report_model import PointReport, ReportModel
+from microshard.model.result import INTENDED
 from microshard.report import format as fmt
 from microshard.report import headline
 from microshard.report.figures import bars, lines
@@ -147,6 +148,7 @@ def _latency(model: ReportModel, phase: str, rows: PhaseRows) -> Content:
     columns: dict[str, Callable[..., str]] = {
         "point": lambda point, *_: point.label,
         "operation": lambda _, name, _one: name.replace(INTENDED, "intended "),
+        "loop, counted from": lambda point, name, _one: _counted_from(rows, point, name),
         "operations": lambda _, _name, one: f"{one.count:,}",
     }
     for p in ("50", "90", "95", "99", "99.9"):
@@ -175,6 +177,14 @@ def _latency(model: ReportModel, phase: str, rows: PhaseRows) -> Content:
     keys = [(role, name) for name, role in roles.items()]
     draw = partial(lines.percentiles, subtitle=subtitle, unit="ms", names=keys, groups=groups)
     return Content(title, caption, alt, cells, draw)
+
+
+def _counted_from(rows: PhaseRows, point: PointReport, name: str) -> str:
+    """Whether operations were sent at a rate or after the last answer, and what their latency counts from."""
+    if name.startswith(INTENDED):
+        return "open, intended time"
+    paced = any(INTENDED + name in more.latency for other, more in rows if other is point)
+    return "open, sending" if paced else "closed, sending"
 
 
 def _rows(more: PhaseDetails, roles: dict[str, str]) -> Iterator[lines.Percentiles]:

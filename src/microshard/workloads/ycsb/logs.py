@@ -10,9 +10,9 @@ from typing import Any
 
 from hdrh.histogram import HdrHistogram
 
+from microshard.model.result import INTENDED
 from microshard.workloads.recording import add, decode, merge, new_histogram
 
-INTENDED = "Intended-"
 EDGE_SECONDS = 0.02  # the clients and we read one clock, but a log rounds to milliseconds
 BUFFERED = "INSERT-BATCHED_OK"  # inserts that are in a client's batch and not yet sent
 _OPERATIONS = ("READ", "UPDATE", "INSERT", "SCAN", "DELETE", "READ-MODIFY-WRITE")

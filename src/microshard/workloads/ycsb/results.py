@@ -9,11 +9,11 @@ from typing import Any
 
 from hdrh.histogram import HdrHistogram
 
-from microshard.model.result import Latency, Metric, PhaseFailure, PhaseResult, Rung, Windows
+from microshard.model.result import INTENDED, Latency, Metric, PhaseFailure, PhaseResult, Rung, Windows
 from microshard.workloads.base import PhaseError
 from microshard.workloads.recording import decode, encode, latencies, latency, merge_named
 from microshard.workloads.ycsb.cpu import client_side_limit
-from microshard.workloads.ycsb.logs import INTENDED, OperationSummary, all_operations, windows
+from microshard.workloads.ycsb.logs import OperationSummary, all_operations, windows
 
 ALL = "ALL"  # every operation, once
 LIMITS = {"client": "the client", "router": "the router", "host": "other programs on the client's host"}
