@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
 import time
 from typing import Any
 
 from microshard.model.phases.aggregate import AggregateParameters
 from microshard.model.result import Metric
-from microshard.workloads import answers, restarts
+from microshard.workloads import answers, pacing, restarts
 from microshard.workloads.base import Engine, PhaseError, collection_of
 from microshard.workloads.connections import Client
 from microshard.workloads.servers import run_in_threads
@@ -33,18 +34,42 @@ class AggregateEngine(Engine[AggregateParameters]):
         total = keys.iterations * keys.connections
         with self.measured():
             try:
-                for done in range(1, keys.iterations + 1):
+                for done in range(1, (0 if keys.rate else keys.iterations) + 1):
                     if keys.cache == "cold":
                         result.notes["cache"] = f"cold: {restarts.empty_caches(self.context)}"
                         restarts.wait_until_answering(self.client, keys.namespace)
                     # All connections start a round together, so that a cold cache is cold for each round.
                     result.samples += run_in_threads([self._query] * keys.connections)
                     self.report_progress(done * keys.connections, total, "queries", f"{result.samples[-1]:.3f} s")
+                if keys.rate:
+                    self._query_at_rate(total)
             finally:
                 result.counters = {"queries": len(result.samples), "errors": int(len(result.samples) < total)}
         result.metric = Metric("query time", "s", statistics.median(result.samples), "lower")
         result.notes.setdefault("cache", "warm")
         result.notes["pipeline"] = keys.pipeline_name or "given in the definition"
+
+    def _query_at_rate(self, total: int) -> None:
+        """All queries of the phase in an open loop; samples count from the intended time."""
+        keys, result, schedule = self.keys, self.outcome, self.keys.schedule(self.keys.rate)
+        latency = [pacing.PacedLatency() for _ in range(keys.connections)]
+
+        def connection(number: int) -> None:
+            pacer = pacing.Pacer(schedule, number, keys.connections)
+            pacer.begin()
+            for _ in range(keys.iterations):
+                if (intended := pacer.wait()) is not None:
+                    sent = time.monotonic()
+                    self._query()
+                    ended = time.monotonic()
+                    latency[number].record(intended, sent, ended)
+                    result.samples.append(ended - intended)
+                    self.report_progress(len(result.samples), total, "queries", f"{ended - intended:.3f} s")
+
+        began = time.monotonic()
+        run_in_threads([functools.partial(connection, number) for number in range(keys.connections)])
+        found = {"AGGREGATE": pacing.merged(latency)}
+        pacing.report(result, found, {"AGGREGATE": schedule}, time.monotonic() - began)
 
     def _query(self) -> float:
         """Run the query; seconds from sending to the last document. Its answer must be that of the first query."""

@@ -9,12 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hdrh.histogram import HdrHistogram
-
 from microshard.model.phases.traffic import Traffic
 from microshard.model.result import Column, PhaseResult, Series, Table, Windows
 from microshard.workloads.base import Engine, PhaseError
-from microshard.workloads.recording import latencies, merge_named, new_histogram, record
+from microshard.workloads.pacing import PacedLatency, merged, report
+from microshard.workloads.streams import cut
 from microshard.workloads.workers import Workers
 
 POLL_SECONDS = 0.05
@@ -29,7 +28,7 @@ class LoadPeriod:
     began: float  # epoch seconds
     ended: float | None = None
     documents: int = 0
-    latency: dict[str, HdrHistogram] = field(default_factory=lambda: defaultdict(new_histogram))
+    latency: dict[str, PacedLatency] = field(default_factory=lambda: defaultdict(PacedLatency))
 
     def seconds(self, now: float) -> float:
         """How long it is or was."""
@@ -41,6 +40,7 @@ class BackgroundLoad:
 
     def __init__(self, keys: Traffic) -> None:
         self.keys = keys
+        self.schedule = keys.schedule(keys.rate)
         self.workers = Workers("microshard.workloads.background_load_worker")
         self.periods: list[LoadPeriod] = []
         self.inserted = 0
@@ -70,8 +70,8 @@ class BackgroundLoad:
         """
         job = engine.context.job
         keys, count = self.keys, min(self.keys.processes, self.keys.threads)
-        rate = keys.documents_per_second
         works = []
+        threads = cut(keys.threads, count)
         for n in range(count):
             share = None if keys.documents is None else keys.documents // count + (n < keys.documents % count)
             works.append(
@@ -80,9 +80,11 @@ class BackgroundLoad:
                     "uri": uri or job.connection_string,
                     "namespaces": list(namespaces),
                     "options": dict(options or {}),
-                    "threads": keys.threads // count + (n < keys.threads % count),
+                    "client": threads[n][0],
+                    "threads": threads[n][1],
+                    "clients": keys.threads,
+                    "schedule": self.schedule,
                     "documents": share,
-                    "documents_per_second": None if rate is None else rate / count,
                     "first": known + n,
                     "step": count,
                     "known": known,
@@ -119,7 +121,11 @@ class BackgroundLoad:
     def fill(self, result: PhaseResult) -> None:
         """Put counters, latencies and windows of the whole load into a result."""
         result.counters |= {"documents": self.inserted, "errors": int(self._error is not None)}
-        result.latency = latencies(merge_named(period.latency for period in self.periods))
+        named = {name: [p.latency[name] for p in self.periods if name in p.latency] for name in ("INSERT", "READ")}
+        latency = {name: merged(parts) for name, parts in named.items() if parts}
+        for name, whole in latency.items():  # what counts is how far behind it was at the end, not at that of a period
+            whole.behind = self.periods[-1].latency[name].behind
+        report(result, latency, {"ALL": self.schedule}, (self.ended or time.time()) - self.began)
         first, seconds = self.whole_seconds()
         if seconds:
             result.windows = Windows(float(first), 1.0, [self.operations.get(s, 0) for s in seconds])
@@ -168,14 +174,17 @@ class BackgroundLoad:
     def _add(self, message: dict[str, Any]) -> None:
         self.cpu_seconds += message.get("cpu_seconds", 0.0)
         self.inserted += message.get("documents", 0)
+        for name, unsent in message.get("unsent", {}).items():
+            if unsent["unsent"]:
+                self.periods[-1].latency[name].add(PacedLatency.of_message(unsent))
         inserts = message.get("inserts", ())
         documents = round(message.get("documents", 0) / len(inserts)) if inserts else 0  # of each insert
         for name, samples in (("INSERT", inserts), ("READ", message.get("reads", ()))):
-            for at, micros in samples:
+            for at, micros, waited in samples:
                 period = next((p for p in reversed(self.periods) if p.began <= at), self.periods[0])
-                record(period.latency[name], micros)
+                period.latency[name].record(0, waited / 1e6, (waited + micros) / 1e6)
                 self.operations[int(at)] += 1
-                self._latencies[name, int(at)].append(micros)
+                self._latencies[name, int(at)].append(waited + micros)
                 if name == "INSERT":
                     period.documents += documents
                     self.by_second[int(at)] += documents
@@ -201,7 +210,8 @@ class BackgroundLoad:
         return first, list(range(first, last))
 
     def p95(self, name: str, second: int) -> float | None:
-        """95th percentile of the latencies that ended in this second, µs; None when there were none."""
+        """95th percentile of the latencies that ended in this second, µs, in an open loop from the intended time; None
+        when there were none."""
         values = sorted(self._latencies.get((name, second), ()))
         return float(values[max(0, -(-len(values) * 95 // 100) - 1)]) if values else None
 
@@ -214,11 +224,13 @@ class BackgroundLoad:
             row: list[Any] = [period.name, round(seconds, 3), period.documents]
             row.append(round(period.documents / seconds, 1) if seconds > 0 else None)
             for name in ("INSERT", "READ"):
-                hist = period.latency.get(name)
+                paced = period.latency.get(name)
+                hist = paced and (paced.intended if self.schedule else paced.sent)
                 row += [round(hist.get_value_at_percentile(p) / 1000, 3) if hist else None for p in (50, 95, 99)]
             rows.append(row)
         columns = Column.several("period; time, s; inserted, documents; rate, documents/s")
-        columns += [Column(f"{name} p{p}", "ms") for name in ("insert", "read") for p in (50, 95, 99)]
+        basis = " from the intended time" if self.schedule else ""
+        columns += [Column(f"{name} p{p}{basis}", "ms") for name in ("insert", "read") for p in (50, 95, 99)]
         return Table(columns, rows)
 
     def report_rates(self, engine: Engine[Any]) -> None:

@@ -1,8 +1,9 @@
 """A worker process of a background load: `python -m microshard.workloads.background_load_worker`.
 
 Standard input: one JSON line with its work, later the line "go", later, if it is to end early, "stop". Standard output,
-JSON lines: {"ready"}, every quarter of a second {"inserts": [[end, µs] …], "reads": […], "documents"}, at the end
-{"finished", "documents", "cpu_seconds"} or {"error"} and exit code 3. It dies with the process that started it.
+JSON lines: {"ready"}, every quarter of a second {"inserts": [[end, µs, µs it had waited to be sent] …], "reads": […],
+"documents"}, at the end {"finished", "unsent" (PacedLatency by operation), "cpu_seconds"} or {"error"} and exit code 3.
+It dies with the process that started it.
 
 A document is a function of its number, so that every `_id` is known: {_id, n, f1 … f8, pad}. n is its number, f1 to f8
 are pseudo-random 32-bit integers for secondary indexes, pad is binary, random for one part and one repeated byte for
@@ -28,12 +29,16 @@ from microshard.model.phases.traffic import FIELDS
 from microshard.workloads.base import PhaseError, collection_of
 from microshard.workloads.connections import connect
 from microshard.workloads.insert_worker import check
+from microshard.workloads.pacing import PacedLatency, Pacer
 from microshard.workloads.workers import REPORT_SECONDS, run_worker, send, wait_for_go
 
 UNPLACED_SPAN = 1 << 62  # of the `_id`s of a collection without key ranges
 _MIX = 0x2545F4914F6CDD1D
 _FIXED_BYTES = 103  # of a document without the content of its padding
 _NOISE_BYTES = 1 << 20  # random padding, read from different places
+Sample = tuple[
+    float, int, int
+]  # end, epoch seconds; µs from the sending to it; µs from the intended time to the sending
 
 
 def id_span(key_ranges: int) -> int:
@@ -74,13 +79,15 @@ class WorkerState:
 
     work: dict[str, Any]
     next_number: int
-    inserts: list[tuple[float, int]] = field(default_factory=list)
-    reads: list[tuple[float, int]] = field(default_factory=list)
+    inserts: list[Sample] = field(default_factory=list)
+    reads: list[Sample] = field(default_factory=list)
+    unsent: dict[str, PacedLatency] = field(default_factory=lambda: {n: PacedLatency() for n in ("INSERT", "READ")})
     documents: int = 0  # since the last report
     total: int = 0  # acknowledged
     assigned: int = 0  # given to threads
     pending: set[int] = field(default_factory=set)  # first numbers of batches not acknowledged yet
     stop: threading.Event = field(default_factory=threading.Event)
+    stopped: float = 0.0  # time.monotonic()
     error: BaseException | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -118,57 +125,63 @@ def operate(state: WorkerState, number: int) -> None:
     generator = DocumentGenerator(
         work["document_bytes"], work["compressible"], work["keys"], id_span(work["key_ranges"])
     )
-    rate = work["documents_per_second"]
-    pause = work["batch_size"] * work["threads"] / rate if rate else 0.0
-    due = time.monotonic() + pause * number / work["threads"]
+    pacer = Pacer(work["schedule"], work["client"] + number, work["clients"])
     try:
         with connect(work["uri"], maxPoolSize=1, **work["options"]) as client:
             targets = [collection_of(client, namespace) for namespace in work["namespaces"]]
-            while not state.stop.is_set():
+            pacer.begin()
+            while (intended := pacer.wait(state.stop)) is not None:
                 target = targets[chance.randrange(len(targets))] if len(targets) > 1 else targets[0]
                 if work["reads"] and chance.random() < work["reads"]:
                     read_number = state.number_to_read(chance)
                     if read_number >= 0:
-                        # Which of several collections has the document is not known here.
-                        _read(state, target, read_number, generator.id_of(read_number), must_exist=len(targets) == 1)
+                        _read(state, target, read_number, generator.id_of(read_number), intended)
                         continue
                 if work["reads"] == 1:
                     raise PhaseError("NothingToRead", "a load of reads alone needs a collection with documents")
-                if pause:
-                    if state.stop.wait(max(0.0, due - time.monotonic())):
-                        return
-                    due = max(due + pause, time.monotonic() - pause)
                 numbers = state.next_batch()
                 if not numbers:
                     return
-                _insert(state, target, numbers[0], [RawBSONDocument(encode(generator.document(n))) for n in numbers])
+                batch = [RawBSONDocument(encode(generator.document(n))) for n in numbers]
+                _insert(state, target, numbers[0], batch, intended)
+        unsent = list(pacer.unsent(state.stopped))
+        reads = [at for at in unsent if chance.random() < work["reads"]]
+        with state.lock:
+            state.unsent["READ"].give_up(reads, state.stopped)
+            state.unsent["INSERT"].give_up(sorted(set(unsent) - set(reads)), state.stopped)
     except (PhaseError, PyMongoError) as error:
         with state.lock:
             state.error = state.error or error
         state.stop.set()
 
 
-def _insert(state: WorkerState, target: Any, first: int, batch: list[RawBSONDocument]) -> None:
+def _sample(intended: float, sent: float) -> Sample:
+    """The sample of an operation that has just ended."""
+    return round(time.time(), 3), int((time.monotonic() - sent) * 1e6), int((sent - intended) * 1e6)
+
+
+def _insert(state: WorkerState, target: Any, first: int, batch: list[RawBSONDocument], intended: float) -> None:
     command = {"insert": target.name, "documents": batch, "ordered": False, "writeConcern": state.work["write_concern"]}
-    began = time.perf_counter()
+    sent = time.monotonic()
     reply = target.database.command(command)
-    micros = int((time.perf_counter() - began) * 1e6)
+    sample = _sample(intended, sent)
     check(reply, len(batch))
     with state.lock:
-        state.inserts.append((time.time(), micros))
+        state.inserts.append(sample)
         state.documents += len(batch)
         state.total += len(batch)
         state.pending.discard(first)
 
 
-def _read(state: WorkerState, target: Any, number: int, identifier: int, *, must_exist: bool) -> None:
-    began = time.perf_counter()
+def _read(state: WorkerState, target: Any, number: int, identifier: int, intended: float) -> None:
+    sent = time.monotonic()
     found = target.find_one({"_id": identifier})
-    micros = int((time.perf_counter() - began) * 1e6)
-    if must_exist and (found is None or found["n"] != number):
+    sample = _sample(intended, sent)
+    # Which of several collections has the document is not known here.
+    if len(state.work["namespaces"]) == 1 and (found is None or found["n"] != number):
         raise PhaseError("LostDocument", f"document {number} was acknowledged and is not found by its _id")
     with state.lock:
-        state.reads.append((time.time(), micros))
+        state.reads.append(sample)
 
 
 def report(state: WorkerState) -> None:
@@ -176,13 +189,13 @@ def report(state: WorkerState) -> None:
     with state.lock:
         inserts, reads, documents = state.inserts, state.reads, state.documents
         state.inserts, state.reads, state.documents = [], [], 0
-    send(inserts=[(round(t, 3), us) for t, us in inserts], reads=[(round(t, 3), us) for t, us in reads],
-        documents=documents)  # fmt: skip
+    send(inserts=inserts, reads=reads, documents=documents)
 
 
 def listen(state: WorkerState) -> None:
     """Wait for "stop", or until the parent closes the pipe."""
     sys.stdin.readline()
+    state.stopped = time.monotonic()
     state.stop.set()
 
 
@@ -207,7 +220,8 @@ def run(work: dict[str, Any]) -> None:
     if state.error is not None:
         raise state.error
     report(state)
-    send(finished=True, total=state.total, cpu_seconds=time.process_time() - began)
+    unsent = {name: one.message() for name, one in state.unsent.items()}
+    send(finished=True, total=state.total, unsent=unsent, cpu_seconds=time.process_time() - began)
 
 
 if __name__ == "__main__":

@@ -242,7 +242,8 @@ class BalanceEngine(Engine[BalancePhase]):
             if any(load.p95(kind, s) is not None for s in seconds)
         }
         if slow:
-            result.series.append(Series("latency", "ms", t=times, lines=slow))
+            name = "latency from the intended time" if load.schedule else "latency"
+            result.series.append(Series(name, "ms", t=times, lines=slow))
 
     def _verify(self) -> None:
         """Raise PhaseError unless every document is there once, by the shards' counts too."""

@@ -10,7 +10,7 @@ from microshard.model.job import JobError
 from microshard.model.phases.insert import InsertParameters
 from microshard.model.plan import PlannedPhase
 from microshard.model.result import StorageSize
-from microshard.workloads import datasets, servers
+from microshard.workloads import datasets, pacing, servers
 from microshard.workloads.base import Context, Engine, PhaseError, collection_of
 from microshard.workloads.recording import OperationRates
 from microshard.workloads.streams import assign
@@ -43,8 +43,10 @@ class InsertEngine(Engine[InsertParameters]):
         common = keys.model_dump(include={"namespace", "write_concern", "ordered", "dataset", "seed", "batch_size"})
         common["uri"] = self.context.job.connection_string
         common["options"] = {option: getattr(keys, option) for option in self.dataset.info.options}
+        common["schedule"] = self.schedule = keys.schedule(keys.rate, each=keys.batch_size)
         self.on_close(self.workers.end)
-        self.workers.start([common | {"streams": [(s.first, s.first_id, s.count) for s in mine]} for mine in streams])
+        works = [{"streams": [(s.first, s.first_id, s.count) for s in mine]} for mine in streams]
+        self.workers.start([common | {"client": n, "clients": len(works)} | work for n, work in enumerate(works)])
         with self.context.connect() as client:
             target_collection = collection_of(client, keys.namespace)
             if target_collection.find_one({}, {"_id": 1}) is not None:
@@ -77,6 +79,7 @@ class InsertEngine(Engine[InsertParameters]):
     def run(self) -> None:
         """Load, then count and measure. `started` and `ended` enclose the load alone."""
         result, workers_cpu, done, size, errors = self.outcome, 0.0, 0, 0, 1
+        latency = pacing.PacedLatency()
         began = time.monotonic()
         try:
             with self.measured(lambda: workers_cpu):
@@ -84,6 +87,8 @@ class InsertEngine(Engine[InsertParameters]):
                 for message in self.workers.messages():
                     done += message.get("documents", 0)
                     size += message.get("bytes", 0)
+                    if "latency" in message:
+                        latency.add(pacing.PacedLatency.of_message(message["latency"]))
                     workers_cpu += message.get("cpu_seconds", 0.0)
                     seconds = time.monotonic() - began
                     self.rates.add(seconds, message.get("documents", 0))
@@ -96,6 +101,7 @@ class InsertEngine(Engine[InsertParameters]):
             result.counters = {"documents": done, "bytes": size, "errors": errors}
         self.set_metric("load rate", "documents/s", done / seconds, "higher")
         result.notes["average document"] = f"{size / done:.1f} bytes"
+        pacing.report(result, {"INSERT": latency}, {"INSERT": self.schedule}, seconds)
         result.windows = self.rates.windows(result.started, seconds)
         self._verify()
         self._add_figures(seconds)

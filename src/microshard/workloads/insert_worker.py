@@ -1,7 +1,7 @@
 """A worker process of the engine `insert`: `python -m microshard.workloads.insert_worker`.
 
 Its messages (workers.py has the protocol): {"ready"}, {"documents", "bytes"} now and then (increments), at the end
-{"finished", "cpu_seconds"}.
+{"finished", "latency" (of the batches, PacedLatency), "cpu_seconds"}.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from microshard.workloads import datasets
 from microshard.workloads.base import PhaseError, collection_of
 from microshard.workloads.connections import connect
 from microshard.workloads.datasets import Dataset
+from microshard.workloads.pacing import PacedLatency, Pacer
 from microshard.workloads.streams import Stream
 from microshard.workloads.workers import REPORT_SECONDS, run_worker, send, wait_for_go
 
@@ -88,21 +89,30 @@ def insert(work: dict[str, Any]) -> None:
             return
         began, reported = time.process_time(), time.monotonic()
         documents = size_bytes = 0
+        pacer, latency = Pacer(work["schedule"], work["client"], work["clients"]), PacedLatency()
+        pacer.begin()
+
+        def command(given: dict[str, Any]) -> tuple[dict[str, Any], float, float]:
+            sent = time.monotonic()
+            return target.database.command(given), sent, time.monotonic()
+
         spare = 0.0  # s, of the last reply
         waiting = interleaved(dataset, streams, work["seed"], work["batch_size"])
         batch = next(waiting, None)
-        while batch is not None:
-            sent = len(batch)
+        while batch is not None and (intended := pacer.wait()) is not None:
+            count = len(batch)
             options = {"ordered": work["ordered"], "writeConcern": work["write_concern"]}
-            reply = sender.submit(target.database.command, {"insert": target.name, "documents": batch, **options})
+            sending = sender.submit(command, {"insert": target.name, "documents": batch, **options})
             # Sending comes first: generating documents meanwhile takes interpreter and core from it. Wait no longer
             # than for the last reply, or the server would wait for the next batch.
-            wait([reply], timeout=min(spare, SENDING_SECONDS))
+            wait([sending], timeout=min(spare, SENDING_SECONDS))
             sent_bytes = sum(len(document.raw) for document in batch)
             batch = next(waiting, None)
             generated = time.monotonic()
-            check(reply.result(), sent)
-            documents += sent
+            reply, sent, ended = sending.result()
+            check(reply, count)
+            latency.record(intended, sent, ended)
+            documents += count
             size_bytes += sent_bytes
             now = time.monotonic()
             spare = now - generated
@@ -111,7 +121,7 @@ def insert(work: dict[str, Any]) -> None:
                 documents = size_bytes = 0
                 reported = now
         send(documents=documents, bytes=size_bytes)
-        send(finished=True, cpu_seconds=time.process_time() - began)
+        send(finished=True, latency=latency.message(), cpu_seconds=time.process_time() - began)
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ def test_migrations_by_hand_and_an_unsettled_cluster_as_a_result(published: Publ
                 "topology.balancer.enabled": [True, False],
             }
         },
-        "workload.0.measure.load": {"threads": 2, "batch_size": 10, "documents": 12000, "documents_per_second": 1500},
+        "workload.0.measure.load": {"threads": 2, "batch_size": 10, "documents": 12000, "rate": 150},
         "workload.0.measure.quiet_seconds": 3,
         "workload.0.measure.time_limit_seconds": 40,
         "topology.shards.members": 1,

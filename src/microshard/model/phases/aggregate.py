@@ -8,12 +8,13 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from microshard.model.base import Namespace
+from microshard.model.pacing import Paced
 from microshard.model.phase import EstimateBasis, PhaseContext, PhaseKeys
 
 SCAN_SECONDS_PER_DOCUMENT = 3.5e-6  # aggregation over a warm cache, one shard on one core
 
 
-class AggregatePhase(PhaseKeys):
+class AggregatePhase(Paced, PhaseKeys):
     """Run an aggregation and time it."""
 
     assumptions: ClassVar[tuple[str, ...]] = (
@@ -21,7 +22,7 @@ class AggregatePhase(PhaseKeys):
     )
 
     engine: Literal["aggregate"]
-    """aggregate: one query after the other."""
+    """aggregate: one query after the other, or at a rate."""
     namespace: Namespace = "vosa.mot_results"
     """Collection to query."""
     pipeline: str | list[dict[str, Any]]
@@ -43,6 +44,8 @@ class AggregatePhase(PhaseKeys):
             if wrong is not None:
                 yield f"pipeline: each stage needs exactly one key, and stage {wrong} has not"
 
+        if self.cache == "cold" and self.rate is not None:
+            yield "rate: caches are emptied between rounds of queries, so cache: cold has a closed loop"
         # The default is as good as not given: a lock file says every default.
         default = type(self).model_fields["warm_up_iterations"].default
         if self.cache == "cold" and self.warm_up_iterations not in {0, default}:
@@ -71,7 +74,8 @@ class AggregatePhase(PhaseKeys):
     def seconds(self, expected: EstimateBasis) -> float:
         """By the time of a scan over a warm cache, one shard on one core."""
         queries = (self.iterations + (0 if self.cache == "cold" else self.warm_up_iterations)) * self.connections
-        return queries * expected.documents * SCAN_SECONDS_PER_DOCUMENT / expected.workers
+        at_rate = self.iterations * self.connections / self.rate if self.rate else 0.0
+        return max(queries * expected.documents * SCAN_SECONDS_PER_DOCUMENT / expected.workers, at_rate)
 
     def question(self) -> Any:
         """The collection and the pipeline."""

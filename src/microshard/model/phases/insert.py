@@ -10,6 +10,7 @@ from pydantic import Field
 
 from microshard.model.base import Namespace
 from microshard.model.datasets import DATASETS, DataError, DatasetInfo, Index, dataset_info
+from microshard.model.pacing import Paced
 from microshard.model.phase import EstimateBasis, KeyFinding, PhaseContext, PhaseKeys, PhaseKind, write_concern_findings
 from microshard.model.topology import Topology
 
@@ -22,7 +23,7 @@ MONGOD_DOCUMENTS_PER_SECOND = 110_000
 SENT_DOCUMENTS_PER_SECOND = 120_000  # per core of the client host: 8 µs to make, send and route (bench/load_rate.py)
 
 
-class InsertPhase(PhaseKeys):
+class InsertPhase(Paced, PhaseKeys):
     """Fill a collection with a generated data set."""
 
     changes_data: ClassVar[bool] = True
@@ -56,6 +57,9 @@ class InsertPhase(PhaseKeys):
     """Documents per insert command."""
     processes: Annotated[int, Field(ge=1, le=256)] | Literal["auto"] = "auto"
     """Loader processes; auto is one per core of the client host, at most one per key range."""
+    rate: Annotated[float, Field(gt=0, le=1e9, json_schema_extra={"unit": "documents/s"})] | None = None
+    """Open loop: documents a second of all processes together, each batch sent when it is due, whatever the answers
+    take; its latency counts from when it was due. null: closed loop, a batch follows the last one's answer."""
     ordered: bool = False
     """Whether a batch stops at its first error."""
     write_concern: dict[Literal["w", "j", "wtimeout"], int | bool | str] = Field(default={"w": 1})
@@ -127,8 +131,9 @@ class InsertPhase(PhaseKeys):
         # However many hosts take the data, the loaders and the mongos have to make and send it.
         loaders = expected.client_cores if self.processes == "auto" else min(self.processes, expected.client_cores)
         clients = self.adds() / (SENT_DOCUMENTS_PER_SECOND * max(loaders, 1))
+        at_rate = self.adds() / self.rate if self.rate else 0.0
         written = self.raw_bytes() * expected.copies * expected.disk_share / 2**20
-        return max(servers, shards, clients, written / expected.volume_mibps if expected.volume_mibps else 0.0)
+        return max(servers, shards, clients, at_rate, written / expected.volume_mibps if expected.volume_mibps else 0.0)
 
     def data(self) -> Any:
         """The data set's name, options, seed and size."""

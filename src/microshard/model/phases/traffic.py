@@ -7,7 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from microshard.model.base import Model, Namespace
+from microshard.model.base import Namespace
+from microshard.model.pacing import Paced
 from microshard.model.phase import EstimateBasis, KeyFinding, PhaseContext, PhaseKeys, PhaseKind, write_concern_findings
 from microshard.model.topology import Topology
 
@@ -17,7 +18,7 @@ BYTES_PER_CORE_AND_SECOND = 12_000_000  # inserted by pymongo through one mongod
 WriteConcern = dict[Literal["w", "j", "wtimeout"], int | bool | str]
 
 
-class Traffic(Model):
+class Traffic(Paced):
     """Inserts in batches and reads by `_id`, by several threads, until so many documents are in or it is ended."""
 
     threads: Annotated[int, Field(ge=1, le=1024)] = 4
@@ -34,8 +35,6 @@ class Traffic(Model):
     """Share of the operations that read one document by its `_id`."""
     keys: Literal["random", "ascending"] = "random"
     """Order of the `_id`s: scattered over the whole key range, or each above the last one."""
-    documents_per_second: Annotated[float, Field(gt=0, json_schema_extra={"unit": "documents/s"})] | None = None
-    """Upper limit of the inserts of all threads; null inserts as fast as the servers answer."""
     documents: Annotated[int, Field(ge=1, le=10_000_000_000)] | None = None
     """The load ends when so many are inserted; null goes on until the measurement ends."""
     write_concern: WriteConcern = Field(default={"w": 1})
