@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from microshard.model.base import Model
+from microshard.model.phase import KeyFinding, PhaseKeys, PhaseKind
 
 
 class RateSearch(Model):
@@ -66,3 +67,33 @@ class Paced(Model):
         if rate is None:
             return None
         return {"rate": rate / each, "each": each, "arrivals": self.arrivals, "seed": self.arrivals_seed}
+
+
+class Searching(PhaseKeys):
+    """A phase that can look for the highest rate that holds."""
+
+    search: RateSearch | None = None
+    """Looks for the highest rate that keeps a percentile below a limit, instead of a measurement at one rate."""
+
+    def rung(self, rate: float, search: RateSearch) -> dict[str, Any]:
+        """The keys with which a rung of the search differs from these."""
+        raise NotImplementedError
+
+    def _contradictions(self) -> Iterator[str]:
+        if self.search is not None and getattr(self, "rate", None) is not None:
+            yield "rate: a search looks for the highest rate, so it is not given one"
+
+    def search_findings(self, kind: PhaseKind) -> Iterator[KeyFinding]:
+        """Keys that have no effect beside a search."""
+        if self.search is None:
+            return
+        if kind != "measure":
+            yield ("search",), "only a measurement searches", "error"
+        for key in self.rung(self.search.first, self.search):
+            field = type(self).model_fields[key]
+            if key not in {"search", "rate", "load"} and getattr(self, key) != field.default:
+                yield (key,), "has no effect: a search has rung_seconds and settle_seconds", "error"
+
+    def search_seconds(self) -> float | None:
+        """The longest time a search takes; None without one."""
+        return len(self.search.rates()) * float(self.search.step_seconds) if self.search is not None else None

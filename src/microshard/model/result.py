@@ -70,7 +70,7 @@ class OpenLoop:
     operations: int = 0  # due in the measured time
     backlog: int = 0  # of them not sent by its end; in the histogram from the intended time with what they had waited
     behind_ms: float = 0.0  # how late the sending was at the end
-    longest_wait_ms: float = 0.0  # from the intended time to the sending
+    longest_wait_ms: float = 0.0  # from the intended time to the sending, of YCSB to the answer
 
     @property
     def sentence(self) -> str:

@@ -20,8 +20,9 @@ from microshard.hostlib.proc import Terminated
 from microshard.model.job import Job, JobError
 from microshard.model.result import PhaseFailure, PhaseResult, StepResult
 from microshard.records.run_folder import DiskError, write_json
-from microshard.workloads.base import Context, Engine, PhaseError, Progress, cpu_seconds, find_engine
+from microshard.workloads.base import Context, Engine, PhaseError, Progress, cpu_seconds
 from microshard.workloads.connections import read_job
+from microshard.workloads.rate_search import engine_of
 from microshard.workloads.servers import operations_by_way
 
 FAILED = 3
@@ -65,7 +66,7 @@ def run_job(job: Job, progress: Progress, folder: Path | None = None) -> tuple[S
     """Run the phases until one fails; the result and the exit code. Raises JobError before any is run."""
     context = Context(job, progress, folder)
     # All parameters are read before the first phase begins: a mistake in the last one must not cost a load.
-    engines = [find_engine(phase.engine)(phase, context) for phase in job.phases]
+    engines = [engine_of(phase, context) for phase in job.phases]
     results: list[PhaseResult] = []
     code = 0
     for engine in engines:

@@ -118,3 +118,28 @@ def test_a_rate_no_server_reaches_is_reported_with_its_backlog(filled: Mongod, r
     # What was never sent is in the histogram from the intended time, with the time it had waited.
     sent, intended = (phase["latency"][name]["count"] for name in ("READ", "Intended-READ"))
     assert intended == sent + held["backlog"]
+
+
+def test_a_search_ends_at_the_rate_that_is_not_reached_and_reports_the_one_before(
+    filled: Mongod, run_job: RunJob
+) -> None:
+    search = {"metric": "p99_ms", "at_most": 500.0, "first": 20.0, "factor": 16.0, "last": 1e6, "rung_seconds": 3}
+    code, result, _ = run_job([filled], readers(search=search | {"settle_seconds": 1})).finish(120)
+    phase = result["phases"][0]
+    rows = phase["table"]["rows"]
+    assert code == 0
+    assert [row[0] for row in rows] == [20 * 16**n for n in range(len(rows))]
+    assert [row[-1] for row in rows] == ["yes"] * (len(rows) - 1) + ["no"]
+    # The figure, the latencies and the interval are those of the last rung that held.
+    assert phase["metric"]["value"] == rows[-2][0] == phase["open_loop"]["READ"]["rate"]
+    assert phase["open_loop"]["READ"]["reached"]
+    assert phase["ended"] - phase["started"] == pytest.approx(3, abs=0.1)
+
+
+def test_a_search_whose_first_rate_does_not_hold_has_no_figure(filled: Mongod, run_job: RunJob) -> None:
+    search = {"at_most": 20.0, "first": 200.0, "last": 200.0, "rung_seconds": 4, "settle_seconds": 0}
+    with stalling(filled):
+        code, result, _ = run_job([filled], readers(search=search)).finish()
+    error = result["phases"][0]["error"]
+    assert (code, error["type"]) == (3, "NoRateHeld")
+    assert "200/s did not hold: p99_ms" in error["message"]

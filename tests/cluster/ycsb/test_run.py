@@ -17,7 +17,7 @@ from tests.cluster.ycsb.conftest import RECORDS, phase
 
 def test_two_clients_load_and_run_as_one(mongod: Mongod, run_job: RunJob, tmp_path: Path) -> None:
     mix = {"read": 0.5, "update": 0.3, "insert": 0.2}
-    measure = phase("measure", clients=2, warm_up_seconds=1, duration_seconds=3, target_rate=200, proportions=mix)
+    measure = phase("measure", clients=2, warm_up_seconds=1, duration_seconds=3, rate=200, proportions=mix)
     started = run_job([mongod], phase("load", clients=2, batch_size=50), measure)
     code, result, errors = started.finish(90)
     assert code == 0, errors
@@ -43,6 +43,17 @@ def test_two_clients_load_and_run_as_one(mongod: Mongod, run_job: RunJob, tmp_pa
     folder = started.out.with_suffix("") / "measure"
     assert not list(folder.glob("*.properties"))
     _is_what_the_kept_logs_say(run, folder)
+
+
+def test_a_search_goes_through_rates_and_holds_each_with_clients_of_its_own(mongod: Mongod, run_job: RunJob) -> None:
+    search = {"at_most": 1000.0, "first": 50, "factor": 2.0, "last": 100, "rung_seconds": 2, "settle_seconds": 1}
+    code, result, errors = run_job([mongod], phase("load", batch_size=50), phase("measure", search=search)).finish(120)
+    assert code == 0, errors
+    run = result["phases"][1]
+    assert [row[0] for row in run["table"]["rows"]] == [50, 100]
+    assert [row[1] for row in run["table"]["rows"]] == pytest.approx([50, 100], rel=0.05)
+    assert run["metric"]["value"] == run["open_loop"]["ALL"]["rate"] == 100
+    assert run["open_loop"]["ALL"]["reached"]
 
 
 def _is_what_the_kept_logs_say(run: dict[str, Any], folder: Path) -> None:

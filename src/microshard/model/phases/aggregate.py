@@ -8,13 +8,14 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from microshard.model.base import Namespace
-from microshard.model.pacing import Paced
-from microshard.model.phase import EstimateBasis, PhaseContext, PhaseKeys
+from microshard.model.pacing import Paced, RateSearch, Searching
+from microshard.model.phase import EstimateBasis, KeyFinding, PhaseContext, PhaseKind
+from microshard.model.topology import Topology
 
 SCAN_SECONDS_PER_DOCUMENT = 3.5e-6  # aggregation over a warm cache, one shard on one core
 
 
-class AggregatePhase(Paced, PhaseKeys):
+class AggregatePhase(Paced, Searching):
     """Run an aggregation and time it."""
 
     assumptions: ClassVar[tuple[str, ...]] = (
@@ -38,13 +39,22 @@ class AggregatePhase(Paced, PhaseKeys):
     connections: Annotated[int, Field(ge=1, le=1024)] = 1
     """Clients that run the query at the same time."""
 
+    def rung(self, rate: float, search: RateSearch) -> dict[str, Any]:
+        """As many queries as the rate makes in the time; what settles is the same queries before."""
+        queries = {
+            "iterations": max(1, round(rate * search.rung_seconds / self.connections)),
+            "warm_up_iterations": max(1, round(rate * search.settle_seconds / self.connections)),
+        }
+        return {"rate": rate, "search": None, **queries}
+
     def _contradictions(self) -> Iterator[str]:
+        yield from super()._contradictions()
         if isinstance(self.pipeline, list):
             wrong = next((n for n, stage in enumerate(self.pipeline) if len(stage) != 1), None)
             if wrong is not None:
                 yield f"pipeline: each stage needs exactly one key, and stage {wrong} has not"
 
-        if self.cache == "cold" and self.rate is not None:
+        if self.cache == "cold" and (self.rate is not None or self.search is not None):
             yield "rate: caches are emptied between rounds of queries, so cache: cold has a closed loop"
         # The default is as good as not given: a lock file says every default.
         default = type(self).model_fields["warm_up_iterations"].default
@@ -67,12 +77,18 @@ class AggregatePhase(Paced, PhaseKeys):
             known = ", ".join(sorted(context.pipelines)) or "none"
             yield "pipeline", f"no pipeline is named {self.pipeline}; known: {known}"
 
+    def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[KeyFinding]:  # noqa: ARG002
+        """Keys beside a search."""
+        yield from self.search_findings(kind)
+
     def restarts(self) -> int:
         """Once before each round of queries on a cold cache."""
         return self.iterations if self.cache == "cold" else 0
 
     def seconds(self, expected: EstimateBasis) -> float:
         """By the time of a scan over a warm cache, one shard on one core."""
+        if (search := self.search_seconds()) is not None:
+            return search
         queries = (self.iterations + (0 if self.cache == "cold" else self.warm_up_iterations)) * self.connections
         at_rate = self.iterations * self.connections / self.rate if self.rate else 0.0
         return max(queries * expected.documents * SCAN_SECONDS_PER_DOCUMENT / expected.workers, at_rate)

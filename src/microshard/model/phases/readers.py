@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from microshard.model.base import Namespace
-from microshard.model.pacing import Paced
-from microshard.model.phase import EstimateBasis, KeyFinding, PhaseKeys, PhaseKind
+from microshard.model.pacing import Paced, RateSearch, Searching
+from microshard.model.phase import EstimateBasis, KeyFinding, PhaseKind
 from microshard.model.topology import Topology, data_members
 
 
-class ReadersPhase(Paced, PhaseKeys):
+class ReadersPhase(Paced, Searching):
     """Read documents by `_id` with many clients at a time, with or without a write load."""
 
     changes_data: ClassVar[bool] = True
@@ -39,8 +39,14 @@ class ReadersPhase(Paced, PhaseKeys):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     """Decides which documents are read and written."""
 
-    def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[KeyFinding]:  # noqa: ARG002
-        """A preference nobody can fulfil; a rate for nobody."""
+    def rung(self, rate: float, search: RateSearch) -> dict[str, Any]:
+        """Reads at this rate; the writers go on as they do."""
+        times = {"duration_seconds": float(search.rung_seconds), "warm_up_seconds": float(search.settle_seconds)}
+        return {"rate": rate, "search": None, **times}
+
+    def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[KeyFinding]:
+        """A preference nobody can fulfil; a rate for nobody; keys beside a search."""
+        yield from self.search_findings(kind)
         if self.read_preference == "secondary" and data_members(topology) == 1:
             yield ("read_preference",), "there is one member, so no secondary would ever answer", "error"
         if self.write_rate is not None and not self.writers:
@@ -48,7 +54,7 @@ class ReadersPhase(Paced, PhaseKeys):
 
     def seconds(self, expected: EstimateBasis) -> float:  # noqa: ARG002
         """Of one repetition."""
-        return self.warm_up_seconds + self.duration_seconds
+        return self.search_seconds() or self.warm_up_seconds + self.duration_seconds
 
     def figures(self) -> tuple[str, ...]:
         """The metric, and the further figures."""

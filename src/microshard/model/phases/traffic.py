@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from microshard.model.base import Namespace
-from microshard.model.pacing import Paced
-from microshard.model.phase import EstimateBasis, KeyFinding, PhaseContext, PhaseKeys, PhaseKind, write_concern_findings
+from microshard.model.pacing import Paced, RateSearch, Searching
+from microshard.model.phase import EstimateBasis, KeyFinding, PhaseContext, PhaseKind, write_concern_findings
 from microshard.model.topology import Topology
 
 FIELDS = 8  # random integers f1, f2 … of each document
@@ -45,7 +45,7 @@ class Traffic(Paced):
         return self.model_dump(mode="json")
 
 
-class TrafficPhase(PhaseKeys):
+class TrafficPhase(Searching):
     """Insert and read generated documents, by threads."""
 
     changes_data: ClassVar[bool] = True
@@ -67,12 +67,22 @@ class TrafficPhase(PhaseKeys):
     seconds_long: Annotated[float, Field(gt=0, le=86_400, json_schema_extra={"unit": "s"})] | None = None
     """The load ends after this time."""
 
+    def rung(self, rate: float, search: RateSearch) -> dict[str, Any]:
+        """The load at this rate, for the time of a rung."""
+        load = self.load.work() | {"rate": rate}
+        return {"load": load, "search": None, "seconds_long": float(search.rung_seconds)}
+
     def _contradictions(self) -> Iterator[str]:
+        if self.search is not None:
+            if self.load.rate is not None or self.load.documents is not None:
+                yield "search: looks for load.rate and ends each rung by its time, so load has no rate or documents"
+            return
         if (self.load.documents is None) == (self.seconds_long is None):
             yield "load: needs either load.documents or seconds_long, so that it ends"
 
-    def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[KeyFinding]:  # noqa: ARG002
-        """A write concern nobody can fulfil; several collections where they would all lie on one shard."""
+    def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[KeyFinding]:
+        """Keys beside a search; a write concern nobody can fulfil."""
+        yield from self.search_findings(kind)
         yield from write_concern_findings(self.load.write_concern, topology, "load", "write_concern")
 
     def problems(self, context: PhaseContext) -> Iterator[tuple[str, str]]:  # noqa: ARG002
@@ -90,6 +100,8 @@ class TrafficPhase(PhaseKeys):
 
     def seconds(self, expected: EstimateBasis) -> float:
         """By the bytes one core inserts."""
+        if (search := self.search_seconds()) is not None:
+            return search
         if self.seconds_long is not None:
             return self.seconds_long
         size = self.raw_bytes() * expected.copies * (1 + 0.3 * self.indexes)

@@ -10,7 +10,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from microshard.model.base import Model, Namespace
-from microshard.model.phase import EstimateBasis, KeyFinding, PhaseContext, PhaseKeys, PhaseKind
+from microshard.model.pacing import RateSearch, Searching
+from microshard.model.phase import EstimateBasis, KeyFinding, PhaseContext, PhaseKind
 from microshard.model.topology import Topology, data_members
 
 Operation = Literal["read", "update", "insert", "scan", "read_modify_write"]
@@ -41,7 +42,7 @@ OURS = {
     "writeallfields": "write_all_fields",
     "threadcount": "threads",
     "threads": "threads",
-    "target": "target_rate",
+    "target": "rate",
     "table": "namespace",
     "batchsize": "batch_size",
     "mongodb.batchsize": "batch_size",
@@ -108,7 +109,7 @@ class Ladder(Model):
         return [*found, self.last]
 
 
-class YcsbPhase(PhaseKeys):
+class YcsbPhase(Searching):
     """Run YCSB: as load phase it fills the collection, as measurement it runs a mix of operations for a time."""
 
     changes_data: ClassVar[bool] = True
@@ -159,9 +160,9 @@ class YcsbPhase(PhaseKeys):
     """Threads over all clients; ladder: 1, 2, 4 … until more do not help, the figure is that of the best rung."""
     ladder: Ladder = Ladder()
     """threads ladder: its rungs and its end."""
-    target_rate: Annotated[int, Field(ge=1, le=100_000_000, json_schema_extra={"unit": "operations/s"})] | None = None
-    """Rate of all clients together; with it latencies from the intended start are reported besides. null: as fast as
-    it goes."""
+    rate: Annotated[int, Field(ge=1, le=100_000_000, json_schema_extra={"unit": "operations/s"})] | None = None
+    """Open loop, constant: operations a second of all clients together; latencies from the intended start are reported
+    besides. null: closed loop, as fast as it goes."""
     duration_seconds: Annotated[int, Field(ge=2, le=864_000, json_schema_extra={"unit": "s"})] = 60
     """Measurement: its time, after the warm-up."""
     operations: Annotated[int, Field(ge=1, le=2_000_000_000)] | None = None
@@ -175,14 +176,20 @@ class YcsbPhase(PhaseKeys):
     properties: Annotated[dict[str, Property], Field(max_length=100)] = Field(default={})
     """Further properties of YCSB or the binding, as they are."""
 
+    def rung(self, rate: float, search: RateSearch) -> dict[str, Any]:
+        """The clients at this rate, started anew."""
+        times = {"duration_seconds": search.rung_seconds, "warm_up_seconds": search.settle_seconds, "operations": None}
+        return {"rate": round(rate), "search": None, **times}
+
     def _contradictions(self) -> Iterator[str]:
         """Sentences "key: reason" about keys that cannot go together."""
+        yield from super()._contradictions()
         total = math.fsum(self.proportions.values())
         if not math.isclose(total, 1, abs_tol=1e-6):
             yield f"proportions: they add up to {total:g}, not to 1"
         yield from self._bad_properties()
-        if self.threads == "ladder" and self.target_rate is not None:
-            yield "target_rate: a ladder looks for the highest rate, a target sets it"
+        if self.threads == "ladder" and (self.rate is not None or self.search is not None):
+            yield "threads: a ladder of threads is a closed loop, so it has neither rate nor search"
         if self.threads == "ladder" and self.operations is not None:
             yield "operations: a ladder measures for a time (ladder.rung_seconds)"
         threads = self.ladder.last if self.threads == "ladder" else self.threads
@@ -235,12 +242,15 @@ class YcsbPhase(PhaseKeys):
         most = self.ladder.last if self.threads == "ladder" else self.threads
         if self.clients == "per_mongos" and count > most:
             yield "threads", f"{most} threads over {count} clients (one a mongos) leave some without any"
+        if self.search is not None and context.client_hosts > 1:
+            yield "search", f"works from one client host, and infrastructure has {context.client_hosts}"
         if count < context.client_hosts:
             yield "clients", f"{count} on {context.client_hosts} client hosts (infrastructure) leave some without any"
 
     def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[KeyFinding]:
         """Keys that belong to the other kind of phase, and routers that are not there."""
         given = self.model_fields_set
+        yield from self.search_findings(kind)
         if kind == "load":
             for key in ("proportions", "distribution", "duration_seconds", "operations", "warm_up_seconds", "ladder"):
                 if key in given and getattr(self, key) is not None:
@@ -289,7 +299,9 @@ class YcsbPhase(PhaseKeys):
         return ("throughput", *("threads at the knee" for _ in self.sweeps()))
 
     def seconds(self, expected: EstimateBasis) -> float:  # noqa: ARG002 - the keys say how long it takes
-        """Time of a measurement, all rungs of a ladder included."""
+        """Time of a measurement, all rungs of a ladder or a search included."""
+        if self.search is not None:
+            return len(self.search.rates()) * (JVM_SECONDS + self.search.step_seconds)
         if self.threads == "ladder":
             return JVM_SECONDS + len(self.ladder.rungs()) * self.ladder.step_seconds
         return JVM_SECONDS + self.warm_up_seconds + self.duration_seconds

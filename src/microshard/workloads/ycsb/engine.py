@@ -268,7 +268,7 @@ class YcsbEngine(Engine[YcsbParameters]):
     def _facts(self) -> dict[str, Any]:
         """Facts about the clients for the result."""
         threads = sum(client.spec.threads for client in self.clients.running)
-        return {"clients": len(self.clients.running), "threads": threads, "target": self.keys.target_rate}
+        return {"clients": len(self.clients.running), "threads": threads, "target": self.keys.rate}
 
     # A ladder
 

@@ -87,7 +87,7 @@ def divide(
                 first=ranges[client][0],
                 count=ranges[client][1],
                 operations=_share(keys.operations, total, client),
-                target=_share(keys.target_rate, total, client),
+                target=_share(keys.rate, total, client),
                 ca_file=ca_file,
             )
         )
@@ -112,7 +112,7 @@ def properties(
         "fieldlength": keys.field_bytes,
         "insertorder": keys.insert_order,
         "measurementtype": "hdrhistogram",
-        "measurement.interval": "op" if keys.target_rate is None else "both",
+        "measurement.interval": "op" if keys.rate is None else "both",
         "hdrhistogram.fileoutput": "true",
         "hdrhistogram.output.path": f"{prefix}-",
         "status.interval": 1,

@@ -9,12 +9,13 @@ from typing import Any
 
 from hdrh.histogram import HdrHistogram
 
-from microshard.model.result import INTENDED, Latency, Metric, PhaseFailure, PhaseResult, Rung, Windows
+from microshard.model.result import INTENDED, Latency, Metric, OpenLoop, PhaseFailure, PhaseResult, Rung, Windows
 from microshard.workloads.base import PhaseError
 from microshard.workloads.recording import decode, encode, latencies, latency, merge_named
 from microshard.workloads.ycsb.cpu import client_side_limit
 from microshard.workloads.ycsb.logs import OperationSummary, all_operations, windows
 
+REACHED_SHARE = 0.01  # of the rate that may be missing: a client counts whole seconds
 ALL = "ALL"  # every operation, once
 LIMITS = {"client": "the client", "router": "the router", "host": "other programs on the client's host"}
 
@@ -34,12 +35,29 @@ def fill_result(
             outcome.counters[name.lower()] = histogram.get_total_count()
     outcome.client_cpu_seconds = cpu["client"] * (found.ended - found.started)
     limited = client_side_limit(cpu)
+    if facts["target"]:
+        outcome.open_loop = {ALL: _held(facts["target"], found.rate, found.ended - found.started, outcome.latency)}
     outcome.details = {"cpu": dict(cpu), "limited": limited, **facts}
     clients = "1 client" if facts["clients"] == 1 else f"{facts['clients']} clients"
     outcome.notes["load"] = f"{facts['threads']} threads, {clients}"
     outcome.notes["cpu"] = cpu_note(cpu)
     if limited is not None:
         outcome.notes["limited"] = f"by {LIMITS[limited]}, not by the servers: {cpu_note(cpu)}"
+
+
+def _held(rate: float, achieved: float, seconds: float, latency: Mapping[str, Latency]) -> OpenLoop:
+    """How the rate of all clients was held. YCSB says no more of it than how many operations ended, and how late."""
+    missed = max(0.0, rate - achieved)
+    longest = max((one.max or 0.0 for name, one in latency.items() if name.startswith(INTENDED)), default=0.0)
+    return OpenLoop(
+        rate=rate,
+        achieved=round(achieved, 3),
+        reached=missed <= REACHED_SHARE * rate,
+        operations=round(rate * seconds),
+        backlog=round(missed * seconds),
+        behind_ms=round(missed * seconds / rate * 1000, 3),
+        longest_wait_ms=longest / 1000,
+    )
 
 
 def cpu_note(cpu: Mapping[str, Any]) -> str:
@@ -150,6 +168,8 @@ def merge_phases(named: Mapping[str, PhaseResult]) -> PhaseResult:
             value = merged.counters["documents"] / (merged.ended - merged.started)
         every = ({name: decode(one.histogram or "") for name, one in part.latency.items()} for part in parts)
         _set_throughput(merged, value, merge_named(every))
+        for name, loop in merged.open_loop.items():
+            merged.open_loop[name] = _held(loop.rate, value, merged.ended - merged.started, merged.latency)
         merged.windows = merge_windows([part.windows for part in parts if part.windows])
     merged.notes = {k: v for k, v in merged.notes.items() if k not in {"load", "cpu", "limited"}}
     clients = f"{merged.details['clients']} clients on {len(named)} hosts"

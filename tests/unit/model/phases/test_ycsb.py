@@ -23,7 +23,7 @@ def phase(**keys: Any) -> YcsbPhase:
         ({"properties": {"threadcount": 5}}, "threadcount contradicts the key threads"),
         ({"properties": {"mongodb.startat": 5}}, "mongodb.startat is set by the engine itself"),
         ({"properties": {"minscanlenght": 5}}, "neither YCSB nor the binding reads minscanlenght; did you mean minsc"),
-        ({"threads": "ladder", "target_rate": 5}, "target_rate: a ladder looks for the highest rate"),
+        ({"threads": "ladder", "rate": 5}, "threads: a ladder of threads is a closed loop"),
         ({"threads": "ladder", "operations": 5}, "operations: a ladder measures for a time"),
         ({"threads": 2, "clients": 3}, "threads: 2 over 3 clients"),
         ({"records": 50, "proportions": {"scan": 1.0}}, "records: too few for scans of up to 100"),

@@ -68,12 +68,12 @@ def test_rungs_and_the_target_are_dealt_out_over_the_clients() -> None:
     given = keys(clients=3, threads="ladder", ladder={"last": 8})
     assert [c.rungs for c in clients(given)] == [(1, 1, 2, 3), (0, 1, 1, 3), (0, 0, 1, 2)]
     assert [c.threads for c in clients(given)] == [3, 3, 2]
-    assert [c.target for c in clients(keys(clients=3, target_rate=100))] == [34, 33, 33]
+    assert [c.target for c in clients(keys(clients=3, rate=100))] == [34, 33, 33]
 
 
 def test_intended_times_are_only_requested_with_a_target() -> None:
     for target, interval in ((None, "op"), (100, "both")):
-        given = keys(target_rate=target)
+        given = keys(rate=target)
         assert made(given, clients(given)[0])["measurement.interval"] == interval
 
 
