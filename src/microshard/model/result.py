@@ -66,7 +66,7 @@ class OpenLoop:
     rate: float = 0.0  # intended, a second, in the unit of the key `rate`
     arrivals: str = "constant"  # or poisson
     achieved: float = 0.0  # a second, sent in the measured time
-    reached: bool = True  # whether the rate was held, within a hundredth
+    reached: bool = True  # whether the sending had caught up at some time in the last fifth of it
     operations: int = 0  # due in the measured time
     backlog: int = 0  # of them not sent by its end; in the histogram from the intended time with what they had waited
     behind_ms: float = 0.0  # how late the sending was at the end

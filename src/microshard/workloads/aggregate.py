@@ -65,6 +65,7 @@ class AggregateEngine(Engine[AggregateParameters]):
                     latency[number].record(intended, sent, ended)
                     result.samples.append(ended - intended)
                     self.report_progress(len(result.samples), total, "queries", f"{ended - intended:.3f} s")
+            latency[number].finish(time.monotonic())
 
         began = time.monotonic()
         run_in_threads([functools.partial(connection, number) for number in range(keys.connections)])

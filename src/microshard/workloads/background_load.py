@@ -123,8 +123,10 @@ class BackgroundLoad:
         result.counters |= {"documents": self.inserted, "errors": int(self._error is not None)}
         named = {name: [p.latency[name] for p in self.periods if name in p.latency] for name in ("INSERT", "READ")}
         latency = {name: merged(parts) for name, parts in named.items() if parts}
-        for name, whole in latency.items():  # what counts is how far behind it was at the end, not at that of a period
-            whole.behind = self.periods[-1].latency[name].behind
+        for name, whole in latency.items():  # what counts is how late it was at the end, not at that of a period
+            last = self.periods[-1].latency[name]
+            last.finish(self.ended or time.time())
+            whole.behind, whole.late_for = last.behind, last.late_for
         report(result, latency, {"ALL": self.schedule}, (self.ended or time.time()) - self.began)
         first, seconds = self.whole_seconds()
         if seconds:
@@ -182,7 +184,8 @@ class BackgroundLoad:
         for name, samples in (("INSERT", inserts), ("READ", message.get("reads", ()))):
             for at, micros, waited in samples:
                 period = next((p for p in reversed(self.periods) if p.began <= at), self.periods[0])
-                period.latency[name].record(0, waited / 1e6, (waited + micros) / 1e6)
+                sent = at - micros / 1e6
+                period.latency[name].record(sent - waited / 1e6, sent, at)
                 self.operations[int(at)] += 1
                 self._latencies[name, int(at)].append(waited + micros)
                 if name == "INSERT":

@@ -147,8 +147,8 @@ def operate(state: WorkerState, number: int) -> None:
         unsent = list(pacer.unsent(state.stopped))
         reads = [at for at in unsent if chance.random() < work["reads"]]
         with state.lock:
-            state.unsent["READ"].give_up(reads, state.stopped)
-            state.unsent["INSERT"].give_up(sorted(set(unsent) - set(reads)), state.stopped)
+            state.unsent["READ"].finish(state.stopped, reads)
+            state.unsent["INSERT"].finish(state.stopped, sorted(set(unsent) - set(reads)))
     except (PhaseError, PyMongoError) as error:
         with state.lock:
             state.error = state.error or error

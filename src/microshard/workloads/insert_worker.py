@@ -121,6 +121,7 @@ def insert(work: dict[str, Any]) -> None:
                 documents = size_bytes = 0
                 reported = now
         send(documents=documents, bytes=size_bytes)
+        latency.finish(time.monotonic())
         send(finished=True, latency=latency.message(), cpu_seconds=time.process_time() - began)
 
 

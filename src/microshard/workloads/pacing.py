@@ -22,8 +22,8 @@ from microshard.model.result import INTENDED, OpenLoop, PhaseResult
 from microshard.workloads import recording
 
 Schedule = Mapping[str, Any]  # of model.pacing.Paced.schedule
-BEHIND_SHARE = 0.01  # of the measured time: a sending that is further behind at the end has not reached its rate …
-BEHIND_SECONDS = 0.02  # … unless it is no more than a sleep that lasted too long
+LATE_SECONDS = 0.05  # more than a sleep that lasted too long: the client had not caught up
+LATE_SHARE = 0.2  # of the measured time: a client that was late for so long up to the end does not keep its rate
 
 
 def intended_times(schedule: Schedule, client: int, of: int) -> Iterator[float]:
@@ -96,15 +96,17 @@ class PacedLatency:
     unsent: int = 0  # operations that were due and not sent by the end
     behind: float = 0.0  # s, how late the sending was at the end
     longest_wait: float = 0.0  # s, from the intended time to the sending
+    late_for: float = 0.0  # s, how long before the end a client last sent on time
+    _late_since: float | None = None
 
     def record(self, intended: float, sent: float, ended: float) -> None:
         """Record an operation."""
         recording.record(self.sent, (ended - sent) * 1e6)
         recording.record(self.intended, (ended - intended) * 1e6)
-        self._waited(sent - intended)
+        self._waited(intended, sent - intended)
 
-    def give_up(self, unsent: Iterable[float], until: float) -> None:
-        """Record operations that were never sent by how long they had waited: leaving them out would flatter."""
+    def finish(self, until: float, unsent: Iterable[float] = ()) -> None:
+        """The time is over. Operations never sent are recorded with what they had waited, or it would flatter."""
         behind = 0.0
         # Counted by the millisecond: at a rate far too high they are millions.
         for milliseconds, group in groupby(unsent, lambda at: int((until - at) * 1000)):
@@ -113,10 +115,16 @@ class PacedLatency:
             self.unsent += count
             behind = max(behind, milliseconds / 1000)
         if behind:
-            self._waited(behind)
+            self._waited(until - behind, behind)
+        if self._late_since is not None:
+            self.late_for = max(self.late_for, until - self._late_since)
 
-    def _waited(self, seconds: float) -> None:
+    def _waited(self, intended: float, seconds: float) -> None:
         self.behind = seconds
+        if seconds <= LATE_SECONDS:
+            self._late_since = None
+        elif self._late_since is None:
+            self._late_since = intended
         self.longest_wait = max(self.longest_wait, seconds)
 
     def add(self, other: PacedLatency) -> None:
@@ -126,6 +134,7 @@ class PacedLatency:
         self.unsent += other.unsent
         self.behind = max(self.behind, other.behind)
         self.longest_wait = max(self.longest_wait, other.longest_wait)
+        self.late_for = max(self.late_for, other.late_for)
 
     def message(self) -> dict[str, Any]:
         """It as a worker sends it."""
@@ -135,6 +144,7 @@ class PacedLatency:
             "unsent": self.unsent,
             "behind": self.behind,
             "longest_wait": self.longest_wait,
+            "late_for": self.late_for,
         }
 
     @classmethod
@@ -176,7 +186,7 @@ def held(whole: PacedLatency, schedule: Schedule, seconds: float) -> OpenLoop:
         rate=schedule["rate"] * each,
         arrivals=schedule["arrivals"],
         achieved=round(sent * each / seconds, 3) if seconds > 0 else 0.0,
-        reached=whole.behind <= BEHIND_SHARE * seconds + BEHIND_SECONDS,
+        reached=whole.late_for <= LATE_SHARE * seconds,
         operations=sent + whole.unsent,
         backlog=whole.unsent,
         behind_ms=round(whole.behind * 1000, 3),

@@ -102,7 +102,7 @@ def operate(work: dict[str, Any], number: int, counts: Any, start: Event, pipe: 
                 counts[number] += 1
                 result.documents += documents
                 result.missing += missing
-        latency.give_up(pacer.unsent(until), until)
+        latency.finish(until, pacer.unsent(until))
         result.cpu_seconds = cpu_seconds() - cpu
     result.latency = latency.message()
     return result

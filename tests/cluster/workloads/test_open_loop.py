@@ -68,7 +68,7 @@ def traffic(**changes: Any) -> dict[str, Any]:
 
 def aggregate(**changes: Any) -> dict[str, Any]:
     keys: dict[str, Any] = {"namespace": "lab.documents", "pipeline": [{"$match": {"_id": 7}}], "pipeline_name": None}
-    keys |= {"iterations": 800 if changes else 8000, "connections": 2}
+    keys |= {"iterations": 800 if changes else 2500, "connections": 2}
     return {"name": "m", "kind": "measure", "engine": "aggregate", "parameters": keys | changes}
 
 
@@ -95,8 +95,8 @@ def test_the_open_loop_sees_a_stalled_server_and_the_closed_loop_does_not(
 ) -> None:
     operation, phase_of, rate, loop = CASES[engine]
     with stalling(filled):
-        closed = run_job([filled], phase_of()).finish()[1]["phases"][0]
-        opened = run_job([filled], phase_of(rate=rate)).finish()[1]["phases"][0]
+        closed = run_job([filled], phase_of()).finish(150)[1]["phases"][0]
+        opened = run_job([filled], phase_of(rate=rate)).finish(150)[1]["phases"][0]
     assert p99_ms(closed, operation) < 50
     assert p99_ms(opened, f"Intended-{operation}") > 200
     # The same operations, timed from the sending, do not see it either: only the few that were on their way.
@@ -104,8 +104,8 @@ def test_the_open_loop_sees_a_stalled_server_and_the_closed_loop_does_not(
     assert f"Intended-{operation}" not in closed["latency"]
     held = opened["open_loop"][loop]
     assert held["reached"], held
-    assert held["rate"] == rate == pytest.approx(held["achieved"], rel=0.05)
-    assert held["operations"] == pytest.approx(200 * 8, rel=0.02)
+    assert held["rate"] == rate == pytest.approx(held["achieved"], rel=0.08)  # it may end in a stall
+    assert held["operations"] == pytest.approx(200 * 8, rel=0.05)
 
 
 def test_a_rate_no_server_reaches_is_reported_with_its_backlog(filled: Mongod, run_job: RunJob) -> None:

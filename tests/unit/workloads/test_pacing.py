@@ -51,6 +51,7 @@ def test_a_late_client_sends_all_it_has_missed_and_counts_from_when_it_was_due()
             slept = True
         latency.record(intended, sent, time.monotonic())
     assert list(pacer.unsent(began + 0.5)) == []
+    latency.finish(began + 0.5)
     found = pacing.held(latency, schedule(100), 0.5)
     assert (found.operations, found.backlog, found.reached) == (50, 0, True)
     assert found.longest_wait_ms == pytest.approx(290, abs=40)
@@ -66,7 +67,7 @@ def test_what_was_never_sent_is_recorded_with_what_it_had_waited() -> None:
     assert intended is not None
     latency.record(intended, intended, time.monotonic())
     assert pacer.wait() is None
-    latency.give_up(pacer.unsent(until), until)
+    latency.finish(until, pacer.unsent(until))
     found = pacing.held(latency, schedule(1000), 0.2)
     assert (found.operations, found.backlog, found.reached) == (200, 199, False)
     assert found.behind_ms == pytest.approx(199, abs=2)
