@@ -10,6 +10,8 @@ from pydantic import Field
 from microshard.model.base import Model
 from microshard.model.phase import KeyFinding, PhaseKeys, PhaseKind
 
+HIGHEST_RATE = "highest rate that held"
+
 
 class RateSearch(Model):
     """A ladder of rates: each is held for a time, until a percentile exceeds its limit or the rate is not reached. The
@@ -82,6 +84,10 @@ class Searching(PhaseKeys):
     def _contradictions(self) -> Iterator[str]:
         if self.search is not None and getattr(self, "rate", None) is not None:
             yield "rate: a search looks for the highest rate, so it is not given one"
+
+    def reported(self, *names: str) -> tuple[str, ...]:
+        """These figures of the phase; a search has its own before them."""
+        return (HIGHEST_RATE, *names) if self.search is not None else names
 
     def search_findings(self, kind: PhaseKind) -> Iterator[KeyFinding]:
         """Keys that have no effect beside a search."""

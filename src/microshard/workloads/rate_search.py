@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from microshard.model.pacing import RateSearch, Searching
+from microshard.model.pacing import HIGHEST_RATE, RateSearch, Searching
 from microshard.model.plan import PlannedPhase
 from microshard.model.result import INTENDED, Column, OpenLoop, PhaseResult, Table
 from microshard.workloads import recording
@@ -45,7 +45,9 @@ class RateSearchEngine(Engine[Searching]):
         if best is None:
             raise PhaseError("NoRateHeld", f"already {why}; lower search.first")
         rate, self.outcome = best
-        self.set_metric(f"highest rate with {search.metric} at most {search.at_most:g}", "1/s", rate, "higher")
+        if self.outcome.metric is not None:
+            self.outcome.figures.insert(0, self.outcome.metric)
+        self.set_metric(HIGHEST_RATE, "1/s", rate, "higher")
         self.outcome.table = Table(COLUMNS, rows)
         self.outcome.notes["search"] = why
 

@@ -99,7 +99,7 @@ class AggregatePhase(Paced, Searching):
 
     def figures(self) -> tuple[str, ...]:
         """The metric, and the further figures."""
-        return ("query time",)
+        return self.reported("query time")
 
 
 class AggregateParameters(AggregatePhase):

@@ -59,7 +59,8 @@ class ReadersPhase(Paced, Searching):
     def figures(self) -> tuple[str, ...]:
         """The metric, and the further figures."""
         written = ("documents written",) if self.writers else ()
-        return ("p95 read latency", "p50 read latency", "p99 read latency", "reads", *written, "p95 lag", "largest lag")
+        latencies = ("p95 read latency", "p50 read latency", "p99 read latency")
+        return self.reported(*latencies, "reads", *written, "p95 lag", "largest lag")
 
 
 KEYS = ReadersPhase

@@ -114,7 +114,7 @@ class TrafficPhase(Searching):
 
     def figures(self) -> tuple[str, ...]:
         """The metric, and the further figures."""
-        return ("load rate",)
+        return self.reported("load rate")
 
 
 KEYS = TrafficPhase

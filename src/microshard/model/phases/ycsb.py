@@ -296,7 +296,7 @@ class YcsbPhase(Searching):
 
     def figures(self) -> tuple[str, ...]:
         """The metric, and where a ladder's knee is."""
-        return ("throughput", *("threads at the knee" for _ in self.sweeps()))
+        return self.reported("throughput", *("threads at the knee" for _ in self.sweeps()))
 
     def seconds(self, expected: EstimateBasis) -> float:  # noqa: ARG002 - the keys say how long it takes
         """Time of a measurement, all rungs of a ladder or a search included."""
