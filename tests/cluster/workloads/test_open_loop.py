@@ -73,7 +73,7 @@ def aggregate(**changes: Any) -> dict[str, Any]:
 
 
 def p99_ms(phase: dict[str, Any], operation: str) -> float:
-    if operation not in phase["latency"]:  # a query of a closed loop has its time in the samples
+    if operation not in phase.get("latency", {}):  # a query of a closed loop has its time in the samples
         samples: list[float] = sorted(phase["samples"])
         return 1000 * samples[len(samples) * 99 // 100]
     found: float = phase["latency"][operation]["percentiles"]["99"] / 1000
@@ -101,7 +101,7 @@ def test_the_open_loop_sees_a_stalled_server_and_the_closed_loop_does_not(
     assert p99_ms(opened, f"Intended-{operation}") > 200
     # The same operations, timed from the sending, do not see it either: only the few that were on their way.
     assert p99_ms(opened, operation) < p99_ms(opened, f"Intended-{operation}")
-    assert f"Intended-{operation}" not in closed["latency"]
+    assert f"Intended-{operation}" not in closed.get("latency", {})
     held = opened["open_loop"][loop]
     assert held["reached"], held
     assert held["rate"] == rate == pytest.approx(held["achieved"], rel=0.08)  # it may end in a stall
