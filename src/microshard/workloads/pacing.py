@@ -1,9 +1,9 @@
 """When an operation is sent, and from when its latency counts: the one clock of all engines.
 
-In a closed loop a client sends when its last answer has come, so a server that stalls is asked less, and the time in
-which nobody could ask is in no latency. In an open loop every operation has an intended time that does not depend on
-the answers. An operation that is late is sent as soon as its client is free, none is left out, and its latency counts
-from the intended time. Both histograms are kept.
+In a closed loop a client sends when its last answer has come. A server that stalls then gets fewer operations, and the
+time in which none could be sent is in no latency. In an open loop every operation has an intended time that does not
+depend on the answers. An operation that is late is sent as soon as its client is free, none is left out, and its
+latency counts from the intended time. Both histograms are kept.
 """
 
 from __future__ import annotations
