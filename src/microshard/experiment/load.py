@@ -84,6 +84,14 @@ def build(
         document = _with_value(document, key, value, position, problems)
     problems += _overridden_axes(document, overrides or {})
     experiment, errors, warnings = examine(document)
+    own_matrix = any(key.split(".", maxsplit=1)[0] == "matrix" for key in overrides or {})
+    if own_matrix and any(problem.key_path.startswith("question.") for problem in errors):
+        # A matrix of the command line has other axes than the file's question is about.
+        document = replace(document, data={k: v for k, v in document.data.items() if k != "question"})
+        message = "the file's question is not about these axes and is left out; another one: --set 'question={…}'"
+        left_out = Problem(COMMAND_LINE, 0, 0, "matrix", message, severity="warning")
+        experiment, errors, others = examine(document)
+        warnings = [left_out, *others]
     problems += errors
     if scale is None and experiment is not None:
         # A wrong scale is an error even when it is not used.

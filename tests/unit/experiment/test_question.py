@@ -81,3 +81,11 @@ def test_each_shipped_experiment_sets_gates_and_gives_their_reasons(file: Path) 
         assert chosen, scale
         given |= chosen
     assert all(f"`{gate}`" in section for gate in given), (given, section)
+
+
+def test_a_matrix_of_the_command_line_leaves_a_question_about_other_axes_out(lab: Lab) -> None:
+    text = BASE + MATRIX + QUESTION % ""
+    (warning,) = lab.load(text, overrides={"matrix": {"topology.shards.count": [1, 2]}}).warnings
+    assert "question is not about these axes" in warning.message
+    both = {"topology.shards.count": [1, 2], "topology.storage.block_compressor": ["none", "zstd"]}
+    assert lab.load(text, overrides={"matrix": both}).experiment.question is not None

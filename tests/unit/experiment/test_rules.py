@@ -195,7 +195,7 @@ def test_a_write_concern_that_cannot_be_met_is_refused(lab: Lab, concern: str, m
 
 def test_a_compressor_without_its_package_is_refused(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (EXPERIMENTS / "wire-compression.yml").read_text(encoding="utf-8")
-    both: dict[str, Any] = {"matrix": {}, "question": None, "topology.network.compressors": ["zlib", "zstd"],
+    both: dict[str, Any] = {"matrix": {}, "topology.network.compressors": ["zlib", "zstd"],
             "workload.0.measure.client_compressors": ["zlib", "zstd"]}  # fmt: skip
     assert lab.load(text, overrides=both)
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
