@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
 # Targets share .venv, and a sweep measures: nothing may run beside it.
 .NOTPARALLEL:
-.PHONY: help setup dev data versions sweep test test-long test-hosts test-versions test-embedded test-clients compare-mongos faults deploys clients wheel collection release lint audit generate check-generated lock bench clean
+.PHONY: help setup dev data versions sweep advise test test-long test-hosts test-versions test-embedded test-clients compare-mongos faults deploys clients wheel collection release lint audit generate check-generated lock bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,10 @@ versions: setup ## mongods 4.2.6, 4.4.2, 5.0.4 and 6.0.27 for topology.mongodb.v
 sweep: ## setup, then 1 to 16 micro-shards on this machine (experiments/quickstart.yml)
 	@$(PYTHON) -m setup --quiet --need-mongod
 	@$(BIN)/microshard run experiments/quickstart.yml
+
+advise: ## setup, then the best shard count of this machine for the quickstart's data (under five minutes)
+	@$(PYTHON) -m setup --quiet --need-mongod
+	@$(BIN)/microshard advise experiments/quickstart.yml --counts 1-8 --hours 0.06 --set workload.0.load.documents=300000
 
 # Most tests wait for servers and hosts more than they compute: they run side by side, a file's tests in one process.
 # Those that judge the load of the machine follow on their own.

@@ -28,6 +28,7 @@ BENCHES = (
     Bench("hosts", (9,), 2100, 240),
     Bench("install", (11,), 240, 200),
     Bench("ec2_fleet", (0,), 120, 60),
+    Bench("advise", (0,), 300, 60),
     Bench("report", (0,), 180, 120, in_quick=False),
 )
 # Not in `make bench`, because they take minutes: ycsb_client, compare_power.

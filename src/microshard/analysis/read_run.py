@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from microshard.model.advice import Advice
 from microshard.model.plan import Plan
 from microshard.model.result import StepResult
 from microshard.model.run_records import JournalEvent, LogSummary, RunLock, RunMarker
 from microshard.records.codec import DamagedFileError, read_file
-from microshard.records.run_folder import LOCK, PLAN, RunFolder
+from microshard.records.run_folder import ADVICE, LOCK, PLAN, RunFolder
 
 T = TypeVar("T")
 
@@ -29,6 +30,7 @@ class RunFiles:
     events: tuple[JournalEvent, ...]  # the journal
     unreadable: tuple[str, ...]  # file: reason
     logs: dict[str, dict[str, LogSummary]] = field(default_factory=dict)  # point → process
+    advice: Advice | None = None  # of a search
 
 
 def read_run(folder: Path) -> RunFiles:
@@ -63,4 +65,5 @@ def read_run(folder: Path) -> RunFiles:
         events=tuple(run.journal.records()),
         unreadable=tuple(unreadable),
         logs=logs,
+        advice=load(Advice, run / ADVICE),
     )

@@ -13,6 +13,7 @@ from microshard.analysis.bootstrap import Estimate
 from microshard.analysis.curve_distance import CurveDistance
 from microshard.analysis.phase_details import PhaseDetails
 from microshard.analysis.scaling import Refused, UslFit
+from microshard.model.advice import Advice
 from microshard.model.plan import Plan, Point
 from microshard.model.result import Better, PhaseResult
 from microshard.model.run_records import LogSummary
@@ -362,6 +363,7 @@ class ReportModel:
     definition: ReportedDefinition
     plan: Plan | None
     references: Mapping[str | None, PublishedValues] = field(default_factory=dict)  # by phase
+    advice: Advice | None = None  # of a search
 
     @property
     def measure_phases(self) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ _GROUPS = {
     },
     "Runs": {
         "run": ("experiments", "Run an experiment and write its report."),
+        "advise": ("advise", "Search the best shard count instead of measuring a whole grid."),
         "resume": ("experiments", "Resume a run that was stopped or aborted."),
         "list": ("runs", "List runs."),
         "show": ("runs", "Show a run: figures, machine, files."),

@@ -44,6 +44,18 @@ def _overrides(_ctx: click.Context, _parameter: click.Parameter, values: tuple[s
     return parse_overrides(values)
 
 
+def share(_ctx: click.Context, _parameter: click.Parameter, value: str) -> float:
+    """The callback of an option that takes a share: 5% or 0.05."""
+    text = value.strip()
+    try:
+        share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < 1:
+        raise click.BadParameter("a share such as 5% or 0.05, below 100 %")
+    return share
+
+
 def experiment_options(function: Callable[..., Any], *, required: bool = True) -> Callable[..., Any]:
     """FILE, --scale and --set: which experiment, and what is changed this time."""
     function = click.option(

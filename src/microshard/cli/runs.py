@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from microshard.cli.backends import has_processes, in_use
-from microshard.cli.options import json_option, runs_option
+from microshard.cli.options import json_option, runs_option, share
 from microshard.errors import EXIT_NOT_COMPARABLE, EXIT_WORSE
 from microshard.records.run_folder import RunFolder
 from microshard.run.catalog import named, named_or_latest, remove, summaries, summary
@@ -158,21 +158,10 @@ def import_bundle(file: Path, runs: Path) -> None:
     click.echo(f"Compare: microshard compare {run.run_id} RUN")
 
 
-def _share(_ctx: click.Context, _parameter: click.Parameter, value: str) -> float:
-    text = value.strip()
-    try:
-        share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share < 1:
-        raise click.BadParameter("a share such as 5% or 0.05, below 100 %")
-    return share
-
-
 @click.command("compare")
 @click.argument("names", nargs=-1, required=True, metavar="RUN RUN...")
 @click.option(
-    "--tolerance", default="0%", show_default=True, callback=_share, help="Changes up to this share are ignored."
+    "--tolerance", default="0%", show_default=True, callback=share, help="Changes up to this share are ignored."
 )
 @json_option
 @runs_option

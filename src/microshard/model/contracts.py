@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from microshard.model import job, plan, result, run_records, telemetry, variables
+from microshard.model import advice, job, plan, result, run_records, telemetry, variables
 
 MARKER = "<!-- From here on made from the types in src/microshard/model by `make generate`. -->\n"
 
@@ -39,6 +39,7 @@ FILES: tuple[tuple[str, str, type], ...] = (
     ("results/POINT/STEP.json", "The result of an attempt at a step.", result.StepResult),
     ("telemetry/POINT/STEP/host-HOST.jsonl", "One line a second from each host.", telemetry.HostRecord),
     ("telemetry/POINT/STEP/server.jsonl", "One line a second from each mongod and mongos.", telemetry.ServerRecord),
+    ("advice.json", "The answer of `microshard advise`.", advice.Advice),
     ("logs/POINT/summary.json", "An object of these by process.", run_records.LogSummary),
     ("manifest.json", "The first member of a bundle.", run_records.BundleManifest),
 )

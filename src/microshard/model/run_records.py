@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from microshard.model import OPTIONAL
+from microshard.model.advice import SearchRequest
 
 FORMAT = 1  # of run.json, plan.json and the records beside them; a file of a newer format is refused
 
@@ -39,6 +40,7 @@ class RequestRecord:
     file: str  # experiment file, absolute
     scale: str | None = None
     overrides: dict[str, Any] = field(default_factory=dict)  # dotted key → value
+    search: SearchRequest | None = field(default=None, metadata=OPTIONAL)  # of `microshard advise`
 
 
 @dataclass(slots=True)

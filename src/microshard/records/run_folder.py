@@ -27,6 +27,7 @@ T = TypeVar("T")
 MARKER = "run.json"
 PLAN = "plan.json"
 LOCK = "lock.json"
+ADVICE = "advice.json"  # of a search
 BACKEND = "backend.json"
 MOST_UNREAD = 5  # lines of a journal or ledger that are named
 

@@ -101,6 +101,7 @@ def build(run_folder: Path) -> ReportModel:
         definition=definition,
         plan=plan,
         references=references,
+        advice=run.advice,
     )
     published = model.published()
     if published is not None:

@@ -22,6 +22,8 @@ def headline(model: ReportModel) -> str:
     """What the run found, in one sentence, and what it does not rest on."""
     if not model.measured():
         return "No valid measurement yet"
+    if model.advice is not None:
+        return model.advice.sentence
     return answer(model) + _left_out(model)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING
 
+from microshard.analysis.advice import price
 from microshard.analysis.contrasts import counted
 from microshard.analysis.curve_distance import CurveDistance
 from microshard.analysis.report_model import PointReport, ReportModel
@@ -59,6 +60,7 @@ def page(model: ReportModel, pictures: list[Picture]) -> str:
         method=list(method(model)),
         options=options,
         logs=log_rows(model),
+        asked=price(model.advice, fmt.duration(model.advice.seconds)) if model.advice else "",
         invalid=[entry for point in model.points for entry in point.invalid][:_MOST_INVALID],
         levels={level: [n for n in model.notices if n.level == level] for level in ("error", "warning", "note")},
     )
@@ -226,7 +228,12 @@ def method(model: ReportModel) -> Iterator[str]:
         "random": "All repetitions of all points are taken in one random order",
         "sequential": "All repetitions of a point are taken before the next point",
     }.get(order.policy)
-    if policy:
+    if model.advice is not None:
+        yield (
+            "The points were chosen one after the other from what was measured before (microshard advise, seed "
+            f"{model.advice.request.seed}), not in the order of the experiment."
+        )
+    elif policy:
         seed = f" (seed {order.seed})" if order.seed is not None else ""
         again = any(m.purpose == "drift" for m in every)
         yield policy + seed + ("; the first point comes once more at the end, to show drift." if again else ".")

@@ -11,8 +11,10 @@ from pathlib import Path
 
 from rich.console import Console
 
+from microshard.analysis.advice import price, shards
 from microshard.errors import EXIT_FAILED, EXIT_OK
 from microshard.experiment.errors import Problem
+from microshard.model.advice import Advice, SearchRequest
 from microshard.model.plan import Plan
 from microshard.plan.render import count, duration
 from microshard.records.run_folder import RunFolder
@@ -24,6 +26,7 @@ from microshard.run.outcome import Meter, Outcome
 from microshard.run.prepare import PreparedRun, write_run
 from microshard.run.progress import Progress
 from microshard.run.runner import Runner
+from microshard.run.search_steps import SearchSteps
 
 
 def execute(ready: PreparedRun, runs: Path, console: Console) -> int:
@@ -38,7 +41,7 @@ def execute(ready: PreparedRun, runs: Path, console: Console) -> int:
     with folder.lock():
         try:
             write_run(folder, ready, binaries)
-            announce(plan, [*ready.loaded.warnings, *ready.backend.remarks()], folder, console)
+            announce(plan, [*ready.loaded.warnings, *ready.backend.remarks()], folder, console, ready.request.search)
         except BaseException:
             for name in ("deployments", "tmp", "secrets"):  # nothing runs yet
                 shutil.rmtree(folder / name, ignore_errors=True)
@@ -51,28 +54,59 @@ def execute_steps(
 ) -> int:
     """Execute the remaining steps of a plan, and report on all. Returns the exit code."""
     plan = ready.plan
-    with Progress(folder, plan, console) as progress:
-        meter = Meter(ready.loaded.experiment.budget.max_hours)
+    request = ready.request.search
+    search = SearchSteps(request, plan, done.completed) if request else None
+    with Progress(folder, search.shown() if search else plan, console) as progress:
+        meter = Meter(None if search else ready.loaded.experiment.budget.max_hours)
         rest = dataclasses.replace(plan, steps=done.remaining)
-        runner = Runner(folder, rest, binaries, progress, backend=ready.backend, meter=meter)
+        runner = Runner(folder, rest, binaries, progress, backend=ready.backend, meter=meter, source=search)
         runner.outcome.add_completed([done])
         runner.recorder.restore(done.completed, len(plan.steps) - len(done.remaining))
         for item in done.completed:
             progress.step_done(item.step, item.result)
         outcome = runner.run()
+    advice = search.conclude(folder) if search else None
     report(folder, outcome, console)
+    if advice:
+        tell(advice, console)
     return outcome.exit_code
 
 
-def announce(plan: Plan, warnings: Sequence[Problem | str], folder: RunFolder, console: Console) -> None:
-    """Print the size of the plan, warnings, and differences from the experiment's lock."""
+def tell(advice: Advice, console: Console) -> None:
+    """Print the answer of a search, its price, what would change it, and the sweep that checks it."""
+    say = partial(console.print, highlight=False, soft_wrap=True, markup=False)
+    console.print()
+    say(f"{advice.sentence}; {price(advice, duration(advice.seconds))}.", style="bold")
+    for reason in advice.reasons:
+        say(f"Why: {reason}.")
+    for change in advice.changes:
+        say(f"What would change it: {change}.")
+    for count_, message in advice.excluded.items():
+        say(f"Not measured: {shards(int(count_))}: {message}", style="yellow")
+    say("The sweep that checks it, with the rest of the experiment as it is:")
+    say(advice.check, style="dim", end="")
+
+
+def announce(
+    plan: Plan,
+    warnings: Sequence[Problem | str],
+    folder: RunFolder,
+    console: Console,
+    search: SearchRequest | None = None,
+) -> None:
+    """Print the size of the plan or search, warnings, and differences from the experiment's lock."""
     say = partial(console.print, highlight=False, soft_wrap=True)
     say(f"[bold]{plan.title}[/bold]")
-    say(
-        f"{count(len(plan.points), 'point')} × {count(plan.repetitions, 'repetition')}, "
-        f"about {duration(plan.estimate_seconds)}, "
-        f"{plan.memory_mib:,} MiB of RAM and {plan.disk_bytes / 1e9:.1f} GB of disk at most; in {folder.path}"
-    )
+    needs = f"{plan.memory_mib:,} MiB of RAM and {plan.disk_bytes / 1e9:.1f} GB of disk at most; in {folder.path}"
+    if search:
+        seconds = plan.estimate_seconds * search.most / len(plan.steps)
+        say(
+            f"Search over {count(len(search.counts), 'shard count')}: at most {count(search.most, 'measurement')} of "
+            f"the {search.grid} of the full grid, about {duration(seconds)}, {needs}"
+        )
+    else:
+        sizes = f"{count(len(plan.points), 'point')} × {count(plan.repetitions, 'repetition')}"
+        say(f"{sizes}, about {duration(plan.estimate_seconds)}, {needs}")
     for warning in (*map(str, warnings), *plan.warnings):
         say(f"[yellow]note:[/yellow] {warning}")
     for change in folder.run_lock().differs_from_lock:

@@ -21,6 +21,7 @@ from microshard.experiment.load import LoadedExperiment, load
 from microshard.experiment.matrix import PointDefinition, expand
 from microshard.hostlib import emulated_volumes, throttle
 from microshard.hostlib.errors import HostError
+from microshard.model.advice import SearchRequest
 from microshard.model.plan import Inputs, Plan, Point, Process, Step
 from microshard.model.run_records import LockedBinary, RequestRecord, RunLock
 from microshard.model.variables import PointVariables, ProcessVariables, StepVariables, Variables
@@ -42,6 +43,7 @@ class RunRequest:
     backend: str
     scale: str | None
     overrides: Mapping[str, Any]
+    search: SearchRequest | None = None  # of `microshard advise`; None: every step of the plan is executed
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +69,12 @@ def prepared(
     runs: Path,
     backend: Backend,
     folder: Path | None = None,
+    search: SearchRequest | None = None,
 ) -> Iterator[PreparedRun]:
     """Load, expand and plan; the ports of the plan stay reserved while the context is open.
 
-    `folder` has the files the experiment names, by default the experiment's folder. Raises DefinitionError, also for
-    what the hosts cannot do, and PlaceError.
+    `folder` has the files the experiment names, by default the experiment's folder. `search` chooses steps of the plan
+    instead of executing all. Raises DefinitionError, also for what the hosts cannot do, and PlaceError.
     """
     loaded = load(path, scale=scale, overrides=overrides or {})
     points = expand(loaded)
@@ -91,7 +94,7 @@ def prepared(
         raise loaded.error(error.problems) from error
     with backend.ports(ports) as base:
         plan = make_plan(loaded, points, dataclasses.replace(inputs, base_port=base))
-        yield PreparedRun(RunRequest(path, loaded, backend.name, scale, dict(overrides or {})), plan, backend)
+        yield PreparedRun(RunRequest(path, loaded, backend.name, scale, dict(overrides or {}), search), plan, backend)
 
 
 def _refuse_shortages(loaded: LoadedExperiment, points: Sequence[PointDefinition], inputs: Inputs) -> None:
@@ -164,7 +167,7 @@ def write_request(folder: RunFolder, request: RunRequest) -> None:
         microshard=__version__,
         definition=request.loaded.experiment.model_dump(mode="json"),
         definition_sha256=hashlib.sha256(request.path.read_bytes()).hexdigest(),
-        request=RequestRecord(str(request.path.absolute()), request.scale, dict(request.overrides)),
+        request=RequestRecord(str(request.path.absolute()), request.scale, dict(request.overrides), request.search),
         backend=request.backend,
         host=this_machine.describe(),
         packages=this_machine.packages(),

@@ -126,6 +126,7 @@ def _run_remaining(request: ResumeRequest, backend: Backend, console: Console) -
         runs=run.path.parent,
         backend=backend,
         folder=request.folder,
+        search=request.lock.request.search if request.lock.request else None,
     ) as ready:
         request.refuse_another_plan(ready.loaded, ready.plan)
         (done,) = completed_steps(run, [ready.plan], console)

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -41,6 +41,37 @@ class Listener(Protocol):
         """A point failed and is given up; the others go on."""
 
 
+class StepSource(Protocol):
+    """Says which steps of a plan are executed, one after the other."""
+
+    def steps(self, outcome: Outcome) -> Iterator[Step]:
+        """The steps in their order; `outcome` is that of the run so far."""
+
+    def after(self, step: Step) -> Sequence[Step]:
+        """The steps that are known to come after this one."""
+
+    def measured(self, step: Step, result: StepResult) -> None:
+        """A measurement ended; its result is judged."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PlannedSteps:
+    """Every step of a plan."""
+
+    planned: tuple[Step, ...]
+
+    def steps(self, outcome: Outcome) -> Iterator[Step]:  # noqa: ARG002 - of the protocol
+        """All, in the order of the plan."""
+        return iter(self.planned)
+
+    def after(self, step: Step) -> Sequence[Step]:
+        """The steps that come after this one in the plan."""
+        return self.planned[step.index + 1 :]
+
+    def measured(self, step: Step, result: StepResult) -> None:
+        """Nothing depends on it."""
+
+
 class Runner:
     """Executes a plan in a run's folder."""
 
@@ -54,12 +85,14 @@ class Runner:
         backend: Backend,
         meter: Meter | None = None,
         answers: AnswerBook | None = None,
+        source: StepSource | None = None,
     ) -> None:
         self.folder = folder
         self.plan = plan
         self.binaries = binaries
         self.listener = listener
         self.backend = backend
+        self.source = source or PlannedSteps(plan.steps)
         self.playbooks = backend.playbooks(folder, listener.event)
         self.outcome = Outcome()
         self.recorder = ResultRecorder(folder, plan, backend, self.outcome, answers)
@@ -166,7 +199,7 @@ class Runner:
         try:
             self.folder.journal.append(JournalEvent("run started", steps=len(self.plan.steps)))
             self.prepare()
-            for step in self.plan.steps:
+            for step in self.source.steps(self.outcome):
                 raise_if_interrupted()
                 if step.point in self.outcome.failed:
                     self.folder.journal.append(
@@ -234,6 +267,7 @@ class Runner:
             JournalEvent("step done", step=step.index, point=point.id, name=step.name, **validity)
         )
         self.listener.step_done(step, result)
+        self.source.measured(step, result)
         return result
 
     def _may_repeat(self, point: Point, step: Step, result: StepResult) -> bool:
@@ -244,7 +278,7 @@ class Runner:
 
     def _over_budget(self, step: Step) -> bool:
         """Whether the budget ends the run after this step although there are more."""
-        reason = self.meter.exhausted(self.longest) if step is not self.plan.steps[-1] else ""
+        reason = self.meter.exhausted(self.longest) if self.source.after(step) else ""
         self.outcome.over_budget = reason
         if reason:
             self.folder.journal.append(JournalEvent("budget reached", step=step.index, message=reason))
@@ -278,13 +312,13 @@ class Runner:
         self.listener.point_failed(point, message)
 
     def _next_point(self, step: Step) -> str | None:
-        later = (s.point for s in self.plan.steps[step.index + 1 :] if s.point not in self.outcome.failed)
+        later = (s.point for s in self.source.after(step) if s.point not in self.outcome.failed)
         return next(later, None)
 
     def _keeps(self, step: Step) -> bool:
         """Whether the deployment of this step, the last of its point, stays when all is over."""
         policy = self.plan.teardown
-        last = all(later.point != step.point for later in self.plan.steps[step.index + 1 :])
+        last = all(later.point != step.point for later in self.source.after(step))
         bad = step.point in self.outcome.failed or step.point in self.outcome.wrong
         return last and (policy == "keep" or (policy == "keep-on-failure" and bad))
 

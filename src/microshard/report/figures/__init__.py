@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from microshard.analysis.report_model import ReportModel
-from microshard.report.figures import content, kinds, over_time, parts
+from microshard.report.figures import content, kinds, over_time, parts, search
 from microshard.report.figures.content import Content
 from microshard.report.format import Table
 
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 PNG_DPI = 240  # 340 points become 1,133 pixels: sharp on a page, small in a repository
 
 # One picture of a run each, in the order of the page; None where there is no data.
-FIRST: dict[str, Callable[[ReportModel], Content | None]] = {"speed-up": content.speed_up, "time": content.query_time}
+FIRST: dict[str, Callable[[ReportModel], Content | None]] = {
+    "search": search.of_search, "speed-up": content.speed_up, "time": content.query_time,
+}  # fmt: skip
 LAST: dict[str, Callable[[ReportModel], Content | None]] = {
     "cpu": parts.cpu, "roles": parts.roles, "load": content.load_rate, "disk": parts.disk, "order": parts.order,
 }  # fmt: skip

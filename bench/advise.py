@@ -1,0 +1,201 @@
+"""The search of `microshard advise` on surfaces from measured sweeps (besides): how often right, at what price.
+
+A surface is the curve of a measured sweep, published or from a run, and the residuals of repetitions of real runs:
+as they were on a busy machine, and scaled down to quieter ones. Between measured counts the curve is interpolated
+monotonically (PCHIP); the search knows nothing of that. A measurement is the curve times a residual, drawn by seed.
+
+On each surface the search chooses, and a full grid is drawn apart from it, six repetitions a count, the fewest whose
+range covers the median with 95 %. The advice is *right* when it is the grid's best count or their 95 % intervals
+overlap, which is what the report calls no clear difference. Two stricter rules are shown beside it, each with what an
+oracle gets that always names the best count of the curve: the interval of the ratio of the two includes 1, and the
+median of the advised count lies inside the interval of the best. The price is compared with a grid of three
+repetitions, as experiments have.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from scipy.interpolate import PchipInterpolator
+
+from bench.alone import alone, say
+from bench.findings import Findings, Target, absolute
+from microshard.analysis.bootstrap import median_estimate, ratio_estimate
+from microshard.search.scores import Better
+from microshard.search.shard_count import Choice, SearchSettings, decide, doublings, recommend
+
+GRID_REPETITIONS, TRUE_REPETITIONS = 3, 6
+DRAWS = 20  # of each surface: a search and a grid
+
+# Repetitions of two runs of quickstart with other programs on the machine's 2 cores, s: 120,000 records and 20,000.
+BUSY = {
+    1: (0.9164, 0.7619, 2.0859, 1.2412, 0.8218, 1.6458, 1.9177),
+    2: (0.7513, 0.5934, 1.1423, 0.6778, 0.5686, 0.767, 0.5951),
+    3: (0.766, 0.6533, 0.7611, 1.161, 0.6808, 1.1741, 0.8056),
+    4: (0.5646, 0.5369, 0.6683, 0.6802, 0.5093, 0.5554, 0.6409),
+    5: (0.6019, 0.4034, 0.5369, 0.5234, 0.6629, 0.6218, 0.4696),
+    6: (0.5579, 0.434, 0.4606, 0.574, 0.4384, 0.5353, 0.9091),
+    8: (0.4252, 0.4742, 0.5264, 0.477, 0.565, 0.432, 0.4623),
+    10: (0.6667, 0.384, 0.413, 0.581, 0.4112, 0.4788, 0.5005),
+}
+SHORT = {
+    1: (0.1965, 0.1476, 0.1916, 0.2725, 0.3204, 0.252, 0.6743, 0.2474, 0.199),
+    2: (0.1438, 0.1451, 0.1321, 0.108, 0.1665, 0.1777, 0.2534, 0.1304, 0.1272),
+    3: (0.1341, 0.1338, 0.1081, 0.1388, 0.1077, 0.1375, 0.2724, 0.1653, 0.1248),
+    4: (0.0984, 0.1021, 0.1003, 0.1051, 0.1336, 0.1271, 0.1562, 0.1158, 0.095),
+    5: (0.1917, 0.0777, 0.0757, 0.1058, 0.1341, 0.2959, 0.1627, 0.1288, 0.1014),
+    6: (0.132, 0.0733, 0.0741, 0.0897, 0.1025, 0.15, 0.1377, 0.092, 0.0902),
+    7: (0.1177, 0.0819, 0.0957, 0.0953, 0.1051, 0.1108, 0.1678, 0.1014, 0.0955),
+    8: (0.0964, 0.0814, 0.0647, 0.0872, 0.0929, 0.0915, 0.2001, 0.0897, 0.1072),
+}
+
+Curve = Mapping[int, float]
+
+
+def _medians(run: Mapping[int, Sequence[float]]) -> Curve:
+    return {count: statistics.median(values) for count, values in run.items()}
+
+
+# Name → whether more is better, and the measured curve by shard count.
+CURVES: Mapping[str, tuple[Better, Curve]] = {
+    "published, query time": ("lower", {1: 1392, 2: 931, 4: 512, 8: 276, 16: 215}),
+    "published, load time": ("lower", {1: 88, 2: 68, 4: 68, 8: 67, 16: 66}),
+    "600,000 records on 2 cores": ("lower", {1: 2.4, 2: 1.35, 4: 1.37, 8: 1.9}),
+    "120,000 records, busy machine": ("lower", _medians(BUSY)),
+    "20,000 records, busy machine": ("lower", _medians(SHORT)),
+    # docs/benchmarks.md, row 5
+    "load rate": ("higher", {1: 51129, 2: 64385, 16: 66813}),
+    "load rate, mongods apart": ("higher", {1: 35694, 2: 41481, 16: 38921}),
+    "load rate, encoded before": ("higher", {1: 83585, 2: 80448, 16: 69253}),
+    "load rate, insert_many": ("higher", {1: 42015, 2: 39518, 16: 44359}),
+    "load rate, JSON lines": ("higher", {1: 33032, 2: 30333, 16: 34402}),
+}
+SPREADS = (0.01, 0.03, 0.10, None)  # standard deviation of the residuals, as a share; None: as they were
+
+
+@dataclass(frozen=True)
+class Surface:
+    """What is measured at each count, with noise."""
+
+    name: str
+    better: Better
+    curve: Curve  # of every count
+    residuals: tuple[float, ...]  # of logarithms
+
+    def draw(self, count: int, rng: random.Random) -> float:
+        """A measurement."""
+        return self.curve[count] * math.exp(rng.choice(self.residuals))
+
+
+RULES = ("intervals overlap", "the ratio's interval includes 1", "inside the interval of the best")
+
+
+@dataclass
+class Tally:
+    """How searches ended."""
+
+    right: list[tuple[bool, ...]] = field(default_factory=list)  # by RULES
+    oracle: list[tuple[bool, ...]] = field(default_factory=list)
+    shares: list[float] = field(default_factory=list)  # of the grid's measurements
+    losses: list[float] = field(default_factory=list)  # by how much the curve is worse there than at its best
+    known: list[bool] = field(default_factory=list)  # the search said that the answer is certain
+
+    def add(self, other: Tally) -> None:
+        """Add the searches of another."""
+        for name in ("right", "oracle", "shares", "losses", "known"):
+            getattr(self, name).extend(getattr(other, name))
+
+
+def surfaces() -> Iterator[Surface]:
+    """Every curve with every noise: of the first run the residuals as they were, of the second those scaled down."""
+    for name, (better, known) in CURVES.items():
+        line = PchipInterpolator([math.log(n) for n in known], [math.log(v) for v in known.values()])
+        curve = {n: math.exp(float(line(math.log(n)))) for n in range(min(known), max(known) + 1)}
+        for number, spread in enumerate(SPREADS):
+            found = _residuals(SHORT if number % 2 else BUSY)
+            scale = 1.0 if spread is None else spread / statistics.pstdev(found)
+            label = "as it was" if spread is None else f"{spread:.0%}"
+            yield Surface(f"{name}, noise {label}", better, curve, tuple(r * scale for r in found))
+
+
+def _residuals(run: Mapping[int, Sequence[float]]) -> list[float]:
+    return [math.log(v / statistics.median(values)) for values in run.values() for v in values]
+
+
+def settings_of(surface: Surface, seed: int) -> SearchSettings:
+    """As `microshard advise` searches by default: at most a third of the grid."""
+    counts = tuple(surface.curve)
+    most = max(math.ceil(len(counts) * GRID_REPETITIONS / 3), len(doublings(counts)) + 5)
+    return SearchSettings(counts, surface.better, most, max(GRID_REPETITIONS, math.ceil(most / 2)), seed=seed)
+
+
+def search(surface: Surface, seed: int, tally: Tally) -> int:
+    """Search a surface; returns the count advised."""
+    settings, rng = settings_of(surface, seed), random.Random(f"search {surface.name} {seed}")
+    measured: dict[int, list[float]] = {}
+    while isinstance(choice := decide(settings, measured), Choice):
+        measured.setdefault(choice.count, []).append(surface.draw(choice.count, rng))
+    count = recommend(settings, measured).count
+    best = (min if surface.better == "lower" else max)(surface.curve, key=lambda n: surface.curve[n])
+    tally.right.append(judged(surface, count, seed))
+    tally.oracle.append(judged(surface, best, seed))
+    tally.known.append(choice.known)
+    tally.shares.append(sum(map(len, measured.values())) / (len(surface.curve) * GRID_REPETITIONS))
+    tally.losses.append(abs(math.log(surface.curve[count] / surface.curve[best])))
+    return count
+
+
+def judged(surface: Surface, count: int, seed: int) -> tuple[bool, ...]:
+    """Whether a full grid, drawn apart from the search, confirms a count: by each of RULES."""
+    rng = random.Random(f"grid {surface.name} {seed}")
+    grid = {n: [surface.draw(n, rng) for _ in range(TRUE_REPETITIONS)] for n in surface.curve}
+    medians = {n: statistics.median(values) for n, values in grid.items()}
+    best = (min if surface.better == "lower" else max)(medians, key=lambda n: medians[n])
+    spans = [each.interval for each in (median_estimate(grid[best]), median_estimate(grid[count]))]
+    ratio = ratio_estimate(grid[count], grid[best]).interval
+    first, second = spans
+    if first is None or second is None or ratio is None:
+        raise ValueError("six repetitions have intervals")
+    overlap = first.low <= second.high and second.low <= first.high
+    return tuple(
+        count == best or held
+        for held in (overlap, ratio.low <= 1 <= ratio.high, first.low <= medians[count] <= first.high)
+    )
+
+
+def measure(quick: bool) -> Findings:
+    """How often the search is right, and the share of the grid it takes."""
+    total, draws = Tally(), 3 if quick else DRAWS
+    every = list(surfaces())
+    for surface in every:
+        tally = Tally()
+        found = [search(surface, seed, tally) for seed in range(draws)]
+        right = statistics.fmean(each[0] for each in tally.right)
+        share, lost = statistics.median(tally.shares), statistics.median(tally.losses)
+        say(f"{surface.name:50} {right:4.0%} right, {share:3.0%} of the grid, loss {lost:.1%}: {sorted(set(found))}")
+        total.add(tally)
+    name = f"advise, {len(every)} surfaces of measured sweeps"
+    lost, known = statistics.median(total.losses), statistics.fmean(total.known)
+    note = (
+        f"{name}, {draws} searches each: the advised count is {lost:.1%} slower than the best of the curve "
+        f"in the median, {statistics.fmean(total.losses):.1%} on average; {known:.0%} ended before a third of the grid "
+        "was used up"
+    ).replace("%", " %")
+    findings = Findings()
+    for number, rule in enumerate(RULES):
+        rate, most = (100 * statistics.fmean(each[number] for each in found) for found in (total.right, total.oracle))
+        target = Target(95, most=False) if number == 0 else None
+        findings.rows.append(absolute(0, f"{name}: {rule}", [rate], "%", target, note if number == 0 else ""))
+        findings.rows.append(absolute(0, f"{name}: {rule}, of an oracle", [most], "%"))
+    shares = [100 * share for share in total.shares]
+    findings.rows.append(absolute(0, f"{name}: share of the grid's measurements", shares, "%", Target(100 / 3 + 0.1)))
+    return findings
+
+
+if __name__ == "__main__":
+    sys.exit(alone(measure))

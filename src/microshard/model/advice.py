@@ -1,0 +1,80 @@
+"""A search for the best shard count: what was asked, in lock.json, and the answer, in advice.json."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from microshard.model.result import Better
+
+
+@dataclass(slots=True)
+class SearchRequest:
+    """What `microshard advise` was asked for. Counts are numbers of shards."""
+
+    counts: list[int]  # of the full grid, ascending
+    grid: int  # measurements of the full grid: counts times the experiment's repetitions
+    most: int  # measurements the search may take
+    most_each: int  # measurements of one count
+    certainty: float  # 0 to 1
+    tolerance: float  # share of the best figure: counts this close to it are as good
+    seed: int
+    phase: str  # whose metric is searched
+    hours: float | None = None  # the search ends after the measurement in which they are over; None: no limit
+
+
+@dataclass(slots=True)
+class TriedCount:
+    """A measurement of the search."""
+
+    count: int  # shards
+    why: str  # bracket, narrow or repeat
+    value: float | None  # in the unit of the advice; None: not valid
+    step: str  # point and step of its result file, as in p03/r1
+
+
+@dataclass(slots=True)
+class Gain:
+    """How many times as fast the recommended count is as the base, without unit."""
+
+    value: float
+    low: float  # of the interval with the certainty of the request
+    high: float
+
+
+@dataclass(slots=True)
+class CountFigures:
+    """What is known of one count at the end."""
+
+    count: int  # shards
+    value: float  # median of its valid measurements
+    low: float  # of the interval of the ratio to the recommended count, as a value
+    high: float
+    measurements: int
+    bottleneck: str = ""  # the most frequent verdict
+
+
+@dataclass(slots=True)
+class Advice:
+    """advice.json: the recommended shard count, with its certainty and its price."""
+
+    sentence: str
+    count: int  # recommended
+    base: int  # the fewest shards measured
+    gain: Gain  # of count over base
+    alike: list[int]  # measured counts that cannot be told apart from the best one
+    close: list[int]  # measured counts within the tolerance of the best one
+    known: bool  # to the asked certainty; False: the measurements or hours were used up before
+    ended: str  # why the search ended
+    metric: str
+    unit: str
+    better: Better
+    spread: float  # of repetitions, as a share of their median
+    measurements: int
+    seconds: float  # of all parts of the run, deployment and loading included
+    request: SearchRequest
+    tried: list[TriedCount] = field(default_factory=list)  # in the order they were measured
+    figures: list[CountFigures] = field(default_factory=list)  # ascending
+    excluded: dict[str, str] = field(default_factory=dict)  # count → why it could not be measured
+    reasons: list[str] = field(default_factory=list)  # why more shards do not help: sentences
+    changes: list[str] = field(default_factory=list)  # what would change the answer: sentences
+    check: str = ""  # matrix and repetitions of the sweep that checks it, as YAML

@@ -1,0 +1,83 @@
+"""What a few measurements say of each shard count: centres, the noise they share, and which counts can be told apart.
+
+A score is the logarithm of how fast a measurement was (minus that of a time, that of a rate), so that differences are
+ratios and more is better. The noise is pooled over all counts, because one count has two or three measurements only.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+Better = Literal["higher", "lower"]
+
+# Before anything has been measured twice: a spread of 3 %, which counts as much as two repetitions do.
+_ASSUMED_SPREAD = 0.03
+_ASSUMED_WEIGHT = 2.0
+_MEDIAN = 1.16  # standard error of the median of three to nine normal values, over that of their mean
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """How many times as fast one count is as another, with the interval of the asked certainty."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Scores:
+    """The measurements of every count so far. Counts are numbers of shards; values are positive."""
+
+    def __init__(self, measured: Mapping[int, Sequence[float]], better: Better, certainty: float) -> None:
+        sign = -1.0 if better == "lower" else 1.0
+        self.values = {n: [sign * math.log(v) for v in values] for n, values in sorted(measured.items()) if values}
+        self.centres = {n: statistics.median(scores) for n, scores in self.values.items()}
+        self.certainty = certainty
+        freedom = float(sum(len(scores) - 1 for scores in self.values.values()))
+        squares = sum(statistics.pvariance(s) * len(s) for s in self.values.values() if len(s) > 1)
+        self.repeated = int(freedom)  # measurements beyond the first of each count: what the noise is known from
+        self.freedom = freedom + _ASSUMED_WEIGHT
+        self.spread = math.sqrt((squares + _ASSUMED_WEIGHT * _ASSUMED_SPREAD**2) / self.freedom)
+
+    @property
+    def best(self) -> int:
+        """The count with the highest score; of equal ones the fewest shards."""
+        return max(self.centres, key=lambda n: (self.centres[n], -n))
+
+    def ratio(self, count: int, base: int) -> Ratio:
+        """How many times as fast `count` is as `base`; of a count and itself exactly 1."""
+        if count == base:
+            return Ratio(1.0, 1.0, 1.0)
+        difference = self.centres[count] - self.centres[base]
+        margin = self.margin(count, base)
+        return Ratio(math.exp(difference), math.exp(difference - margin), math.exp(difference + margin))
+
+    def margin(self, one: int, other: int) -> float:
+        """Half the interval of the difference of two scores, at the asked certainty."""
+        variance = sum(self._error(n) ** 2 for n in (one, other))
+        return quantile(self.certainty, self.freedom) * math.sqrt(variance)
+
+    def worse(self, count: int, than: int) -> bool:
+        """Whether a count is slower than another beyond doubt."""
+        return self.centres[than] - self.centres[count] > self.margin(count, than)
+
+    def most_gained(self, count: int, over: int) -> float:
+        """The most by which a count may be faster than another, as a difference of scores."""
+        return self.centres[count] - self.centres[over] + self.margin(count, over)
+
+    def _error(self, count: int) -> float:
+        n = len(self.values[count])
+        return self.spread * (_MEDIAN if n > 2 else 1.0) / math.sqrt(n)
+
+
+@lru_cache(maxsize=4096)
+def quantile(certainty: float, freedom: float) -> float:
+    """Student's t of a two-sided interval with this certainty (0 to 1)."""
+    from scipy.special import stdtrit  # noqa: PLC0415 - slow to import, and the command line starts without it
+
+    return float(stdtrit(freedom, (1 + certainty) / 2))
