@@ -76,7 +76,7 @@ def sentence(advice: Advice) -> str:
         head += f"{gain.value:.2g} × {base} [{gain.low:.2g}–{gain.high:.2g}]"
     parts = [head]
     if others:
-        parts.append(f"{_span(advice.alike, advice.figures)} cannot be told apart here")
+        parts.append(f"{_span(advice.alike, advice.figures)} cannot be distinguished here")
     elif len(advice.close) > 1:
         parts.append(
             f"{_span(advice.close, advice.figures)} are within {advice.request.tolerance:.0%}".replace("%", " %")

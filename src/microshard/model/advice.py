@@ -1,4 +1,4 @@
-"""A search for the best shard count: what was asked, in lock.json, and the answer, in advice.json."""
+"""A search for the best shard count: the request, in lock.json, and the answer, in advice.json."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from microshard.model.result import Better
 
 @dataclass(slots=True)
 class SearchRequest:
-    """What `microshard advise` was asked for. Counts are numbers of shards."""
+    """What `microshard advise` searches. Counts are numbers of shards."""
 
     counts: list[int]  # of the full grid, ascending
     grid: int  # measurements of the full grid: counts times the experiment's repetitions
@@ -61,9 +61,9 @@ class Advice:
     count: int  # recommended
     base: int  # the fewest shards measured
     gain: Gain  # of count over base
-    alike: list[int]  # measured counts that cannot be told apart from the best one
+    alike: list[int]  # measured counts that cannot be distinguished from the best one
     close: list[int]  # measured counts within the tolerance of the best one
-    known: bool  # to the asked certainty; False: the measurements or hours were used up before
+    known: bool  # to the required certainty; False: the measurements or hours were used up before
     ended: str  # why the search ended
     metric: str
     unit: str

@@ -87,7 +87,7 @@ def _counts(experiment: Experiment, given: Sequence[int] | None) -> list[int]:
 
 
 def _phase(experiment: Experiment, wanted: str | None) -> str:
-    """The phase whose metric is searched: the one asked for, else that of the question, else the first measured one."""
+    """The phase whose metric is searched: the one given, else that of the question, else the first measured one."""
     names = [(step.name or step.kind, step.kind) for step in experiment.workload]
     if wanted is None and experiment.question is not None:
         wanted = experiment.question.phase

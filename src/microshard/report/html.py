@@ -60,7 +60,7 @@ def page(model: ReportModel, pictures: list[Picture]) -> str:
         method=list(method(model)),
         options=options,
         logs=log_rows(model),
-        asked=price(model.advice, fmt.duration(model.advice.seconds)) if model.advice else "",
+        price=price(model.advice, fmt.duration(model.advice.seconds)) if model.advice else "",
         invalid=[entry for point in model.points for entry in point.invalid][:_MOST_INVALID],
         levels={level: [n for n in model.notices if n.level == level] for level in ("error", "warning", "note")},
     )

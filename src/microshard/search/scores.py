@@ -1,4 +1,4 @@
-"""What a few measurements say of each shard count: centres, the noise they share, and which counts can be told apart.
+"""What a few measurements say of each shard count: centres, the noise they share, which counts can be distinguished.
 
 A score is the logarithm of how fast a measurement was (minus that of a time, that of a rate), so that differences are
 ratios and more is better. The noise is pooled over all counts, because one count has two or three measurements only.
@@ -23,7 +23,7 @@ _MEDIAN = 1.16  # standard error of the median of three to nine normal values, o
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """How many times as fast one count is as another, with the interval of the asked certainty."""
+    """How many times as fast one count is as another, with the interval of the required certainty."""
 
     value: float
     low: float
@@ -58,7 +58,7 @@ class Scores:
         return Ratio(math.exp(difference), math.exp(difference - margin), math.exp(difference + margin))
 
     def margin(self, one: int, other: int) -> float:
-        """Half the interval of the difference of two scores, at the asked certainty."""
+        """Half the interval of the difference of two scores, at the required certainty."""
         variance = sum(self._error(n) ** 2 for n in (one, other))
         return quantile(self.certainty, self.freedom) * math.sqrt(variance)
 

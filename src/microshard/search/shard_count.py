@@ -53,7 +53,7 @@ class Ended:
     """Why nothing more is measured."""
 
     reason: str
-    known: bool  # the answer is known to the asked certainty
+    known: bool  # the answer is known to the required certainty
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Recommendation:
     best: int  # the one with the best median
     gain: Ratio  # of the recommended count over the fewest measured
     base: int  # the fewest measured
-    alike: tuple[int, ...]  # measured counts that cannot be told apart from the best
+    alike: tuple[int, ...]  # measured counts that cannot be distinguished from the best
     close: tuple[int, ...]  # measured counts within the tolerance of the best
     spread: float  # of repetitions, as a share: what the intervals rest on
 

@@ -32,13 +32,13 @@ def test_the_sentence_has_count_gain_interval_and_limit():
 def test_counts_that_noise_hides_are_named_and_the_fewest_is_recommended():
     found = advice(NEAR, Ended("9 measurements were allowed", known=False))
     assert found.count == 1
-    assert "1 to 4 cannot be told apart here" in found.sentence
+    assert "1 to 4 cannot be distinguished here" in found.sentence
     assert "not known to 95 %: 9 measurements were allowed" in found.sentence
 
 
 def test_counts_that_do_not_follow_one_another_are_listed():
     found = advice({**NEAR, 3: [9.0, 9.9, 9.5]})
-    assert "1, 2 and 4 cannot be told apart" in found.sentence
+    assert "1, 2 and 4 cannot be distinguished" in found.sentence
 
 
 def test_more_shards_that_are_slower_are_not_recommended():
