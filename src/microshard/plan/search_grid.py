@@ -88,12 +88,18 @@ def _counts(experiment: Experiment, given: Sequence[int] | None) -> list[int]:
 
 def _phase(experiment: Experiment, wanted: str | None) -> str:
     """The phase whose metric is searched: the one given, else that of the question, else the first measured one."""
-    names = [(step.name or step.kind, step.kind) for step in experiment.workload]
-    if wanted is None and experiment.question is not None:
-        wanted = experiment.question.phase
-    if wanted is None:
-        return next(name for name, kind in names if kind == "measure")
-    known = [name for name, kind in names if kind != "warm_up"]
-    if wanted not in known:
-        raise SearchError(f"no phase {wanted!r}: the experiment has {', '.join(known)}")
-    return wanted
+    steps = {step.name or step.kind: step for step in experiment.workload}
+    known = [name for name, step in steps.items() if step.kind != "warm_up"]
+    if wanted is not None:
+        if wanted not in known:
+            raise SearchError(f"no phase {wanted!r}: the experiment has {', '.join(known)}")
+        return wanted
+    question = experiment.question
+    phase = (question and question.phase) or next(name for name, step in steps.items() if step.kind == "measure")
+    figures = steps[phase].phase.figures()
+    if question is not None and figures and question.figure != figures[0]:
+        raise SearchError(
+            f"the question is about {question.figure}, and advise searches the metric of a phase: --phase {phase} "
+            f"takes its {figures[0]} instead"
+        )
+    return phase

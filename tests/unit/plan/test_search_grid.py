@@ -50,3 +50,13 @@ def test_a_small_grid_may_take_what_the_bracket_needs():
 def test_what_cannot_be_searched_is_refused_with_the_reason(overrides, options, word):
     with pytest.raises(SearchError, match=word):
         search(overrides, **options)
+
+
+def test_another_figure_than_the_metric_is_not_searched_in_silence():
+    experiment = load(QUICKSTART).experiment
+    assert experiment.question
+    other = experiment.question.model_copy(update={"figure": "documents"})
+    asking = experiment.model_copy(update={"question": other})
+    with pytest.raises(SearchError, match="--phase measure takes its query time"):
+        search_of(asking, SearchOptions())
+    assert search_of(asking, SearchOptions(phase="measure"))[0].phase == "measure"
