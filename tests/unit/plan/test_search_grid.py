@@ -49,7 +49,7 @@ def test_a_small_grid_may_take_what_the_bracket_needs():
 )
 def test_what_cannot_be_searched_is_refused_with_the_reason(overrides, options, word):
     with pytest.raises(SearchError, match=word):
-        search(overrides, **options)
+        search({"question": None} | overrides, **options)
 
 
 def test_another_figure_than_the_metric_is_not_searched_in_silence():
