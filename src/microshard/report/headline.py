@@ -35,7 +35,7 @@ def answer(model: ReportModel) -> str:
     ladders = [(point, figures.details) for point, figures, _ in rows if figures.details.rungs]
     if question and ladders and any(key.endswith(".threads") and key not in rows[0][0].axes for key in question.vary):
         return ladder(ladders, rows[0][1].unit)
-    if question and cells(model) and question.vary != (SHARDS_AXIS,):
+    if question and model.axis != SHARDS_AXIS and cells(model):
         return answered(model)
     if len(rows) == 1:
         point, figures, estimate = rows[0]
@@ -130,7 +130,7 @@ def _price(model: ReportModel, of: Sequence[Contrast]) -> str:
     ratio = known[(len(known) - 1) // 2]
     details = model.figures(of[0].cell.point).details.figures
     better = next((figure.better for figure in details if figure.name == question.cost), "higher")
-    if abs(ratio - 1) < SAME / 4:
+    if abs(ratio - 1) < SAME / 2:
         return f" at the same {question.cost}"
     if ratio < 1 and better == "higher":
         return f" at a cost of {fmt.per_cent(1 - ratio)} of the {question.cost}"

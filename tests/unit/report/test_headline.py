@@ -201,3 +201,10 @@ def test_an_answer_does_not_rest_on_a_baseline_that_does_not_count(tmp_path: Pat
     assert headline(build(run)) == (
         "Nothing to compare with; not counted: 2 shards, block_size 4 KiB (outside its gates)"
     )
+
+
+def test_numbers_of_shards_with_names_are_compared_within_what_is_kept_apart(tmp_path: Path) -> None:
+    names = {"2": "2 + 2 shards", "4": "2 + 4 shards"}
+    asks = {"vary": ["topology.shards.count"], "by": ["topology.storage.block_size"], "names": names}
+    run = question_run(tmp_path, {"4 KiB": 1.0, "8 KiB": 3.0}, BY, **asks)
+    assert headline(build(run)) == "2 + 4 shards: 1.0 × (4 KiB) to 2.0 × (8 KiB) the query time of 2 + 2 shards"
