@@ -136,8 +136,8 @@ def _plan_on_ec2(file: Path, scale: str | None, overrides: dict[str, Any], conso
         whole = {**dataclasses.asdict(planned.plan), "ec2": planned.estimate.as_json()}
         click.echo(json.dumps(whole, indent=1, default=str))
     else:
-        for reason in dict.fromkeys(reason for _, reason in planned.unsupported):
-            console.print(f"Planned, not run: {reason}.", highlight=False, soft_wrap=True, markup=False)
+        for key, reason in planned.unsupported:
+            console.print(f"Planned, not run: {key}: {reason}.", highlight=False, soft_wrap=True, markup=False)
         render(planned.plan, console)
         console.print()
         show(planned.estimate, console)

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 from microshard.experiment import question
 from microshard.experiment.document import KeyPath
 from microshard.experiment.mongod_options import Release, parse_release, refused_options, unknown_options
+from microshard.experiment.releases import counts_initial_chunks, first_release
 from microshard.experiment.server_versions import PACKAGED, packaged_version
 from microshard.model.experiment import Experiment
 from microshard.model.phases.insert import InsertPhase
@@ -152,9 +153,9 @@ def _engine(topology: Topology) -> Iterator[RuleViolation]:
 
 def _config_shard(topology: Topology) -> Iterator[RuleViolation]:
     release = _release(topology.mongodb)
-    # Manual of 8.0, transitionFromDedicatedConfigServer: "New in version 8.0".
-    if topology.kind == "sharded" and topology.config_servers.embedded and (release is None or release < (8, 0)):
-        message = "an embedded config server (config shard) came with MongoDB 8.0; "
+    first = first_release("transitionFromDedicatedConfigServer")
+    if topology.kind == "sharded" and topology.config_servers.embedded and (release is None or release < first):
+        message = f"an embedded config server (config shard) came with MongoDB {_shown(first)}; "
         message += "give topology.mongodb.version" if release is None else _used_release(topology.mongodb)
         yield RuleViolation(("config_servers", "embedded"), message)
 
@@ -251,6 +252,10 @@ def _presplit(topology: Topology) -> Iterator[RuleViolation]:
             if presplit.policy != policy and key in presplit.model_fields_set:
                 message = f"has no effect: it belongs to policy {policy}, not to {presplit.policy}"
                 yield RuleViolation((*path, key), message, "warning")
+        release = _release(topology.mongodb)
+        if presplit.chunks_per_shard is not None and release is not None and not counts_initial_chunks(release):
+            message = f"the server ignores numInitialChunks since MongoDB 7.2; {_used_release(topology.mongodb)}"
+            yield RuleViolation((*path, "chunks_per_shard"), message)
         if presplit.policy != "none" and topology.balancer.enabled:
             yield RuleViolation(path, "the balancer is enabled and may move what is pre-split here", "warning")
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from microshard.experiment.matrix import PointDefinition
 from microshard.experiment.question import labels
+from microshard.experiment.releases import differences
 from microshard.model.experiment import Experiment
 from microshard.model.plan import HostNeeds, Inputs, Plan, PlannedPhase, PlannedReplicaSet, Point, Redeploy
 from microshard.model.topology import data_members
@@ -282,6 +283,11 @@ def _facts(points: Sequence[Point]) -> dict[str, Any]:
     }
 
 
+def _release_key(point: PointDefinition) -> object:
+    """What decides which differences between releases concern a point."""
+    return point.experiment.topology.mongodb.version, point.servers_key, point.phases_key
+
+
 def _warnings(plan: Plan, experiment: Experiment, points: Sequence[PointDefinition], inputs: Inputs) -> Iterator[str]:
     cores = plan.facts["cores"]
     most = max(p.shards for p in plan.points)
@@ -291,6 +297,7 @@ def _warnings(plan: Plan, experiment: Experiment, points: Sequence[PointDefiniti
         yield f"{count(experiment.repetitions, 'repetition')}: a meaningful confidence interval needs three or more"
     if len({p.shards for p in plan.points if p.cache.policy == "per_process_mb"}) > 1:
         yield "the cache is the same per process, so more shards also means more cache: this measures RAM too"
+    yield from dict.fromkeys(text for p in first_of_each(points, _release_key) for text in differences(p.experiment))
     if plan.backend == "local":
         return
 

@@ -226,9 +226,10 @@ def not_on_hosts_yet(experiment: Experiment) -> Iterator[Issue]:
         yield "topology.mongodb.version", f"{_NOT_YET}: {message}"
     if mongodb.source == "path" and mongodb.version is None:
         yield "topology.mongodb.version", "hosts need it with a path: the processes are configured by it"
-    for key in ("tarball", "sha256") if mongodb.source == "tarball" else ():
+    fill_in = {"tarball": "the https:// address or the file of", "sha256": "the SHA-256 of"}
+    for key, what in fill_in.items() if mongodb.source == "tarball" else ():
         if getattr(mongodb, key) is None:
-            yield f"topology.mongodb.{key}", "hosts need it: the archive, and the SHA-256 it must have"
+            yield f"topology.mongodb.{key}", f"fill in {what} the archive of MongoDB {mongodb.version}"
     yield from _only_planned(experiment)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from pymongo.errors import OperationFailure, PyMongoError
 
+from microshard.experiment.releases import first_release
 from microshard.workloads.connections import Client
 
 NAMESPACE_NOT_FOUND, COMMAND_NOT_FOUND = 26, 59
@@ -18,7 +19,7 @@ NAMESPACE_NOT_FOUND, COMMAND_NOT_FOUND = 26, 59
 _THRESHOLDS = ((20, 2), (80, 4))
 _LARGEST_THRESHOLD = 8
 
-RANGES_SINCE = (6, 0)  # moveRange; before, moveChunk moves a chunk whole
+RANGES_SINCE = first_release("moveRange")  # before, moveChunk moves a chunk whole
 CHUNKS_APART = 3  # chunk sizes by which two shards may differ: the threshold of the balancer from 6.0 on
 IDLE_SECONDS = 0.5
 MOVE_MS = 3_600_000

@@ -103,6 +103,14 @@ def test_tickets_are_128_until_6_0_and_nothing_adjusts_them(start: Start, versio
 
 
 @pytest.mark.parametrize("version", PACKAGED)
+def test_how_the_range_deleter_deletes_by_default(start: Start, version: str) -> None:
+    """Whole ranges on 6.0, before 128 at a time (0 on 4.4 stands for its default): SERVER-61637, DOCS-15059."""
+    found = start(version, "--shardsvr").ask(getParameter=1, rangeDeleterBatchSize=1, rangeDeleterBatchDelayMS=1)
+    sizes = {"4.2.6": 0, "4.4.2": 0, "5.0.4": 128, "6.0.5": 2**31 - 1, "6.0.27": 2**31 - 1}
+    assert (found["rangeDeleterBatchSize"], found["rangeDeleterBatchDelayMS"]) == (sizes[version], 20)
+
+
+@pytest.mark.parametrize("version", PACKAGED)
 def test_an_initial_sync_copies_documents_and_not_files(start: Start, version: str) -> None:
     method = start(version).ask(getParameter=1, initialSyncMethod=1)
     # Manual, "Replica Set Data Synchronization": by file copy from 5.2 on, MongoDB Enterprise only.

@@ -51,6 +51,10 @@ REFUSED = {
         "MongoDB 7.0\n  config_servers: {embedded: true}",
         "5:30: topology.config_servers.embedded: an embedded config server (config shard) came with MongoDB 8.0",
     ),
+    "an option of a later range deleter": (
+        "MongoDB 6.0\n  mongod: {setParameter: {rangeDeleterHighPriority: true}}",
+        "5:53: topology.mongod.setParameter.rangeDeleterHighPriority: setParameter.rangeDeleterHighPriority came with",
+    ),
     "two config servers before replica sets of them": (
         "MongoDB 3.0\n  network: {compressors: []}\n  config_servers: {members: 2}",
         "6:29: topology.config_servers.members",
@@ -195,7 +199,7 @@ def test_a_write_concern_that_cannot_be_met_is_refused(lab: Lab, concern: str, m
 
 def test_a_compressor_without_its_package_is_refused(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (EXPERIMENTS / "wire-compression.yml").read_text(encoding="utf-8")
-    both: dict[str, Any] = {"matrix": {}, "topology.network.compressors": ["zlib", "zstd"],
+    both: dict[str, Any] = {"matrix": {}, "question": None, "topology.network.compressors": ["zlib", "zstd"],
             "workload.0.measure.client_compressors": ["zlib", "zstd"]}  # fmt: skip
     assert lab.load(text, overrides=both)
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
@@ -211,3 +215,11 @@ def test_a_reference_without_its_axis_is_a_warning(lab: Lab) -> None:
         assert lab.warned(f"{BASE}{reference}matrix: {matrix}\n") == []
     (found,) = lab.warned(BASE + "reference: {points: [{at: 1}]}\n")  # the default axis
     assert found.startswith("x.yml:9:12: warning: reference: topology.shards.count is no axis")
+
+
+def test_initial_chunks_are_refused_where_the_server_ignores_them(lab: Lab) -> None:
+    hashed = "shard_key: {_id: hashed}, presplit: {policy: hashed, chunks_per_shard: 2}}"
+    text = BASE.replace("shard_key: {_id: 1}}", hashed)
+    assert lab.load(text.replace(SHARDS, with_versions("MongoDB 7.0\n  " + SHARDS))).experiment.name == "base"
+    (found,) = lab.wrong(text.replace(SHARDS, with_versions("MongoDB 8.0\n  " + SHARDS)))
+    assert "presplit.chunks_per_shard: the server ignores numInitialChunks since MongoDB 7.2" in found
