@@ -99,8 +99,9 @@ def test_the_open_loop_sees_a_stalled_server_and_the_closed_loop_does_not(
         opened = run_job([filled], phase_of(rate=rate)).finish(150)[1]["phases"][0]
     assert p99_ms(closed, operation) < 50
     assert p99_ms(opened, f"Intended-{operation}") > 200
-    # The same operations, timed from the sending, do not see it either: only the few that were on their way.
-    assert p99_ms(opened, operation) < p99_ms(opened, f"Intended-{operation}")
+    # Timed from the sending, only those of them are slow that were on their way, and not all that had to wait.
+    sent, intended = (opened["latency"][name]["percentiles"]["90"] for name in (operation, f"Intended-{operation}"))
+    assert sent < intended / 2
     assert f"Intended-{operation}" not in closed.get("latency", {})
     held = opened["open_loop"][loop]
     assert held["reached"], held
