@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from microshard.backends import local_processes
+from microshard.experiment.load import load, parse_overrides
 from tests.cluster.run.conftest import Cli
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
@@ -45,8 +46,21 @@ class Published:
         assert ended == code, output
         assert self.cli.running() == []
         results = [result for result in self.cli.results().values() if result["purpose"] == "measure"]
+        self._check_figures(file, scale, settings, results)
         self.measured = any(result["valid"] and result["phases"][-1]["metric"] for result in results)
         return results, output
+
+    def _check_figures(
+        self, file: Path, scale: str | None, settings: Mapping[str, Any], results: list[dict[str, Any]]
+    ) -> None:
+        """An engine reports only figures that its keys name, so that a question can be about each."""
+        workload = load(file, scale=scale, overrides=parse_overrides(words(settings)[1::2])).experiment.workload
+        steps = {step.name or step.kind: step for step in workload}
+        for phase in (phase for result in results for phase in result["phases"] if phase["kind"] == "measure"):
+            named = steps[phase["name"]].phase.figures()
+            found = {each["name"] for each in (phase.get("metric"), *phase.get("figures", [])) if each}
+            known = [name for name in found if {name, name.partition(", ")[0]} & {*(named or found)}]
+            assert sorted(known) == sorted(found)
 
 
 @pytest.fixture

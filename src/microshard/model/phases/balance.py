@@ -104,13 +104,10 @@ class BalancePhase(PhaseKeys):
         return waiting + min(moving * expected.copies, self.time_limit_seconds)
 
     def figures(self) -> tuple[str, ...]:
-        """The metric, and the further figures."""
-        metric = {"imbalance": "fullest shard over the mean", "load_rate": "load rate while balancing"}
-        load = ("load rate, during over before",) if self.load is not None else ()
-        return tuple(dict.fromkeys((
-            metric.get(self.metric, "time to balanced"), "time to balanced", "bytes moved",
-            "fullest shard over the mean, at the end", *load,
-        )))  # fmt: skip
+        """Every figure it can report; some keys leave some of them out."""
+        even = "fullest shard over the mean"
+        with_load = ("load rate while balancing", "load rate, during over before")
+        return ("time to balanced", even, f"{even}, at the end", "bytes moved", *with_load)
 
 
 KEYS = BalancePhase

@@ -79,10 +79,10 @@ class InitialSyncPhase(PhaseKeys):
         return (self.before_seconds if self.load_runs else 0) + once * (1 + self.interruptions * self.interrupt_at)
 
     def figures(self) -> tuple[str, ...]:
-        """The metric, and the further figures."""
-        load = ("load rate, during over before",) if self.load is not None and self.load_runs else ()
-        lost = ("lost by interruptions",) if self.interruptions else ()
-        return ("time to SECONDARY", "data copied, over all", "clone", "clone rate", "oplog", *lost, *load)
+        """Every figure it can report; some keys leave some of them out."""
+        with_load = "load rate, during over before"
+        lost = "lost by interruptions"
+        return ("time to SECONDARY", "data copied, over all", "clone", "clone rate", "oplog", lost, with_load)
 
 
 KEYS = InitialSyncPhase
