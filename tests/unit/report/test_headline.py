@@ -208,3 +208,14 @@ def test_numbers_of_shards_with_names_are_compared_within_what_is_kept_apart(tmp
     asks = {"vary": ["topology.shards.count"], "by": ["topology.storage.block_size"], "names": names}
     run = question_run(tmp_path, {"4 KiB": 1.0, "8 KiB": 3.0}, BY, **asks)
     assert headline(build(run)) == "2 + 4 shards: 1.0 × (4 KiB) to 2.0 × (8 KiB) the query time of 2 + 2 shards"
+
+
+def test_a_question_about_the_threads_of_a_ladder_is_answered_by_its_knee(tmp_path: Path) -> None:
+    run = make_run(tmp_path, Shape(shards=(2,), kind="ladder", phases=("read-mostly", "inserts"), drift=False))
+    lock = json.loads((run / "lock.json").read_text())
+    threads = {"vary": ["workload.1.measure.threads"], "figure": "throughput", "phase": "read-mostly"}
+    lock["definition"]["question"] = threads
+    (run / "lock.json").write_text(json.dumps(lock))
+    model = build(run)
+    assert model.main == "read-mostly"
+    assert headline(model).startswith("The knee is at 8 threads: ")
