@@ -133,9 +133,9 @@ lock: dev ## resolve requirements/*.in again, with hashes (needs the network); U
 	  ../$(BIN)/$(COMPILE) $(if $(UPGRADE),--upgrade) --output-file $$name.lock $$name.in || exit 1; done
 	cd requirements && ../$(BIN)/$(filter-out --allow-unsafe,$(COMPILE)) $(if $(UPGRADE),--upgrade) \
 	  $(DATA_WITHOUT:%=--unsafe-package %) --output-file data.lock data.in && sed -i '/^# WARNING/,$$d' data.lock
-	cd requirements/versions && for name in *.in; do \
+	for folder in versions drivers; do (cd requirements/$$folder && for name in *.in; do \
 	  ../../$(BIN)/$(filter-out --allow-unsafe,$(COMPILE)) --unsafe-package protobuf --output-file $${name%.in}.lock $$name && \
-	  sed -i '/^# WARNING/,$$d' $${name%.in}.lock || exit 1; done
+	  sed -i '/^# WARNING/,$$d' $${name%.in}.lock || exit 1; done) || exit 1; done
 
 bench: dev ## every side-by-side benchmark; writes docs/benchmarks.md (an hour; QUICK=1: 5 min, writes nothing)
 	@$(BIN)/python -m bench $(if $(QUICK),--quick)

@@ -1,4 +1,8 @@
-"""The wheels client hosts install: microshard itself and the libraries it needs."""
+"""The wheels client hosts install: microshard itself and the libraries it needs, with the driver of an experiment.
+
+On this machine another driver (client.driver) has an environment of its own in the cache: that driver from its locked
+wheel, before the libraries of the environment that runs microshard.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,16 @@ import functools
 import hashlib
 import os
 import shutil
+import site
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import tempfile
 import time
+import venv
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -29,22 +36,22 @@ _CONTROLLER_ONLY = {"__pycache__", "collections", "shipped"}  # folders of the p
 
 
 @functools.lru_cache
-def client_key() -> str:
-    """The first twelve hexadecimal digits of a digest of the client's software."""
+def client_key(driver: str | None = None) -> str:
+    """The first twelve hexadecimal digits of a digest of the client's software with this driver."""
     total = hashlib.sha256()
     for name, content in _wheel_files().items():
         total.update(name.encode() + b"\0" + content)
-    for lock in _locks():
+    for lock in (*_locks(), *_driver_locks(driver)):
         total.update(lock.read_bytes())
     return total.hexdigest()[:12]
 
 
-def wheels_archive() -> Path:
+def wheels_archive(driver: str | None = None) -> Path:
     """The tar archive of all wheels for the client hosts' environment, those of microshard and pip included."""
-    return cache_folder() / f"wheels-{client_key()}.tar"
+    return cache_folder() / f"wheels-{client_key(driver)}.tar"
 
 
-def client_wheels(clients: Mapping[str, Mapping[str, Any]]) -> Path:
+def client_wheels(clients: Mapping[str, Mapping[str, Any]], driver: str | None = None) -> Path:
     """Build and download the wheels once; `clients` are the client hosts' facts. Raises PlaceError."""
     versions = {(tuple(facts["client_python"]["version"]), facts["machine"]) for facts in clients.values()}
     for host, facts in clients.items():
@@ -58,13 +65,13 @@ def client_wheels(clients: Mapping[str, Mapping[str, Any]]) -> Path:
     if len(versions) != 1:
         raise PlaceError(f"client hosts must have the same Python and processor, not {sorted(versions)}")
     ((version, machine),) = versions
-    archive = wheels_archive()
+    archive = wheels_archive(driver)
     with cache_lock():  # two runs must not build the same
         if not archive.is_file():
             with tempfile.TemporaryDirectory(dir=cache_folder()) as draft:
                 wheels = Path(draft, "wheels")
                 wheels.mkdir()
-                _build(wheels, ".".join(map(str, version[:2])), machine)
+                _build(wheels, ".".join(map(str, version[:2])), machine, driver)
                 with tarfile.open(f"{draft}/wheels.tar", "w") as tar:
                     tar.add(wheels, arcname="wheels")
                 Path(draft, "wheels.tar").rename(archive)
@@ -83,8 +90,8 @@ def _remove_old() -> None:
                 old.unlink()
 
 
-def _build(folder: Path, version: str, machine: str) -> None:
-    """Write the wheel of microshard, and copy those of the libraries."""
+def _build(folder: Path, version: str, machine: str, driver: str | None) -> None:
+    """Write the wheel of microshard, and copy those of the libraries; another driver replaces microshard's."""
     files = _wheel_files()
     info = f"microshard-{metadata.version('microshard')}"
     record = [f"{name},sha256={_digest(content)},{len(content)}" for name, content in files.items()]
@@ -92,7 +99,11 @@ def _build(folder: Path, version: str, machine: str) -> None:
     with zipfile.ZipFile(folder / f"{info}-py3-none-any.whl", "w", zipfile.ZIP_DEFLATED) as wheel:
         for name, content in files.items():
             wheel.writestr(name, content)
-    for library in _libraries(version, machine).iterdir():
+    others = _driver_locks(driver)
+    for library in _libraries(version, machine, _locks()).iterdir():
+        if not (others and library.name.startswith("pymongo-")):
+            shutil.copy2(library, folder)
+    for library in _libraries(version, machine, others).iterdir() if others else ():
         shutil.copy2(library, folder)
 
 
@@ -123,9 +134,50 @@ def _locks() -> list[Path]:
     return [project_root() / "requirements" / f"{name}.lock" for name in ("client", "pip")]
 
 
-def _libraries(version: str, machine: str) -> Path:
-    """The folder of the libraries' wheels; downloaded again only when the lock files change."""
-    locks = _locks()
+def _driver_locks(driver: str | None) -> list[Path]:
+    """Its lock file: pymongo==3.13 is requirements/drivers/pymongo-3.13.lock."""
+    return [project_root() / "requirements" / "drivers" / f"{driver.replace('==', '-')}.lock"] if driver else []
+
+
+def local_environment(driver: str) -> Path:
+    """The environment of this machine with another driver; whether it has been made or not."""
+    (lock,) = _driver_locks(driver)
+    key = hashlib.sha256(f"{sys.version} {sys.prefix} {_PACKAGE} ".encode() + lock.read_bytes()).hexdigest()[:12]
+    return cache_folder() / f"driver-{lock.stem}-{key}"
+
+
+def make_local_environment(driver: str) -> Path:
+    """Make it where it is not there yet. Raises PlaceError with what pip or venv says."""
+    folder = local_environment(driver)
+    python, complete = folder / "bin" / "python", folder / "complete"
+    with cache_lock():
+        if complete.is_file():
+            return folder
+        try:
+            venv.create(folder, clear=True, symlinks=True)
+            options = ("--no-deps", "--require-hashes", "--only-binary=:all:", "--no-compile")
+            _pip("--python", str(python), "install", *options, "-r", str(*_driver_locks(driver)))
+            packages = sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)})
+            # What the driver's environment lacks comes from this one, microshard itself from where it runs.
+            here = [str(_PACKAGE.parent), *site.getsitepackages()]
+            lines = [f"import site; site.addsitedir({path!r})" for path in here]
+            Path(packages, "microshard.pth").write_text("\n".join([*lines, ""]), encoding="utf-8")
+            check = [str(python), "-c", "import microshard.workloads.program"]
+            tried = subprocess.run(check, capture_output=True, text=True, check=False)
+            if tried.returncode:
+                raise PlaceError(tried.stderr.strip().splitlines()[-1])
+        except (PlaceError, OSError, subprocess.CalledProcessError) as error:
+            version = ".".join(map(str, sys.version_info[:2]))
+            raise PlaceError(
+                f"client.driver {driver}: its environment cannot be made with Python {version}: {error}. Its wheel is "
+                "downloaded once, by its locked hash, and needs Python 3.11"
+            ) from error
+        complete.touch()
+    return folder
+
+
+def _libraries(version: str, machine: str, locks: Sequence[Path]) -> Path:
+    """The folder of these lock files' wheels; downloaded again only when they change."""
     key = f"{version} {machine} ".encode() + b"".join(lock.read_bytes() for lock in locks)
     folder = cache_folder() / f"wheels-libraries-{hashlib.sha256(key).hexdigest()[:12]}"
     if not folder.is_dir():
@@ -153,4 +205,5 @@ def _pip(*words: str) -> None:
     )
     if done.returncode:
         end = "\n".join(done.stderr.strip().splitlines()[-3:])
-        raise PlaceError(f"the wheels for client hosts could not be collected: pip {words[0]}: {end}")
+        verb = next(word for word in words if word in {"download", "install"})
+        raise PlaceError(f"the client's wheels could not be collected: pip {verb}: {end}")

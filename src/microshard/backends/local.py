@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from microshard import this_machine
-from microshard.backends import binaries, local_processes
+from microshard.backends import binaries, client_install, local_processes
 from microshard.errors import PlaceError
 from microshard.hostlib import emulated_volumes
 from microshard.hostlib.numa import host_cores
@@ -72,16 +72,18 @@ class LocalBackend(Backend):
         return emulated_volumes.why_not(filesystems)
 
     def binaries(self, plan: Plan) -> dict[str, Binaries]:
-        """Binaries found and tried on this machine."""
+        """Binaries found and tried on this machine; the environments of other drivers are made."""
+        for driver in {point.driver for point in plan.points} - {None}:
+            client_install.make_local_environment(str(driver))
         return {point.id: binaries.on_this_machine(point) for point in plan.points}
 
     def host_folder(self, folder: RunFolder) -> Path:
         """The run's folder itself."""
         return folder.path
 
-    def client_python(self) -> str:
-        """The interpreter of this process."""
-        return sys.executable
+    def client_python(self, driver: str | None = None) -> str:
+        """The interpreter of this process, or of the environment with another driver."""
+        return str(client_install.local_environment(driver) / "bin" / "python") if driver else sys.executable
 
     def missing(self, folder: RunFolder, point: Point) -> list[str]:
         """Processes that do not run any more, with the end of their logs."""

@@ -201,13 +201,13 @@ class SshBackend(Backend):
         """Paths on the hosts, and how the binaries get there. Raises PlaceError."""
         return {point.id: binaries.on_hosts(point, self.base, self.client_folder()) for point in plan.points}
 
-    def client_folder(self) -> str:
-        """The virtual environment of the client hosts."""
-        return f"{self.base}/software/client-{client_install.client_key()}"
+    def client_folder(self, driver: str | None = None) -> str:
+        """The virtual environment of the client hosts with this driver."""
+        return f"{self.base}/software/client-{client_install.client_key(driver)}"
 
-    def client_python(self) -> str:
-        """The interpreter of the client hosts' virtual environment."""
-        return f"{self.client_folder()}/bin/python"
+    def client_python(self, driver: str | None = None) -> str:
+        """The interpreter of that environment."""
+        return f"{self.client_folder(driver)}/bin/python"
 
     def playbooks(self, folder: RunFolder, handler: EventHandler, limit: Sequence[str] | None = None) -> Playbooks:
         """Playbooks over connections that are kept until `disconnect`, or until this object is freed."""
@@ -236,22 +236,28 @@ class SshBackend(Backend):
         """Limit everything that follows to the hosts of a plan."""
         self.used = [host.name for host in plan.hosts]
 
-    def variables(self, folder: RunFolder) -> RunVariables:
+    def variables(self, folder: RunFolder, driver: str | None = None) -> RunVariables:
         """As for every backend, and the folders of software on the hosts."""
         return dataclasses.replace(
-            super().variables(folder),
+            super().variables(folder, driver),
             software=f"{self.base}/software",
-            client_folder=self.client_folder(),
-            client_wheels=str(client_install.wheels_archive()),
+            client_folder=self.client_folder(driver),
+            client_wheels=str(client_install.wheels_archive(driver)),
             clock_offsets={name: facts["clock_offset"] for name, facts in self.facts.items()},
             client_pythons={name: facts["client_python"]["path"] for name, facts in self.facts.items()},
             make_base=[name for name, facts in self.facts.items() if not facts["writable"]],
         )
 
-    def prepare(self, folder: RunFolder, playbooks: Playbooks, variables: Path) -> None:  # noqa: ARG002
+    def prepare(
+        self,
+        folder: RunFolder,  # noqa: ARG002
+        playbooks: Playbooks,
+        variables: Path,
+        driver: str | None = None,
+    ) -> None:
         """Create folders, and install binaries and the client's software."""
         clients = {name: self.facts[name] for name in self.group("client_hosts") if name in self.used}
-        client_install.client_wheels(clients)
+        client_install.client_wheels(clients, driver)
         playbooks.run("prepare", variables)
 
     def remarks(self) -> list[str]:

@@ -23,7 +23,7 @@ from microshard.model.topology import Topology
 
 MAX_POINTS = 10_000
 MAX_COMBINATIONS = 100_000  # before exclude; they are enumerated, but not validated
-SECTIONS = ("topology", "infrastructure", "workload")
+SECTIONS = ("topology", "infrastructure", "client", "workload")
 # A wrong value is wrong at each of its points; after so many different problems more say nothing new.
 _MAX_PROBLEMS = 20
 
@@ -44,7 +44,9 @@ class PointDefinition:
     @cached_property
     def servers_key(self) -> tuple[tuple[str, str], ...]:
         """Equal for points with the same servers: they differ at most in workload, balancer, gates and order."""
-        return tuple(pair for pair in self.phases_key if pair[0].startswith(("topology.", "infrastructure.")))
+        return tuple(
+            pair for pair in self.phases_key if pair[0].startswith(("topology.", "infrastructure.", "client."))
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -331,10 +331,26 @@ def _mongod_options(topology: Topology) -> Iterator[RuleViolation]:
             yield RuleViolation((*path, *below), message, severity)
 
 
+def _driver(experiment: Experiment) -> Iterator[RuleViolation]:
+    """A driver of its own where something else would connect."""
+    topology, driver, path = experiment.topology, experiment.client.driver, ("client", "driver")
+    if driver is None:
+        return
+    if topology.kind == "sharded" and topology.mongodb.source == "embedded":
+        yield RuleViolation(
+            path,
+            "the embedded mongos runs with the driver of microshard; leave it out, or use kinds "
+            "standalone and replica_set, or a real mongos",
+        )
+    if any(step.phase.engine == "ycsb" for step in experiment.workload):
+        yield RuleViolation(path, "the engine ycsb has MongoDB's Java driver, which cannot be chosen")
+
+
 def workload_violations(experiment: Experiment) -> Iterator[RuleViolation]:
     """Violations of the rules about phases: by themselves, and with the topology."""
     topology = experiment.topology
     sharded = {c.namespace for c in topology.collections}
+    yield from _driver(experiment)
     for index, step in enumerate(experiment.workload):
         phase, target = step.phase, step.phase.target()
         path: KeyPath = ("workload", index, step.kind)

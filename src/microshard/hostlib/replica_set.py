@@ -106,7 +106,7 @@ def _add(planned: dict[str, Any], endpoints: list[str], deadline: Deadline) -> l
             config = client.admin.command("replSetGetConfig")["config"]
             if any(known["host"] == member["endpoint"] for known in config["members"]):
                 continue
-            wire_version = client.admin.command("hello")["maxWireVersion"]
+            wire_version = client.admin.command("isMaster")["maxWireVersion"]
             number = max(known["_id"] for known in config["members"]) + 1
             config["members"].append(member_document(number, member, wire_version))
             config["version"] += 1

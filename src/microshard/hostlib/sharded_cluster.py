@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bson.int64 import Int64
 from bson.max_key import MaxKey
@@ -18,7 +18,10 @@ from pymongo.errors import OperationFailure, PyMongoError
 from .errors import HostError
 from .mongo_server import Deadline, hello, server_message
 
-Client = MongoClient[dict[str, Any]]
+if TYPE_CHECKING:
+    Client = MongoClient[dict[str, Any]]
+else:
+    Client = MongoClient  # that of PyMongo 3 has no type parameters
 Document = dict[str, Any]
 
 

@@ -129,9 +129,13 @@ def command(address: str, port: int, document: dict[str, Any], timeout: float, a
 
 
 def hello(address: str, port: int, timeout: float = 1.0, access: Access = OPEN) -> dict[str, Any]:
-    """The server's answer to `hello`, which needs no authentication."""
+    """The server's answer to `hello`, which needs no authentication; of one before 4.4.2 that to `isMaster`."""
     with _connection(address, port, timeout, access) as connection:
-        return _exchange(connection, {"hello": 1, "$db": "admin"})
+        answer = _exchange(connection, {"hello": 1, "$db": "admin"})
+        if answer.get("codeName") == "CommandNotFound":
+            answer = _exchange(connection, {"isMaster": 1, "$db": "admin"})
+            answer["isWritablePrimary"] = answer.get("ismaster")
+        return answer
 
 
 @contextlib.contextmanager

@@ -103,6 +103,15 @@ class Question(Model):
     """What values are called in sentences, pictures and labels: value, or values joined by ", ", → words."""
 
 
+class Client(Model):
+    """What the client hosts connect with."""
+
+    driver: Literal["pymongo==3.13"] | None = None
+    """Driver of engines, telemetry and set-up, from an environment of its own with locked hashes. pymongo==3.13 speaks
+    to MongoDB 3.6 and later, needs Python 3.11 and serves every engine but ycsb; null: that of microshard, for 4.4 and
+    later."""
+
+
 class Matrix(Model):
     """The grid of points. Axes are combined; `zip` varies keys together; include adds points, exclude removes some."""
 
@@ -204,6 +213,8 @@ class Experiment(Model):
     """The machines."""
     topology: Topology = Topology()
     """What is deployed."""
+    client: Client = Client()
+    """What the client hosts connect with."""
     workload: Annotated[list[WorkloadStep], Field(min_length=1, max_length=1000)]
     """The phases, in their order."""
     matrix: Matrix = Matrix()

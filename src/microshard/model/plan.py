@@ -250,6 +250,7 @@ class Point:
     machines: dict[str, Any] = field(default_factory=dict)
     volumes: tuple[EmulatedVolume, ...] = ()  # none where the files are on the filesystems of the machine
     gates: dict[str, Any] = field(default_factory=dict)  # limits by name, None: not checked; all of "auto" decided
+    driver: str | None = None  # client.driver of the experiment; None: that of microshard
 
     def question(self, phase: str) -> str:
         """What decides the answer of a phase: the data loaded and the query, never the topology.

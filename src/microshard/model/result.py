@@ -266,4 +266,5 @@ class StepResult:
     order: int | None = field(default=None, metadata=OPTIONAL)  # place among all steps of the run
     environment: dict[str, dict[str, Any]] = field(default_factory=dict, metadata=OPTIONAL)  # host → kernel settings …
     versions: list[str] = field(default_factory=list, metadata=OPTIONAL)  # of the mongods
+    driver: str = field(default="", metadata=OPTIONAL)  # of the engines: PyMongo and its version
     gates: list[GateCheck] | None = None  # null until the runner has applied the gates

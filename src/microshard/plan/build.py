@@ -177,6 +177,7 @@ def _servers(experiment: Experiment, inputs: Inputs) -> _Servers:
         "network_compressors": tuple(topology.network.compressors),
         "security": topology.security.at(inputs.backend),
         "process_manager": infrastructure.process_manager,
+        "driver": experiment.client.driver,
     }
     return _Servers(hosts, placed, key_ranges, fields)
 

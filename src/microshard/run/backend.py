@@ -96,8 +96,8 @@ class Backend(ABC):
         """The run's folder on every host."""
 
     @abstractmethod
-    def client_python(self) -> str:
-        """The interpreter on the client host that has microshard and pymongo."""
+    def client_python(self, driver: str | None = None) -> str:
+        """The interpreter on the client host that has microshard and this pymongo (client.driver)."""
 
     def no_emulated_volumes(self, filesystems: Sequence[str]) -> str | None:  # noqa: ARG002 - the playbooks will say
         """Why volumes with these file systems cannot be emulated here; None when they can."""
@@ -110,8 +110,10 @@ class Backend(ABC):
         """The playbooks of a run, limited to its hosts."""
         return Playbooks(folder, handler)
 
-    def prepare(self, folder: RunFolder, playbooks: Playbooks, variables: Path) -> None:  # noqa: B027 - may be nothing
-        """Prepare the hosts, once before the first point. Raises PlaybookError, PlaceError."""
+    def prepare(  # noqa: B027 - may be nothing
+        self, folder: RunFolder, playbooks: Playbooks, variables: Path, driver: str | None = None
+    ) -> None:
+        """Prepare the hosts for points with this driver, before the first. Raises PlaybookError, PlaceError."""
 
     @abstractmethod
     def missing(self, folder: RunFolder, point: Point) -> list[str]:
@@ -140,13 +142,13 @@ class Backend(ABC):
     def disconnect(self) -> None:  # noqa: B027 - only ssh keeps connections
         """Close the connections to hosts that are kept."""
 
-    def variables(self, folder: RunFolder) -> RunVariables:
-        """`microshard_run` of vars.json, without the binaries."""
+    def variables(self, folder: RunFolder, driver: str | None = None) -> RunVariables:
+        """`microshard_run` of vars.json for points with this driver, without the binaries."""
         return RunVariables(
             id=folder.run_id,
             folder=str(self.host_folder(folder)),
             controller_folder=str(folder.path),
-            python=self.client_python(),
+            python=self.client_python(driver),
             process_manager=self.process_manager,
             backend=self.name,
         )

@@ -212,7 +212,7 @@ def write_variables(
     """Write points/POINT/vars.json: the variables of a point, and of a step when there is one. Returns its path."""
     root = backend.host_folder(folder)
     # The experiment's choice overrides the backend's.
-    run = backend.variables(folder)
+    run = backend.variables(folder, point.driver)
     manager = run.process_manager if point.process_manager == "auto" else point.process_manager
     variables = Variables(
         dataclasses.replace(run, bin=binaries.variables(), process_manager=manager),

@@ -165,7 +165,7 @@ class Runner:
         elif brought in self.ready:
             return
         given = point if settings else dataclasses.replace(point, machines={})
-        self.backend.prepare(self.folder, self.playbooks, self._variables(given, None))
+        self.backend.prepare(self.folder, self.playbooks, self._variables(given, None), point.driver)
         self.ready.add(brought)
         if settings:
             self.in_force = host_settings(point)
@@ -367,4 +367,5 @@ def _brought(point: Point, binaries: Binaries) -> str:
     numactl = any(numa.get("policy", "none") != "none" for numa in point.numa.values())
     ycsb = "ycsb" in [phase.engine for phase in point.phases]
     read = [binaries.variables(), point.topology, point.process_manager, any(point.security.values()), numactl, ycsb]
+    read.append(point.driver or "")
     return json.dumps(read, sort_keys=True, default=str)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from pymongo import MongoClient
@@ -13,7 +13,10 @@ from pymongo import MongoClient
 from microshard.model.job import Job, JobError
 from microshard.records import codec
 
-Client = MongoClient[dict[str, Any]]
+if TYPE_CHECKING:
+    Client = MongoClient[dict[str, Any]]
+else:
+    Client = MongoClient  # that of PyMongo 3 has no type parameters
 
 SYSTEM = "system"  # the login of the servers themselves; its password is the key file
 # A server that is gone must become an error, not a wait: the default of 30 s is meant for elections over networks.

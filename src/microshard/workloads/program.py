@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pymongo
 from pymongo.errors import PyMongoError
 
 from microshard.hostlib.proc import Terminated
@@ -84,6 +85,7 @@ def run_job(job: Job, progress: Progress, folder: Path | None = None) -> tuple[S
         valid=not problems,
         problems=problems,
         phases=results,
+        driver=f"PyMongo {pymongo.version}",
     ), code
 
 

@@ -130,11 +130,12 @@ def is_ready(info: ProcessInfo) -> bool:
     """Whether a mongod is primary, secondary or stand-alone. With a new client: one that was refused pauses 0.5 s."""
     try:
         with direct(info, serverSelectionTimeoutMS=HELLO_MS, socketTimeoutMS=HELLO_MS) as client:
-            hello = client.admin.command("hello")
+            # `hello` came with 4.4.2; every version answers this.
+            hello = client.admin.command("isMaster")
     except PyMongoError:
         return False
     # isreplicaset: not initiated yet, a phase adds it later.
-    return bool(hello["isWritablePrimary"] or any(hello.get(k) for k in ("secondary", "arbiterOnly", "isreplicaset")))
+    return bool(hello["ismaster"] or any(hello.get(k) for k in ("secondary", "arbiterOnly", "isreplicaset")))
 
 
 def _pause(info: ProcessInfo, deadline: float) -> None:

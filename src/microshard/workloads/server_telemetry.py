@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pymongo
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 from pymongo.errors import PyMongoError
@@ -33,6 +34,7 @@ from microshard.workloads.connections import SYSTEM, with_login
 TIMEOUT_MS = 1500  # for connecting, selecting and answering alike
 ROUND_TRIP_EVERY = 10  # samples
 HEARTBEAT_MS = 60_000  # the driver's monitoring is of no use here
+_POLLED: dict[str, Any] = {"serverMonitoringMode": "poll"} if pymongo.version_tuple >= (4, 5) else {}
 # Sections that are large and not read; omitting them saves half of the cost.
 OMITTED = dict.fromkeys(
     (
@@ -173,7 +175,7 @@ class ServerSampler:
             serverSelectionTimeoutMS=TIMEOUT_MS,
             socketTimeoutMS=TIMEOUT_MS,
             heartbeatFrequencyMS=HEARTBEAT_MS,
-            serverMonitoringMode="poll",
+            **_POLLED,
             retryReads=False,
             document_class=RawBSONDocument,  # decodes the few fields that are read, not the hundreds that are not
         )

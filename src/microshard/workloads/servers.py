@@ -179,7 +179,7 @@ def members_to_add(point: JobPoint, name: str | None = None) -> tuple[ReplicaSet
         raise PhaseError("NoMember", f"one replica set with members to add is needed, found {found}")
     by_name = {p.name: p for p in point.processes}
     members = [by_name[member.process] for member in sets[0].later]
-    set_names = on_all(members, lambda client: client.admin.command("hello").get("setName"))
+    set_names = on_all(members, lambda client: client.admin.command("isMaster").get("setName"))
     for process in members:
         if set_name := set_names[process.name]:
             raise PhaseError("NotEmpty", f"{process.name} ({process.endpoint}) belongs to {set_name} already")
@@ -190,7 +190,7 @@ def add_members(client: Client, replica_set: ReplicaSetInfo) -> float:
     """Reconfigure a replica set, so that its later members join it; when (epoch seconds). Raises PhaseError."""
     admin = client.admin
     config = admin.command("replSetGetConfig")["config"]
-    delay = "secondaryDelaySecs" if admin.command("hello")["maxWireVersion"] >= DELAY_SINCE else "slaveDelay"
+    delay = "secondaryDelaySecs" if admin.command("isMaster")["maxWireVersion"] >= DELAY_SINCE else "slaveDelay"
     for number, m in enumerate(replica_set.later, start=max(m["_id"] for m in config["members"]) + 1):
         member = {"_id": number, "host": m.endpoint, "priority": m.priority, "votes": m.votes, "hidden": m.hidden}
         config["members"].append(member | {delay: m.delay_seconds})

@@ -81,7 +81,7 @@ class WireEngine(Engine[WirePhase]):
             if process.role in {"mongos", "standalone"}:
                 return process.endpoint
         for process in processes:
-            if self.clients[process.name].admin.command("hello").get("isWritablePrimary"):
+            if self.clients[process.name].admin.command("isMaster").get("ismaster"):
                 return process.endpoint
         raise PhaseError("NoPrimary", "the replica set has no primary to send to")
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pymongo
 import pytest
 
 from microshard.experiment.server_versions import PACKAGED
@@ -105,7 +106,7 @@ def test_tickets_are_128_until_6_0_and_nothing_adjusts_them(start: Start, versio
 @pytest.mark.parametrize("version", PACKAGED)
 def test_how_the_range_deleter_deletes_by_default(start: Start, version: str) -> None:
     """Whole ranges on 6.0, before 128 at a time (0 on 4.4 stands for its default): SERVER-61637, DOCS-15059."""
-    found = start(version, "--shardsvr").ask(getParameter=1, rangeDeleterBatchSize=1, rangeDeleterBatchDelayMS=1)
+    found = start(version).ask(getParameter=1, rangeDeleterBatchSize=1, rangeDeleterBatchDelayMS=1)
     sizes = {"4.2.6": 0, "4.4.2": 0, "5.0.4": 128, "6.0.5": 2**31 - 1, "6.0.27": 2**31 - 1}
     assert (found["rangeDeleterBatchSize"], found["rangeDeleterBatchDelayMS"]) == (sizes[version], 20)
 
@@ -152,6 +153,43 @@ def test_an_initial_sync_survives_a_restart_of_its_source_from_4_4_on(start: Sta
     member.until(lambda: bool(member.ask(isMaster=1).get("secondary")))
     counted = member.ask("lab", count="things", **{"$readPreference": {"mode": "secondary"}})
     assert counted["n"] == 500
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["standalone", "replica_set"])
+def test_a_driver_of_its_own_measures_4_2_with_the_answers_of_4_4(cli: Cli, kind: str) -> None:
+    for version in ("4.2.6", "4.4.2"):
+        packaged(version)
+    mot, members = "vosa.mot_results", {"replica_set": {"members": [{}, {"initial": False}]}}
+    readers = {"engine": "readers", "namespace": mot, "threads": 2, "writers": 1, "read_preference": "primary"}
+    later = [{"measure": {"engine": "initial_sync", "time_limit_seconds": 120}, "name": "sync"}]
+    path = cli.write(
+        topology={
+            "kind": kind,
+            "storage": {"cache": {"policy": "per_process_mb", "value": 256}},
+            **(members if kind == "replica_set" else {}),
+        },
+        workload=[
+            {"load": {"engine": "insert", "documents": 5000, "seed": 7}},
+            {"measure": {"engine": "aggregate", "pipeline": "mot_greenness", "iterations": 2}, "name": "greenness"},
+            {"measure": readers | {"duration_seconds": 2, "warm_up_seconds": 1}, "name": "readers"},
+            *(later if kind == "replica_set" else []),
+        ],
+        matrix={"zip": {"topology.mongodb.version": ["4.2", "4.4"], "client.driver": ["pymongo==3.13", None]}},
+        repetitions=1,
+    )
+    code, output = cli.run("run", path)
+    assert code == 0, output
+    old, new = (cli.results()[f"p0{n}/r1"] for n in (1, 2))
+    assert [(r["versions"], r["driver"]) for r in (old, new)] == [
+        (["4.2.6"], "PyMongo 3.13.0"),
+        (["4.4.2"], f"PyMongo {pymongo.version}"),
+    ]
+    assert old["valid"]
+    assert new["valid"]
+    answers = [[phase["answer_sha256"] for phase in result["phases"]] for result in (old, new)]
+    assert answers[0] == answers[1]
+    assert answers[0][1]
 
 
 @pytest.mark.long

@@ -82,7 +82,7 @@ def test_a_key_is_looked_up(key: str, said: str) -> None:
     [
         ("topology.shrds.count", "topology", "`topology` has no key `shrds`; did you mean `shards`?"),
         ("topology.shards.count.x", "topology.shards.count", "`topology.shards.count` has no key `x`"),
-        ("zzz", "", "no key `zzz` at the top level; there are budget, gates"),
+        ("zzz", "", "no key `zzz` at the top level; there are budget, client"),
     ],
 )
 def test_a_key_that_does_not_exist_is_refused_with_the_nearest(key: str, known: str, said: str) -> None:

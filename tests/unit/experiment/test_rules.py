@@ -223,3 +223,8 @@ def test_initial_chunks_are_refused_where_the_server_ignores_them(lab: Lab) -> N
     assert lab.load(text.replace(SHARDS, with_versions("MongoDB 7.0\n  " + SHARDS))).experiment.name == "base"
     (found,) = lab.wrong(text.replace(SHARDS, with_versions("MongoDB 8.0\n  " + SHARDS)))
     assert "presplit.chunks_per_shard: the server ignores numInitialChunks since MongoDB 7.2" in found
+
+
+def test_a_driver_of_its_own_is_refused_beside_the_embedded_mongos(lab: Lab) -> None:
+    (found,) = lab.wrong(BASE.replace("workload:", 'client: {driver: "pymongo==3.13"}\nworkload:'))
+    assert "client.driver: the embedded mongos runs with the driver of microshard" in found

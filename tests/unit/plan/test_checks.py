@@ -106,6 +106,26 @@ def test_servers_no_client_speaks_to_are_planned_on_ec2_and_refused_by_name_wher
     assert [key for key, _ in not_on_hosts_yet(base)] == keys
 
 
+@pytest.mark.parametrize(
+    ("version", "driver", "needs"),
+    [
+        ("4.2", None, "client.driver: pymongo==3.13"),
+        ("4.2", "pymongo==3.13", None),
+        ("3.6", "pymongo==3.13", None),
+        ("3.4", "pymongo==3.13", "MongoDB 3.6 and later"),
+    ],
+)
+def test_a_driver_of_its_own_speaks_to_older_servers(version: str, driver: str | None, needs: str | None) -> None:
+    from microshard.plan.checks import unsupported
+
+    topology = {"kind": "standalone", "mongodb": {"source": "path", "path": "/opt/mongodb", "version": version}}
+    found = unsupported(experiment(topology=topology, client={"driver": driver}), "local")
+    assert [(key, needs in reason) for key, reason in found if needs] == [("topology.mongodb.version", True)] * bool(
+        needs
+    )
+    assert needs is not None or not found
+
+
 def several(*workload: dict[str, Any], topology: dict[str, Any] | None = None) -> dict[str, Any]:
     return {
         "infrastructure": {"client_hosts": {"count": 2}},

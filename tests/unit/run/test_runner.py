@@ -34,7 +34,7 @@ class Recorded(LocalBackend):
         super().__init__()
         self.prepared: list[str] = []
 
-    def prepare(self, folder: RunFolder, playbooks: Playbooks, variables: Path) -> None:  # noqa: ARG002
+    def prepare(self, _folder: RunFolder, _playbooks: Playbooks, variables: Path, _driver: str | None = None) -> None:
         point = json.loads(variables.read_text(encoding="utf-8"))["microshard_point"]
         self.prepared.append(f"{point['id']}{' and settings' if point['machines'] else ''}")
 
