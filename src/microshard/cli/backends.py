@@ -53,7 +53,7 @@ def in_use(folder: RunFolder) -> str | None:
     """Why a run's folder must not be removed yet; None when nothing of the run is left outside of it."""
     from microshard.backends.ec2.resources import regions_in_use
 
-    if regions := regions_in_use(folder):
+    if regions := {region for each in (folder, *folder.fleets()) for region in regions_in_use(each)}:
         return (
             f"{folder.run_id} has created hosts on EC2 ({', '.join(sorted(regions))}) that are not known to be gone, "
             f"and without its folder nobody finds them before they expire; first: microshard down {folder.named}, or, "

@@ -14,7 +14,15 @@ import click
 
 from microshard.cli.backends import chosen, of_run
 from microshard.cli.imported import confirm_programs
-from microshard.cli.options import FILE, experiment_options, json_option, on_option, runs_option, yes_option
+from microshard.cli.options import (
+    FILE,
+    experiment_options,
+    json_option,
+    on_option,
+    parallel_option,
+    runs_option,
+    yes_option,
+)
 from microshard.errors import EXIT_DEFINITION, RunFolderError
 
 if TYPE_CHECKING:
@@ -29,7 +37,10 @@ if TYPE_CHECKING:
 @on_option
 @yes_option
 @click.option("--keep", is_flag=True, help="Leave the deployments running at the end (teardown: keep).")
-def run(file: Path, scale: str | None, overrides: dict[str, Any], runs: Path, on: str, yes: bool, keep: bool) -> int:
+@parallel_option
+def run(
+    file: Path, scale: str | None, overrides: dict[str, Any], runs: Path, on: str, yes: bool, keep: bool, parallel: int
+) -> int:
     """Run an experiment and write its report."""
     from rich.console import Console
 
@@ -37,6 +48,7 @@ def run(file: Path, scale: str | None, overrides: dict[str, Any], runs: Path, on
     from microshard.run.execute import execute
     from microshard.run.prepare import prepared
 
+    _only_on_ec2(parallel, on)
     if keep:
         overrides = {**overrides, "teardown": "keep"}
     scale, why = scale_for(file, scale, on)
@@ -44,9 +56,9 @@ def run(file: Path, scale: str | None, overrides: dict[str, Any], runs: Path, on
         click.echo(why)
     confirm_programs(file, scale, overrides, yes=yes)
     if on == "ec2":
-        from microshard.backends.ec2.execute import run_on_ec2
+        from microshard.backends.ec2.runs import run_on_ec2
 
-        return run_on_ec2(file, scale, overrides, runs, Console())
+        return run_on_ec2(file, scale, overrides, runs, Console(), parallel=parallel)
     with prepared(file, scale=scale, overrides=overrides, runs=runs, backend=chosen(on)) as ready:
         return execute(ready, runs, Console())
 
@@ -74,7 +86,7 @@ def resume(name: str | None, as_begun: bool, yes: bool, runs: Path) -> int:
     confirm_programs(folder / "experiment.yml", None, {}, yes=yes)
     backend = of_run(folder)
     if backend.name == "ec2":
-        from microshard.backends.ec2.execute import resume_on_ec2
+        from microshard.backends.ec2.runs import resume_on_ec2
 
         return resume(folder, backend, Console(), as_begun=as_begun, remaining=resume_on_ec2)
     return resume(folder, backend, Console(), as_begun=as_begun)
@@ -86,8 +98,16 @@ def resume(name: str | None, as_begun: bool, yes: bool, runs: Path) -> int:
 @on_option
 @json_option
 @click.option("--as", "form", type=click.Choice(["mlaunch"]), help="Print each point as a command of mlaunch (mtools).")
+@parallel_option
 def plan(
-    file: Path, scale: str | None, overrides: dict[str, Any], runs: Path, on: str, as_json: bool, form: str | None
+    file: Path,
+    scale: str | None,
+    overrides: dict[str, Any],
+    runs: Path,
+    on: str,
+    as_json: bool,
+    form: str | None,
+    parallel: int,
 ) -> None:
     """Show processes, ports, caches, disk, time and order, on EC2 hosts, volumes and prices; creates nothing."""
     from rich.console import Console
@@ -96,13 +116,14 @@ def plan(
     from microshard.plan.render import render
     from microshard.run.prepare import prepared
 
+    _only_on_ec2(parallel, on)
     if form and (as_json or on != "local"):
         raise click.UsageError("--as mlaunch goes with neither --json nor --on: mlaunch starts processes here")
     scale, why = scale_for(file, scale, on)
     if why and not as_json and not form:
         click.echo(why)
     if on == "ec2":
-        _plan_on_ec2(file, scale, overrides, Console(), as_json=as_json)
+        _plan_on_ec2(file, scale, overrides, Console(), as_json=as_json, parallel=parallel)
         return
     with prepared(file, scale=scale, overrides=overrides, runs=runs, backend=chosen(on)) as ready:
         if form:
@@ -126,12 +147,19 @@ def _show_mlaunch(plan: Plan) -> None:
         click.echo(command)
 
 
-def _plan_on_ec2(file: Path, scale: str | None, overrides: dict[str, Any], console: Console, *, as_json: bool) -> None:
+def _only_on_ec2(parallel: int, on: str) -> None:
+    if parallel > 1 and on != "ec2":
+        raise click.UsageError("--parallel goes with --on ec2 only: hosts that exist measure one point at a time")
+
+
+def _plan_on_ec2(
+    file: Path, scale: str | None, overrides: dict[str, Any], console: Console, *, as_json: bool, parallel: int
+) -> None:
     from microshard.backends.ec2.ec2_plan import plan_ec2
     from microshard.backends.ec2.render import show
     from microshard.plan.render import render
 
-    planned = plan_ec2(file, scale=scale, overrides=overrides)
+    planned = plan_ec2(file, scale=scale, overrides=overrides, parallel=parallel)
     if as_json:
         whole = {**dataclasses.asdict(planned.plan), "ec2": planned.estimate.as_json()}
         click.echo(json.dumps(whole, indent=1, default=str))

@@ -99,6 +99,14 @@ on_option = click.option(
     show_default=True,
     help="Where: local (this machine), the path of an Ansible inventory (hosts reached by SSH), or ec2.",
 )
+parallel_option = click.option(
+    "--parallel",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="On EC2: measure up to N groups of points that need different hosts side by side, as quotas and budget allow.",
+)
 run_option = click.option("--run", metavar="RUN", help="Which run; by default the newest that is up.")
 point_option = click.option("--point", metavar="POINT", help="Which of its deployed points, by id or label.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")

@@ -41,6 +41,7 @@ class RequestRecord:
     scale: str | None = None
     overrides: dict[str, Any] = field(default_factory=dict)  # dotted key → value
     search: SearchRequest | None = field(default=None, metadata=OPTIONAL)  # of `microshard advise`
+    parallel: int = 1  # fleets that may exist at a time, on EC2
 
 
 @dataclass(slots=True)

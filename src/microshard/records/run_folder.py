@@ -231,6 +231,10 @@ class RunFolder:
             return False
         return False
 
+    def fleets(self) -> list[RunFolder]:
+        """The folders of fleets on EC2 that were measured side by side; each is a run of its own there."""
+        return [RunFolder(path.parent) for path in sorted((self.path / "fleets").glob(f"*/{MARKER}"))]
+
     def __truediv__(self, name: str) -> Path:
         return self.path / name
 

@@ -202,8 +202,10 @@ def _deployments(run: RunFiles) -> dict[str, float]:
     seconds: dict[str, list[float]] = {}
     steps = {step.index: step.point for step in run.plan.steps} if run.plan else {}
     for event in run.events:
-        if event.stage == "deploy" and event.step in steps and event.seconds is not None:
-            seconds.setdefault(steps[event.step], []).append(event.seconds)
+        # Runs of older versions have the step alone, which is counted for each fleet on EC2.
+        point = event.point or steps.get(-1 if event.step is None else event.step)
+        if event.stage == "deploy" and point is not None and event.seconds is not None:
+            seconds.setdefault(point, []).append(event.seconds)
     return {point: median(found) for point, found in seconds.items()}
 
 

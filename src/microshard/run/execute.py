@@ -122,7 +122,7 @@ def report(folder: RunFolder, outcome: Outcome, console: Console) -> None:
     not_written = _write_report(folder, console) if outcome.done else None
     for line in (*_failures(outcome), *_ending(folder, outcome)):
         say(line)
-    share = outcome.orchestration / outcome.seconds if outcome.seconds else 0.0
+    share = outcome.orchestration / (outcome.fleet_seconds or outcome.seconds or 1.0)
     say(
         f"[dim]{duration(outcome.seconds)}: loading {duration(outcome.loading)}, "
         f"measuring {duration(outcome.measuring)}, overhead {duration(outcome.orchestration)} ({share:.0%}). "

@@ -67,7 +67,8 @@ class RunBook:
     folders: dict[str, RunFolder] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.folders = {folder.run_id: folder for folder in find_runs(self.runs)}
+        runs = find_runs(self.runs)
+        self.folders = {folder.run_id: folder for run in runs for folder in (run, *run.fleets())}
 
     def over(self, run: str) -> bool:
         """Whether a run has ended, or the process that ran it is gone; a run that was kept or is up is not over."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from microshard.errors import EXIT_FAILED, EXIT_LEFT, EXIT_OK, EXIT_PLACE
 from microshard.interrupts import Stopped
+from microshard.model.run_records import JournalEvent
 from microshard.run.completed_steps import RunProgress
 
 
@@ -26,12 +27,13 @@ class Outcome:
     unprepared: str = ""  # why the hosts could not be prepared
     stages: dict[str, float] = field(default_factory=dict)  # seconds by stage
     seconds: float = 0.0  # of the whole run
+    fleet_seconds: float = 0.0  # of all fleets together, where they existed side by side
     loading: float = 0.0  # seconds of it in load phases, their counting and checkpoint included
     measuring: float = 0.0  # seconds of it in warm_up and measure phases, warm-up queries included
 
     def add(self, other: Outcome) -> None:
         """Add how a part of the run ended; the times of the whole run are known at its end."""
-        for name in ("done", "loading", "measuring", "left"):
+        for name in ("done", "loading", "measuring", "left", "fleet_seconds"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("failed", "wrong", "invalid", "kept"):
             getattr(self, name).update(getattr(other, name))
@@ -54,7 +56,19 @@ class Outcome:
     @property
     def orchestration(self) -> float:
         """Seconds that were neither loading nor measuring: deploying, pausing, collecting, tearing down."""
-        return self.seconds - self.loading - self.measuring
+        return (self.fleet_seconds or self.seconds) - self.loading - self.measuring
+
+    def ended(self) -> JournalEvent:
+        """What the journal says at the end of the run."""
+        return JournalEvent(
+            "run ended",
+            exit_code=self.exit_code,
+            seconds=round(self.seconds, 3),
+            loading=round(self.loading, 3),
+            measuring=round(self.measuring, 3),
+            orchestration=round(self.orchestration, 3),
+            stages={name: round(seconds, 3) for name, seconds in self.stages.items()},
+        )
 
     @property
     def exit_code(self) -> int:

@@ -44,6 +44,7 @@ class RunRequest:
     scale: str | None
     overrides: Mapping[str, Any]
     search: SearchRequest | None = None  # of `microshard advise`; None: every step of the plan is executed
+    parallel: int = 1  # fleets that may exist at a time, on EC2
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +168,13 @@ def write_request(folder: RunFolder, request: RunRequest) -> None:
         microshard=__version__,
         definition=request.loaded.experiment.model_dump(mode="json"),
         definition_sha256=hashlib.sha256(request.path.read_bytes()).hexdigest(),
-        request=RequestRecord(str(request.path.absolute()), request.scale, dict(request.overrides), request.search),
+        request=RequestRecord(
+            str(request.path.absolute()),
+            request.scale,
+            dict(request.overrides),
+            request.search,
+            request.parallel,
+        ),
         backend=request.backend,
         host=this_machine.describe(),
         packages=this_machine.packages(),

@@ -35,6 +35,7 @@ class Clock:
     finished_estimate: float = 0.0
     finished_seconds: float = 0.0
     step_started: float | None = None
+    side_by_side: float = 1.0  # time of all steps one after the other / the plan's estimate
 
     def begin(self) -> None:
         """A step begins."""
@@ -45,8 +46,8 @@ class Clock:
         self.finished_seconds += self.running
         if step.attempt == 1:  # the plan has no time for repetitions of invalid measurements
             point = self.plan.point(step.point)
-            self.finished_estimate += point.measure_seconds
-            self.finished_estimate += point.deploy_seconds + point.load_seconds if step.deploy else 0.0
+            seconds = point.measure_seconds + (point.deploy_seconds + point.load_seconds if step.deploy else 0.0)
+            self.finished_estimate += seconds / self.side_by_side
         self.step_started = None
 
     @property

@@ -57,6 +57,7 @@ class ResumeRequest:
     folder: Path  # of the files the experiment names
     before: Plan  # plan.json
     lock: RunLock  # lock.json
+    parallel: int = 1  # fleets that may exist at a time, on EC2
 
     @property
     def experiment(self) -> Path:
@@ -109,7 +110,7 @@ def resume(
                 (run / name).mkdir(exist_ok=True)
             folder = Path(original.file).parent
             folder = folder if folder.is_dir() else run.path
-            request = ResumeRequest(run, original.scale, original.overrides, folder, before, lock)
+            request = ResumeRequest(run, original.scale, original.overrides, folder, before, lock, original.parallel)
             return (remaining or _run_remaining)(request, backend, console)
         except Stopped:  # before the runner began: processes of the aborted run may still exist
             with contextlib.suppress(MicroshardError):

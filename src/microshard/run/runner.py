@@ -122,17 +122,7 @@ class Runner:
                 raise
         outcome = self.outcome
         outcome.seconds = time.monotonic() - started
-        self._journal(
-            JournalEvent(
-                "run ended",
-                exit_code=outcome.exit_code,
-                seconds=round(outcome.seconds, 3),
-                loading=round(outcome.loading, 3),
-                measuring=round(outcome.measuring, 3),
-                orchestration=round(outcome.orchestration, 3),
-                stages={name: round(seconds, 3) for name, seconds in outcome.stages.items()},
-            )
-        )
+        self._journal(outcome.ended())
         return outcome
 
     def prepare(self) -> None:
@@ -358,8 +348,8 @@ class Runner:
         finally:
             seconds = time.monotonic() - started
             self.outcome.stages[stage] = self.outcome.stages.get(stage, 0.0) + seconds
-            index = None if step is None else step.index
-            self._journal(JournalEvent("stage", stage=stage, step=index, seconds=round(seconds, 3)))
+            index, point = (None, None) if step is None else (step.index, step.point)
+            self._journal(JournalEvent("stage", stage=stage, step=index, point=point, seconds=round(seconds, 3)))
 
 
 def _brought(point: Point, binaries: Binaries) -> str:

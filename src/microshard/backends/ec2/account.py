@@ -44,6 +44,7 @@ _QUOTA_CODES: dict[str, tuple[str, str | None]] = {
     "Trn": ("L-2C3B7624", "L-6B0D517C"),
     "X": ("L-7295265B", "L-E3A00192"),
 }
+VPC_QUOTA = "L-F678F1CE"  # Service Quotas: VPCs per Region
 _FAMILIES = {
     "dl": "DL", "f": "F", "g": "G and VT", "gr": "G and VT", "vt": "G and VT", "u": "High Memory", "hpc": "HPC",
     "inf": "Inf", "p": "P", "trn": "Trn", "x": "X",
@@ -183,6 +184,7 @@ class AccountLimits:
     quotas: dict[str, Quotas] = field(default_factory=dict)
     images: dict[tuple[str, str], str] = field(default_factory=dict)  # (region, image of the experiment) → id and name
     notes: list[str] = field(default_factory=list)
+    free_vpcs: dict[str, int] = field(default_factory=dict)  # region → VPCs that may be created
 
     def __str__(self) -> str:
         known = [
@@ -193,8 +195,12 @@ class AccountLimits:
         return "; ".join([*known, *self.notes]) or "not requested"
 
 
-def fetch_account_limits(infrastructures: Iterable[Infrastructure], region: str) -> AccountLimits:
+def fetch_account_limits(
+    infrastructures: Iterable[Infrastructure], region: str, *, vpcs: bool = False
+) -> AccountLimits:
     """Fetch quotas and images of every region the infrastructures name; `region` where they name none.
+
+    With `vpcs` also how many VPCs may be created.
 
     Never raises for AWS: without credentials or a network the plan is made all the same, and says what it lacks.
     """
@@ -210,6 +216,8 @@ def fetch_account_limits(infrastructures: Iterable[Infrastructure], region: str)
         try:
             api = Api(name, retry=QUICK_RETRY)
             limits.quotas[name] = fetch_quotas(api, markets(tuple(groups)))
+            if vpcs:
+                limits.free_vpcs[name] = int(api.quota("vpc", VPC_QUOTA)) - len(api.pages("describe_vpcs", "Vpcs"))
             for image in dict.fromkeys(group.image for group in groups):
                 found = planning_image(api, tuple(groups), image)
                 limits.images[name, image] = f"{found.id} ({found.name})"

@@ -27,7 +27,7 @@ from microshard.run.ansible import EventHandler, Playbooks, ignore
 from microshard.run.gc import Found, GcRequest, Removed, RunBook
 
 _INVENTORY = "inventory.yml"  # in the run's folder; written by the role ec2_fleet
-_FLEET = "hosts/fleet.json"  # in the run's folder: the variables of playbooks/provision.yml and deprovision.yml
+FLEET_VARIABLES = "hosts/fleet.json"  # in the run's folder: what playbooks/provision.yml and deprovision.yml read
 _INTERRUPTED = "Server.SpotInstanceTermination"  # code of EC2's state reason
 
 
@@ -73,8 +73,9 @@ class Ec2Backend(SshBackend):
 
     def cost(self, folder: RunFolder) -> str:
         """Return the price an hour and the expiry, or what a teardown has left; empty where nothing exists any more."""
+        of_fleets = [self.recorded_as(fleet.backend()).cost(fleet) for fleet in folder.fleets()]
         if is_gone(folder):
-            return ""
+            return "; ".join(filter(None, of_fleets))
         last = [record for record in folder.ledger.records() if record.kind == "ec2"][-1]
         if last.state == "left":
             return f"left on EC2: {', '.join(last.left or ())}"
@@ -101,8 +102,12 @@ class Ec2Backend(SshBackend):
 
     def clean(self, folder: RunFolder, handler: EventHandler = ignore) -> list[str]:
         """Terminate the hosts and remove everything of the run; return what is left."""
+        of_fleets = []
+        for fleet in folder.fleets():
+            with fleet.lock():  # a fleet's process that has outlived the run is removing its hosts itself
+                of_fleets += self.recorded_as(fleet.backend()).clean(fleet, handler)
         local_processes.end_playbooks(folder)
-        left = [] if is_gone(folder) else remove_hosts(folder, self.region, handler)
+        left = of_fleets if is_gone(folder) else of_fleets + remove_hosts(folder, self.region, handler)
         shutil.rmtree(folder / "secrets", ignore_errors=True)  # the next fleet has other addresses
         return left
 
@@ -120,7 +125,7 @@ def create_hosts(folder: RunFolder, record: Path, variables: Mapping[str, Any], 
 
     Raises PlaceError with EC2's message.
     """
-    path = folder / _FLEET
+    path = folder / FLEET_VARIABLES
     write_json(path, {**variables, "ec2_fleet_record": str(record)})
     try:
         playbooks.run("provision", path)
@@ -134,7 +139,7 @@ def remove_hosts(folder: RunFolder, region: str, handler: EventHandler = ignore)
     """Remove everything of the run on EC2 and search again; return what is left, one sentence each."""
     began = time.time() - 0.001  # the ledger's times are rounded
     try:
-        Playbooks(folder, handler).run("deprovision", folder / _FLEET)
+        Playbooks(folder, handler).run("deprovision", folder / FLEET_VARIABLES)
     except MicroshardError as error:
         folder.journal.append(JournalEvent("teardown failed", message=str(error)))
     for record in folder.ledger.records():
@@ -149,7 +154,7 @@ def remove_hosts(folder: RunFolder, region: str, handler: EventHandler = ignore)
 
 def created_region(folder: RunFolder) -> str | None:
     """Return the region in which the run has created hosts; None when it has not."""
-    region = read_object(folder / _FLEET).get("ec2_fleet_region")
+    region = read_object(folder / FLEET_VARIABLES).get("ec2_fleet_region")
     return None if region is None else str(region)
 
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from microshard.backends.ec2.account import DISTRIBUTIONS, QUICK_RETRY, fetch_quotas, markets, planning_image
+from microshard.backends.ec2.account import (
+    DISTRIBUTIONS,
+    QUICK_RETRY,
+    VPC_QUOTA,
+    fetch_quotas,
+    markets,
+    planning_image,
+)
 from microshard.backends.ec2.api import NO_LOGIN, Api, CloudError, default_region
 from microshard.backends.ec2.cost_estimate import DEFAULT_REGION
 from microshard.backends.ec2.limits import package_versions, package_violations
@@ -19,8 +26,6 @@ from microshard.model.experiment import Experiment
 from microshard.model.infrastructure import Ec2, Infrastructure
 from microshard.run.backend import CheckRequest, CheckResult
 from microshard.this_machine import user
-
-_VPCS = "L-F678F1CE"  # Service Quotas: VPCs per Region
 
 
 def examine(request: CheckRequest) -> Iterator[CheckResult]:
@@ -97,11 +102,11 @@ def _vpc_quota(api: Api, existing: int, infrastructures: Sequence[Infrastructure
     if infrastructures and all(i.ec2.vpc_id or i.ec2.subnet_id for i in infrastructures):
         return
     try:
-        most = int(api.quota("vpc", _VPCS))
+        most = int(api.quota("vpc", VPC_QUOTA))
     except CloudError:
         return  # reported with the other quotas
     message = f"{existing} of {most} VPCs of the region exist; a run creates one more"
-    remedy = f"name infrastructure.ec2.vpc_id or subnet_id, or request more: Service Quotas, vpc {_VPCS}"
+    remedy = f"name infrastructure.ec2.vpc_id or subnet_id, or request more: Service Quotas, vpc {VPC_QUOTA}"
     yield CheckResult("VPC", "ok" if existing < most else "wrong", message, remedy)
 
 

@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from microshard.backends.ec2.account import AccountLimits
-from microshard.backends.ec2.limits import LimitViolation, limit_violations, package_versions, package_violations
+from microshard.backends.ec2.limits import (
+    LimitViolation,
+    limit_violations,
+    package_versions,
+    package_violations,
+    vcpus_needed,
+)
 from microshard.backends.ec2.spec import STAND_IN, GroupSpec, group_specs
 from microshard.backends.ec2.tables import FleetPrice, fleet_price
 from microshard.model.experiment import Budget
@@ -119,6 +125,11 @@ class FleetEstimate:
         return None if self.price.hourly_usd is None else self.price.hourly_usd * self.seconds / 3600
 
     @property
+    def creates_vpc(self) -> bool:
+        """Whether a VPC is created for the fleet."""
+        return not (self.infrastructure.ec2.vpc_id or self.infrastructure.ec2.subnet_id)
+
+    @property
     def host_count(self) -> int:
         """Hosts of all groups."""
         return sum(group.count for group in self.groups)
@@ -126,17 +137,34 @@ class FleetEstimate:
 
 @dataclass(frozen=True, slots=True)
 class CostEstimate:
-    """All fleets of an experiment, one after the other."""
+    """All fleets of an experiment, one after the other or side by side."""
 
     fleets: tuple[FleetEstimate, ...]
     budget: Budget
     account: AccountLimits
     experiment_violations: tuple[LimitViolation, ...] = ()
+    parallel: int = 1  # fleets that may exist at a time
+
+    def fits(self, fleet: FleetEstimate, others: Sequence[FleetEstimate]) -> bool:
+        """Whether a fleet may be launched beside others: their number, and the quotas as far as they are known."""
+        beside = [other for other in others if other.region == fleet.region]
+        needed = vcpus_needed(group for each in (fleet, *beside) for group in each.groups)
+        quotas = self.account.quotas.get(fleet.region, {})
+        enough = all(needed[kind] <= quota.vcpus - quota.used for kind, quota in quotas.items())
+        vpcs = sum(1 for each in (fleet, *beside) if each.creates_vpc)
+        enough = enough and vpcs <= self.account.free_vpcs.get(fleet.region, vpcs)
+        return not others or (enough and len(others) < self.parallel)
 
     @property
     def seconds(self) -> float:
-        """Estimated time of all fleets."""
-        return sum(f.seconds for f in self.fleets)
+        """Estimated time of all fleets, launched in their order as soon as each fits."""
+        now, ends = 0.0, list[tuple[float, FleetEstimate]]()
+        for fleet in self.fleets:
+            while not self.fits(fleet, [other for _, other in ends]):
+                now, _ = done = min(ends, key=lambda end: end[0])
+                ends.remove(done)
+            ends.append((now + fleet.seconds, fleet))
+        return max((end for end, _ in ends), default=0.0)
 
     @property
     def cost_usd(self) -> float | None:
@@ -150,7 +178,8 @@ class CostEstimate:
         hourly = [f.price.hourly_usd for f in self.fleets]
         if self.budget.max_hours is None or any(h is None for h in hourly):
             return None
-        return max(h for h in hourly if h is not None) * (self.budget.max_hours + GRACE_SECONDS / 3600)
+        together = sum(sorted((h for h in hourly if h is not None), reverse=True)[: self.parallel])
+        return together * (self.budget.max_hours + GRACE_SECONDS / 3600)
 
     @property
     def violations(self) -> tuple[LimitViolation, ...]:
@@ -170,7 +199,7 @@ class CostEstimate:
                 }
                 for f in self.fleets
             ],
-            "seconds": self.seconds, "cost_usd": self.cost_usd, "most_usd": self.most_usd,
+            "parallel": self.parallel, "seconds": self.seconds, "cost_usd": self.cost_usd, "most_usd": self.most_usd,
             "budget": self.budget.model_dump(), "quota": str(self.account),
             "images": {f"{region} {name}": image for (region, name), image in self.account.images.items()},
             "limits": [dataclasses.asdict(v) for v in self.violations],
@@ -185,6 +214,7 @@ def estimate_cost(
     teardown: str = "always",
     region: str = DEFAULT_REGION,
     account: AccountLimits | None = None,
+    parallel: int = 1,
 ) -> CostEstimate:
     """Estimate what each fleet of a plan costs and which limits it violates; `region` is used where none is named.
 
@@ -212,7 +242,7 @@ def estimate_cost(
                 violations=(*violations, *packages),
             )
         )
-    whole = CostEstimate(tuple(found), budget, account)
+    whole = CostEstimate(tuple(found), budget, account, parallel=parallel)
     violations = _budget_violations(whole)
     if teardown != "always" and len(fleets) > 1:  # the hosts that stay would take the place of the next fleet
         message = f"{teardown}: hosts can stay where one fleet is enough, and this experiment needs {len(fleets)}"

@@ -80,14 +80,16 @@ def plan_ec2(
     overrides: Mapping[str, Any] | None = None,
     folder: Path | None = None,
     only: Callable[[Plan], Plan] = lambda plan: plan,
+    parallel: int = 1,
 ) -> Ec2Plan:
     """Load, expand and plan for EC2, with the account's quotas and images where it answers. Creates nothing.
 
     `folder` has the files the experiment names, when it is not the experiment's folder; `only` returns the part of the
-    plan that is wanted. Raises DefinitionError, also for what EC2 cannot do; PlaceError for a broken pipeline file.
+    plan that is wanted; `parallel` fleets may exist at a time. Raises DefinitionError, also for what EC2 cannot do;
+    PlaceError for a broken pipeline file.
     """
     loaded = load(path, scale=scale, overrides=overrides or {})
-    request = RunRequest(path, loaded, "ec2", scale, dict(overrides or {}))
+    request = RunRequest(path, loaded, "ec2", scale, dict(overrides or {}), parallel=parallel)
     folder = folder or path.absolute().parent
     points = expand(loaded)
     definitions = dict(zip(point_names(len(points)), points, strict=True))
@@ -103,7 +105,8 @@ def plan_ec2(
         loaded.experiment.budget,
         teardown=loaded.experiment.teardown,
         region=region,
-        account=fetch_account_limits((fleet.infrastructure for fleet in fleets), region),
+        account=fetch_account_limits((fleet.infrastructure for fleet in fleets), region, vpcs=parallel > 1),
+        parallel=parallel,
     )
     return Ec2Plan(request, folder, definitions, plans, estimate)
 

@@ -1,4 +1,4 @@
-"""Execute or resume a whole run on EC2: fleet by fleet, hosts launched, the usual steps, hosts terminated."""
+"""Execute or resume the fleets of a run on EC2 one after the other: hosts launched, steps, hosts terminated."""
 
 from __future__ import annotations
 
@@ -6,16 +6,11 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
-
-from rich.console import Console
 
 from microshard.backends.ec2.backend import Ec2Backend, created_region, remove_hosts
-from microshard.backends.ec2.bring_up import check, earlier_hosts_notes, expiry, launch_hosts, most_ports, reprice
-from microshard.backends.ec2.cost_estimate import FleetEstimate, estimate_remaining
-from microshard.backends.ec2.ec2_plan import Ec2Plan, plan_ec2
-from microshard.backends.ec2.render import show
+from microshard.backends.ec2.bring_up import earlier_hosts_notes, expiry, launch_hosts, most_ports, reprice
+from microshard.backends.ec2.cost_estimate import FleetEstimate
+from microshard.backends.ec2.ec2_plan import Ec2Plan
 from microshard.backends.ec2.resources import is_gone
 from microshard.errors import MicroshardError
 from microshard.experiment.errors import DefinitionError
@@ -25,71 +20,18 @@ from microshard.model.run_records import JournalEvent
 from microshard.plan.order import join_plans
 from microshard.records.codec import DamagedFileError
 from microshard.records.run_folder import RunFolder, write_json
-from microshard.run.backend import Backend
-from microshard.run.completed_steps import RunProgress, completed_steps
-from microshard.run.execute import announce, report
+from microshard.run.completed_steps import RunProgress
 from microshard.run.outcome import Meter, Outcome
-from microshard.run.prepare import lock_binaries, write_points, write_request
+from microshard.run.prepare import lock_binaries, write_points
 from microshard.run.progress import Progress
 from microshard.run.result_recorder import AnswerBook
-from microshard.run.resume import ResumeRequest
 from microshard.run.runner import Runner
-
-
-def run_on_ec2(file: Path, scale: str | None, overrides: Mapping[str, Any], runs: Path, console: Console) -> int:
-    """Plan, launch, measure and terminate. Returns the exit code.
-
-    Raises MicroshardError for what keeps the run from starting at all; nothing is created then.
-    """
-    plan = plan_ec2(file, scale=scale, overrides=overrides)
-    cidrs = check(plan)  # known before a folder is made
-    folder = RunFolder.create(runs, plan.plan.name)
-    with folder.lock():
-        write_request(folder, plan.request)
-        write_json(folder / "plan.json", plan.plan)
-        Ec2Backend.of(folder, plan.estimate.fleets[0].region).record(folder)
-        announce(plan.plan, plan.loaded.warnings, folder, console)
-        return _execute(plan, [RunProgress((), each.steps) for each in plan.plans], folder, cidrs, console)
-
-
-def resume_on_ec2(request: ResumeRequest, _backend: Backend, console: Console) -> int:
-    """Launch new hosts for the remaining steps of a run and execute them. Returns the exit code.
-
-    Whatever the earlier session has created is gone already. Raises MicroshardError as `run_on_ec2` does.
-    """
-    plan = plan_ec2(request.experiment, scale=request.scale, overrides=request.overrides, folder=request.folder)
-    request.refuse_another_plan(plan.loaded, plan.plan)
-    return execute_remaining(request.run, plan, console)
-
-
-def execute_remaining(folder: RunFolder, plan: Ec2Plan, console: Console) -> int:
-    """Execute the remaining steps of a planned run on new hosts. Returns the exit code."""
-    progress = completed_steps(folder, plan.plans, console)
-    estimate = estimate_remaining(plan.estimate, plan.plans, [each.remaining for each in progress])
-    plan = dataclasses.replace(plan, estimate=estimate)
-    return _execute(plan, progress, folder, check(plan), console)
-
-
-def _execute(
-    plan: Ec2Plan,
-    progress: Sequence[RunProgress],
-    folder: RunFolder,
-    cidrs: Mapping[str, tuple[str, ...]],
-    console: Console,
-) -> int:
-    if plan.estimate.fleets:
-        show(plan.estimate, console)
-    with Progress(folder, plan.plan, console) as display:
-        run = Ec2Run(plan, folder, display, cidrs, progress)
-        run.execute()
-    report(folder, run.outcome, console)
-    if run.outcome.kept:
-        console.print(Ec2Backend.recorded_as(folder.backend()).cost(folder), highlight=False, soft_wrap=True)
-    return run.outcome.exit_code
 
 
 class Ec2Run:
     """The fleets of a run that have steps left, one after the other."""
+
+    first = 0  # index of the first step; another one where this executes a part of a run's fleets
 
     def __init__(
         self,
@@ -121,26 +63,44 @@ class Ec2Run:
         started = time.monotonic()
         with signals():
             try:
-                for fleet in self.plan.estimate.fleets:
-                    self.outcome.over_budget = self.meter.exhausted()
-                    if self.outcome.over_budget:
-                        break
-                    self.meter.reprice(fleet.price.hourly_usd)
-                    self._execute_fleet(fleet)
-                    self.meter.reprice(0.0)
-                    if self.outcome.stopped_by is not None or self.outcome.over_budget or self.outcome.left:
-                        break
+                self.execute_fleets()
             except Stopped as stopped:
                 self.outcome.stopped_by = stopped.number
                 self.folder.journal.append(JournalEvent("stopped", signal=stopped.number))
             finally:
-                self._remove_hosts()
+                self.remove_hosts()
         self.outcome.seconds = time.monotonic() - started
-        self.folder.journal.append(JournalEvent("hosts ended", hours=round(self.meter.hours, 3), usd=self.meter.usd))
+        self.folder.journal.append(JournalEvent("hosts ended", hours=round(self.meter.hours, 3), usd=self.spent_usd))
+        self.folder.journal.append(self.outcome.ended())
+
+    @property
+    def spent_usd(self) -> float | None:
+        """What the hosts have cost so far at on-demand prices; None where a price is unknown."""
+        return self.meter.usd
+
+    def execute_fleets(self) -> None:
+        """Execute one fleet after the other until the budget is reached or something cannot be removed."""
+        for fleet in self.plan.estimate.fleets:
+            self.outcome.over_budget = self.meter.exhausted()
+            if self.outcome.over_budget:
+                break
+            self.meter.reprice(fleet.price.hourly_usd)
+            self._execute_fleet(fleet)
+            self.meter.reprice(0.0)
+            if self.outcome.stopped_by is not None or self.outcome.over_budget or self.outcome.left:
+                break
+
+    def number_of(self, fleet: FleetEstimate) -> int:
+        """The fleet's place among all fleets of the plan, those without remaining steps included."""
+        return next(n for n, plan in enumerate(self.plan.plans) if fleet.points[0] in {p.id for p in plan.points})
+
+    def first_step(self, number: int) -> int:
+        """The index of a fleet's first remaining step among all steps of the run, those of earlier sessions first."""
+        remaining = sum(len(each.remaining) for each in self.progress[number:])
+        return self.first + sum(len(each.steps) for each in self.plan.plans) - remaining
 
     def _execute_fleet(self, fleet: FleetEstimate) -> None:
-        plans = self.plan.plans
-        number = next(n for n, plan in enumerate(plans) if fleet.points[0] in {p.id for p in plan.points})
+        plans, number = self.plan.plans, self.number_of(fleet)
         progress = self.progress[number]
         try:
             backend = self.launch(fleet, progress)
@@ -158,16 +118,14 @@ class Ec2Run:
             runner = Runner(
                 self.folder, rest, binaries, self.display, backend=backend, meter=self.meter, answers=self.answers
             )
-            # The first step's index among all steps of the run, those of earlier sessions before it.
-            first = sum(len(each.steps) for each in plans) - sum(len(each.remaining) for each in self.progress[number:])
-            runner.recorder.restore(progress.completed, first)
+            runner.recorder.restore(progress.completed, self.first_step(number))
             self.outcome.add(runner.run())
         except (MicroshardError, DefinitionError) as error:
             self.outcome.failed |= dict.fromkeys(fleet.points, str(error))
             message = str(error) if len(self.plan.estimate.fleets) == 1 else f"{fleet.name}: {error}"
             self.outcome.unprepared = "\n".join(filter(None, [self.outcome.unprepared, message]))
             self.folder.journal.append(JournalEvent("fleet failed", fleet=fleet.name, message=str(error)))
-            self._remove_hosts()  # the next fleet must not reuse these hosts
+            self.remove_hosts()  # the next fleet must not reuse these hosts
 
     def launch(self, fleet: FleetEstimate, progress: RunProgress) -> Ec2Backend:
         """Launch the hosts of a fleet and wait until they answer; say where they differ from the plan.
@@ -188,7 +146,7 @@ class Ec2Run:
             self.display.console.print(f"[yellow]warning:[/yellow] {remark}", highlight=False, soft_wrap=True)
         return backend
 
-    def _remove_hosts(self) -> None:
+    def remove_hosts(self) -> None:
         """Terminate the hosts where the runner did not get to it."""
         region = created_region(self.folder)
         if region is None or self.outcome.kept or is_gone(self.folder):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -38,10 +39,9 @@ def limit_violations(
     `cache_mib` is the sum of the caches on one host, by group; `quotas` the account's, None when they are not known.
     """
     found: list[LimitViolation] = []
-    vcpus: dict[tuple[str, str], int] = {}
     for group in groups:
         key = f"infrastructure.{group.name}"
-        for number, name in enumerate(group.instance_types):
+        for name in group.instance_types:
             facts = find_instance(name)
             if facts is None:
                 near = similar_instances(name)
@@ -49,13 +49,20 @@ def limit_violations(
                 message += f"; similar: {', '.join(near)}" if near else ""
                 found.append(LimitViolation(f"{key}.instance_type", message, "warning"))
                 continue
-            if number == 0:
-                kind = quota_kind(name), "on_demand" if group.market == "on_demand" else "spot"
-                vcpus[kind] = vcpus.get(kind, 0) + facts.vcpus * group.count
             found += _instance_violations(f"{key}.volumes", group, facts)
             found += _memory_violations(f"{key}.instance_type", facts, (cache_mib or {}).get(group.name, 0.0))
-    for kind, needed in vcpus.items():
+    for kind, needed in vcpus_needed(groups).items():
         found += _quota_violations(kind, needed, groups, quotas or {})
+    return found
+
+
+def vcpus_needed(groups: Iterable[GroupSpec]) -> Counter[tuple[str, str]]:
+    """Return the vCPUs of the groups' first types, by what quotas count: (kind, on_demand or spot)."""
+    found: Counter[tuple[str, str]] = Counter()
+    for group in groups:
+        name = group.instance_types[0]
+        if (facts := find_instance(name)) is not None:
+            found[quota_kind(name), "on_demand" if group.market == "on_demand" else "spot"] += facts.vcpus * group.count
     return found
 
 

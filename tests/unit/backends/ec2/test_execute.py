@@ -13,7 +13,8 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
-from microshard.backends.ec2 import bring_up, execute
+from microshard.backends.ec2 import bring_up, execute, runs
+from microshard.backends.ec2.account import AccountLimits, Quota
 from microshard.backends.ec2.api import Api
 from microshard.backends.ec2.cost_estimate import FleetEstimate, estimate_remaining
 from microshard.backends.ec2.ec2_plan import Ec2Plan, plan_ec2
@@ -94,7 +95,7 @@ class FakeRun:
         monkeypatch.setattr(Runner, "run", run)
         monkeypatch.setattr(Api, "__init__", lambda *_: None)
         monkeypatch.setattr(Api, "caller", lambda _: ("123456789012", "arn"))
-        monkeypatch.setattr(execute, "report", lambda _folder, outcome, _console: setattr(self, "outcome", outcome))
+        monkeypatch.setattr(runs, "report", lambda _folder, outcome, _console: setattr(self, "outcome", outcome))
 
     def measured(self, *steps: Step) -> None:
         """Write results as an earlier session has left them."""
@@ -107,7 +108,7 @@ class FakeRun:
             self.folder.journal.append(JournalEvent("step done", point=step.point, name=step.name))
 
     def resume(self) -> Outcome:
-        execute.execute_remaining(self.folder, self.plan, Console(file=self.output, width=200))
+        runs.execute_remaining(self.folder, self.plan, Console(file=self.output, width=200))
         return self.outcome
 
 
@@ -259,3 +260,23 @@ def test_a_point_that_stays_up_gets_hosts_of_its_own_and_their_price_is_recorded
     assert first.startswith("1.301 USD an hour for 2 hosts in us-east-1, each hour until `microshard down`; they ")
     assert second == "warning: the second zone"
     assert (folder / "points" / "p03" / "vars.json").exists()
+
+
+def test_fleets_side_by_side_take_the_time_of_the_longest_and_wait_where_a_quota_has_no_room(tmp_path: Path) -> None:
+    (tmp_path / "x.yml").write_text(
+        TWO_FLEETS.replace("[c5.4xlarge, m5.4xlarge]", "[c5.4xlarge, m5.4xlarge, r5.4xlarge]")
+    )
+    estimate = plan_ec2(tmp_path / "x.yml", parallel=3).estimate
+    one = estimate.fleets[0].seconds
+    assert [fleet.seconds for fleet in estimate.fleets] == [one] * 3
+    assert (estimate.seconds, dataclasses.replace(estimate, parallel=1).seconds) == (one, 3 * one)
+    assert dataclasses.replace(estimate, parallel=2).seconds == 2 * one
+    # 16 vCPUs of a shard host and 8 of a client host, each
+    for vcpus, vpcs, rounds in ((3 * 24, 3, 1), (2 * 24, 3, 2), (3 * 24 - 1, 3, 2), (3 * 24, 2, 2), (10, 3, 3)):
+        account = AccountLimits(
+            quotas={"us-east-1": {("Standard", "on_demand"): Quota("L-1216C47A", vcpus + 8, used=8)}},
+            free_vpcs={"us-east-1": vpcs},
+        )
+        assert dataclasses.replace(estimate, account=account).seconds == rounds * one
+    hourly = [fleet.price.hourly_usd for fleet in estimate.fleets]
+    assert estimate.most_usd == pytest.approx(sum(usd for usd in hourly if usd) * 4.25)
