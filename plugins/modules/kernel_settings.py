@@ -56,6 +56,11 @@ options:
     description: Setting to C(value) and C(source), where O(values) has none. One the host does not have is left out.
     type: dict
     default: {}
+  later:
+    description: Values that are set later; each that the host does not have fails the module as well.
+    type: list
+    elements: dict
+    default: []
   state:
     description: V(saved) before and V(verified) after they are changed; V(restored) puts back what was saved.
     type: str

@@ -28,6 +28,7 @@ ARGUMENTS = {
     "settings": {"type": "list", "elements": "dict", "options": _SETTING, "required": True},
     "values": {"type": "dict", "default": {}},
     "recommended": {"type": "dict", "default": {}},
+    "later": {"type": "list", "elements": "dict", "default": []},
     "state": {"choices": ["saved", "verified", "restored"], "required": True},
     "state_file": {"type": "path", "required": True},
     "files": {"type": "list", "elements": "path", "default": []},
@@ -95,6 +96,8 @@ def main(parameters: dict[str, Any], *, check: bool) -> dict[str, Any]:
     files = {"files": [path for path in parameters["files"] if os.path.lexists(path)]}
     if parameters["state"] == "restored":
         return _restored(settings, before, list(before), parameters["state_file"], check=check) | files
+    for values in parameters["later"]:  # refused now, not in the middle of a run
+        _planned(settings, {"recommended": {}, "values": values})
     planned = _planned(settings, parameters)
     if parameters["state"] == "saved":
         return _saved(settings, planned, before, parameters["state_file"], check=check) | files

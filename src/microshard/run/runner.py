@@ -128,11 +128,12 @@ class Runner:
     def prepare(self) -> None:
         """Prepare the hosts for the point of the first step, and bring what other points need besides.
 
-        The settings of other points are made when their turn comes (set_hosts). Raises MicroshardError.
+        The settings of other points are made when their turn comes (set_hosts); that hosts have them is checked now.
+        Raises MicroshardError.
         """
         first = self.plan.point(self.plan.steps[0].point) if self.plan.steps else self.plan.points[0]
         with self._stage(None, "prepare"):
-            self._prepare(first)
+            self._prepare(first, later=_later_settings(first, self.plan.points))
             for point in self.plan.points:
                 # Another version of packages would replace the first one's.
                 if host_settings(dataclasses.replace(point, machines=first.machines)) == self.in_force:
@@ -146,15 +147,21 @@ class Runner:
                 self._prepare(point, settings=settings)
             self.folder.journal.append(JournalEvent("hosts prepared", step=step.index, point=point.id))
 
-    def _prepare(self, point: Point, *, settings: bool = True) -> None:
-        """Bring what a point needs, once; with `settings` also make its volumes and kernel settings."""
+    def _prepare(
+        self, point: Point, *, settings: bool = True, later: Mapping[str, list[dict[str, Any]]] | None = None
+    ) -> None:
+        """Bring what a point needs, once; with `settings` also make its volumes and kernel settings.
+
+        `later` has kernel settings of other points by group of hosts, which are only checked.
+        """
         brought = _brought(point, self.binaries[point.id])
         if settings:
             self.in_force = ""  # not known while it is changing
             self.ready.clear()  # what lies on volumes may be hidden or gone
         elif brought in self.ready:
             return
-        given = point if settings else dataclasses.replace(point, machines={})
+        machines = {group: {**here, "later": (later or {}).get(group, [])} for group, here in point.machines.items()}
+        given = dataclasses.replace(point, machines=machines if settings else {})
         self.backend.prepare(self.folder, self.playbooks, self._variables(given, None), point.driver)
         self.ready.add(brought)
         if settings:
@@ -350,6 +357,23 @@ class Runner:
             self.outcome.stages[stage] = self.outcome.stages.get(stage, 0.0) + seconds
             index, point = (None, None) if step is None else (step.index, step.point)
             self._journal(JournalEvent("stage", stage=stage, step=index, point=point, seconds=round(seconds, 3)))
+
+
+def _later_settings(first: Point, points: Sequence[Point]) -> dict[str, list[dict[str, Any]]]:
+    """Group of hosts → the kernel settings of other points than the first that differ from its own, each once."""
+
+    def kernel(point: Point, group: str) -> dict[str, Any]:
+        settings = point.machines.get(group, {}).get("kernel", {})
+        # Readahead is the volumes' (role host_storage).
+        return {k: value for k, value in settings.items() if value is not None and k != "readahead_sectors"}
+
+    later: dict[str, list[dict[str, Any]]] = {}
+    for point in points:
+        for group in point.machines:
+            settings, known = kernel(point, group), later.setdefault(group, [])
+            if settings not in ({}, kernel(first, group), *known):
+                known.append(settings)
+    return later
 
 
 def _brought(point: Point, binaries: Binaries) -> str:

@@ -92,9 +92,13 @@ def test_what_the_host_does_not_have_is_refused_before_anything_is_changed(
 ) -> None:
     with pytest.raises(HostError, match=why):
         kernel.module("saved", values={**values, "swappiness": 1})
+    with pytest.raises(HostError, match=why):
+        kernel.module(
+            "saved", values={"swappiness": 1}, later=[{"swappiness": 10}, {**values, "production_notes": True}]
+        )
     assert not kernel.state.exists()
     recommended = {name: {"value": value, "source": "the manual"} for name, value in values.items()}
-    assert kernel.module("saved", recommended=recommended)["planned"] == {}
+    assert kernel.module("saved", recommended=recommended, later=[{"swappiness": 1}])["planned"] == {}
 
 
 def test_a_value_the_kernel_does_not_take_is_reported(kernel: Kernel) -> None:

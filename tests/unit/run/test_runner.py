@@ -24,7 +24,10 @@ OLD, NEW = (
     Binaries(Path(f"/opt/{version}/mongod"), None, embedded=True, version=version) for version in ("6.0.5", "7.0.1")
 )
 PACKAGES = {"source": "packages", "version": "8.0"}
-SLOW, FAST = ({"shard_hosts": {"volumes": {}, "kernel": {"readahead_sectors": sectors}}} for sectors in (512, 32))
+SLOW, FAST = (
+    {"shard_hosts": {"volumes": {}, "kernel": {"readahead_sectors": sectors, "swappiness": swappiness}}}
+    for sectors, swappiness in ((512, None), (32, 1))
+)
 
 
 class Recorded(LocalBackend):
@@ -33,9 +36,11 @@ class Recorded(LocalBackend):
     def __init__(self) -> None:
         super().__init__()
         self.prepared: list[str] = []
+        self.checked: list[dict[str, Any]] = []  # kernel settings of later points
 
     def prepare(self, _folder: RunFolder, _playbooks: Playbooks, variables: Path, _driver: str | None = None) -> None:
         point = json.loads(variables.read_text(encoding="utf-8"))["microshard_point"]
+        self.checked += point["machines"].get("shard_hosts", {}).get("later", [])
         self.prepared.append(f"{point['id']}{' and settings' if point['machines'] else ''}")
 
 
@@ -72,6 +77,7 @@ def test_hosts_are_prepared_once_and_at_each_change(
     runner = Runner(folder, plan, binaries, StageLine(Console()), backend=backend)
     happened = []
     runner.prepare()
+    assert backend.checked == ([{"swappiness": 1}] if second[0] is FAST else [])
     for step in [None, *plan.steps]:
         if step is not None:
             runner.set_hosts(plan.point(step.point), step)
