@@ -35,7 +35,7 @@ def rehearse(lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> It
 def test_a_plan_that_would_be_accepted(rehearse: Rehearse, lab: Lab, *, validates: bool) -> None:
     lab.simulation.policy = documented()
     lab.simulation.dry_runs_validate = validates
-    lab.simulation.prices = {"c5.4xlarge": 0.68, "c5.2xlarge": 0.4}
+    lab.simulation.prices = {"c5.4xlarge": 0.68, "c5.2xlarge": 0.4, "gp3": 0.08, "io2": 0.13}
     said = rehearse(FILE.replace("c5.2xlarge}", "c5.2xlarge, market: spot_or_on_demand}"))
     assert said.code == 0, said.out + said.err
     for words in (
@@ -43,6 +43,8 @@ def test_a_plan_that_would_be_accepted(rehearse: Rehearse, lab: Lab, *, validate
         "clock: this machine and AWS agree to 1 s",
         "ok     prices: c5.4xlarge costs 0.6800 USD an hour, as in the table",
         "note   prices: c5.2xlarge costs 0.4000 USD an hour; the table of 20",
+        "ok     prices: a GiB of gp3 costs 0.0800 USD a month, as in the table",
+        "note   prices: a GiB of io2 costs 0.1300 USD a month; the table of 20",
         "ok     fleet1: zones: us-east-1a, us-east-1b",
         "ok     fleet1: launch: shard_hosts: 1 x c5.4xlarge on-demand in us-east-1a would be accepted",
         "client_hosts: 1 x c5.2xlarge spot in us-east-1a would be accepted",

@@ -121,8 +121,10 @@ class JournalEvent:
     fleet: str | None = None
     zone: str | None = None
     remarks: list[str] | None = None
-    hours: float | None = None
-    usd: float | None = None
+    hours: float | None = None  # of hosts on EC2, from the first launch on
+    usd: float | None = None  # what they cost at on-demand prices; None: not known
+    estimated_hours: float | None = None
+    estimated_usd: float | None = None
     error: str | None = None
 
 

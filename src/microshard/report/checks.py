@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from microshard.analysis.contrasts import disturbed
 from microshard.analysis.read_run import RunFiles
 from microshard.analysis.report_model import Level, Measurement, Notice, PhaseFigures, PointReport, ReportModel
+from microshard.model.run_records import JournalEvent
 from microshard.report import format as fmt
 
 DRIFT = 0.10  # change of the first point at the end of the run
@@ -58,6 +59,7 @@ def _of_run(model: ReportModel, run: RunFiles) -> Sentences:
     if again:
         yield "note", f"{fmt.count(again, 'measurement')} broke a gate and counted when taken again; listed below"
     yield from (("note", warning) for warning in (run.plan.warnings if run.plan else ()))
+    yield from (("note", cost) for cost in hosts_cost(run.events))
     fewest = min((estimate.n for _, _, estimate in model.measured()), default=0)
     if fewest == 1:
         yield "note", "one repetition has no interval: its variation is unknown"
@@ -67,6 +69,20 @@ def _of_run(model: ReportModel, run: RunFiles) -> Sentences:
             f"with {fmt.count(fewest, 'repetition')} an interval is the range of the values and covers the true median "
             f"in {fmt.per_cent(1 - 2.0 ** (1 - fewest))} of such runs, not in 95 %",
         )
+
+
+def hosts_cost(events: Iterable[JournalEvent]) -> Iterator[str]:
+    """A sentence for each session on EC2: hours and cost of its hosts, and what was estimated."""
+
+    def usd(value: float | None) -> str:
+        return "an unknown price" if value is None else f"{value:.2f} USD"
+
+    for event in events:
+        if event.event == "hosts ended" and event.hours is not None and event.estimated_hours is not None:
+            yield (
+                f"hosts on EC2: {event.hours:.2f} h and {usd(event.usd)} at on-demand prices; "
+                f"estimated: {event.estimated_hours:.2f} h and {usd(event.estimated_usd)}"
+            )
 
 
 _GOING = "the run is still going, or it was killed"

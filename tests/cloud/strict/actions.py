@@ -77,15 +77,19 @@ def service_quota(call: Call, body: bytes, vcpus: int | None) -> Answer:
 
 
 def products(call: Call, body: bytes, prices: dict[str, float]) -> Answer:
-    """GetProducts of the price list, for what an instance of RunInstances is billed as. Raises ApiError."""
+    """GetProducts of the price list, for what an instance or the capacity of a volume is billed as. Raises ApiError.
+
+    A volume type is an attribute of other products, too, of provisioned IOPS for one: `productFamily` tells them apart.
+    """
     request = json.loads(body)
     wanted = {each["Field"]: each["Value"] for each in request["Filters"]}
     billed = {"operatingSystem": "Linux", "tenancy": "Shared", "preInstalledSw": "NA", "capacitystatus": "Used"}
-    if call.action != "GetProducts" or request["ServiceCode"] != "AmazonEC2" or not billed.items() <= wanted.items():
+    known = billed.items() <= wanted.items() or wanted.get("productFamily") == "Storage"
+    if call.action != "GetProducts" or request["ServiceCode"] != "AmazonEC2" or not known:
         raise ApiError("InvalidParameterException", call.action)
     if call.region not in {"us-east-1", "eu-central-1", "ap-south-1"}:
         raise ApiError("EndpointConnectionError", f"the price list has no endpoint in {call.region}")
-    name = wanted["instanceType"]
+    name = wanted.get("instanceType") or wanted["volumeApiName"]
     dimension = {"unit": "Hrs", "pricePerUnit": {"USD": f"{prices[name]:.10f}"}} if name in prices else {}
     product = {"terms": {"OnDemand": {"SKU.TERM": {"priceDimensions": {"SKU.TERM.RATE": dimension}}}}}
     return json_answer({"FormatVersion": "aws_v1", "PriceList": [json.dumps(product)] if dimension else []})

@@ -38,6 +38,7 @@ NO_LOGIN = frozenset(
 _UNREACHABLE = "Unreachable"
 # The price list is served in three regions, for all of the partition (AWS Price List endpoints). The filters
 # are what an instance launched by RunInstances is billed as: shared tenancy, Linux without further software.
+_LISTED_VOLUME = {"productFamily": "Storage"}  # the same of EBS: capacity, without IOPS and throughput
 _PRICING_REGION = "us-east-1"
 _LISTED = {"operatingSystem": "Linux", "tenancy": "Shared", "preInstalledSw": "NA", "capacitystatus": "Used"}
 
@@ -169,12 +170,13 @@ class Api:
         parameters = {"ServiceCode": service, "QuotaCode": code}
         return float(invoke(self._service("service-quotas"), "get_service_quota", parameters)["Quota"]["Value"])
 
-    def price(self, instance_type: str) -> float | None:
-        """Return what AWS's price list says of a Linux instance, USD an hour on demand; None where it lists none.
+    def price(self, name: str) -> float | None:
+        """Return what AWS's price list says, USD; None where it lists none. Raises CloudError.
 
-        Raises CloudError.
+        Of an instance type: an hour of Linux on demand; of an EBS volume type, a GiB for a month.
         """
-        filters = {**_LISTED, "instanceType": instance_type, "regionCode": self.region}
+        kind = {**_LISTED, "instanceType": name} if "." in name else {**_LISTED_VOLUME, "volumeApiName": name}
+        filters = {**kind, "regionCode": self.region}
         matches = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in filters.items()]
         parameters = {"ServiceCode": "AmazonEC2", "Filters": matches}
         products = invoke(self._service("pricing", _PRICING_REGION), "get_products", parameters)["PriceList"]

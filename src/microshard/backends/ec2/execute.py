@@ -70,7 +70,15 @@ class Ec2Run:
             finally:
                 self.remove_hosts()
         self.outcome.seconds = time.monotonic() - started
-        self.folder.journal.append(JournalEvent("hosts ended", hours=round(self.meter.hours, 3), usd=self.spent_usd))
+        self.folder.journal.append(
+            JournalEvent(
+                "hosts ended",
+                hours=round(self.meter.hours, 3),
+                usd=self.spent_usd,
+                estimated_hours=round(self.plan.estimate.seconds / 3600, 3),
+                estimated_usd=self.plan.estimate.cost_usd,
+            )
+        )
         self.folder.journal.append(self.outcome.ended())
 
     @property

@@ -20,7 +20,7 @@ from microshard.backends.ec2.launch import MARKETS
 from microshard.backends.ec2.network import controller_cidrs, existing_subnets
 from microshard.backends.ec2.request import LaunchAttempt, run_instances, user_data
 from microshard.backends.ec2.spec import FleetSpec, GroupSpec, fleet_spec
-from microshard.backends.ec2.tables import instance_price
+from microshard.backends.ec2.tables import instance_price, volume_rate
 from microshard.run.backend import CheckResult, State
 
 _RUN = "rehearsal"
@@ -76,8 +76,10 @@ def _clock(api: Api) -> CheckResult:
 
 
 def _prices(api: Api, fleets: Sequence[FleetEstimate]) -> Iterator[CheckResult]:
-    """Compare the table's prices of instances with AWS's price list, where the policy allows to read it."""
-    names = sorted({name for fleet in fleets for group in fleet.groups for name in group.instance_types})
+    """Compare the tables' prices of instances and volumes with AWS's price list, where the policy allows to read it."""
+    groups = [group for fleet in fleets for group in fleet.groups]
+    volumes = {volume.type for group in groups for volume in (group.root_volume, *group.volumes)} - {"instance_store"}
+    names = [*sorted({name for group in groups for name in group.instance_types}), *sorted(volumes)]
     listed: dict[str, float | None] = {}
     try:
         for name in names:
@@ -87,16 +89,17 @@ def _prices(api: Api, fleets: Sequence[FleetEstimate]) -> Iterator[CheckResult]:
         yield CheckResult("prices", "unknown", message, "allow pricing:GetProducts")
         return
     for name, usd in listed.items():
-        known = instance_price(name, api.region)
+        volume = name in volumes
+        known = volume_rate(name, api.region) if volume else instance_price(name, api.region)
+        what = f"a GiB of {name}" if volume else name
+        unit = "USD a month" if volume else "USD an hour"
         if usd is None:
-            yield CheckResult("prices", "unknown", f"AWS's price list has no {name} in {api.region}")
+            yield CheckResult("prices", "unknown", f"AWS's price list has no {what} in {api.region}")
         elif known is None or abs(known.usd - usd) > 0.0005:
             table = "has none" if known is None else f"of {known.date} has {known.usd:.4f}"
-            yield CheckResult(
-                "prices", "note", f"{name} costs {usd:.4f} USD an hour; the table {table}", "count with it"
-            )
+            yield CheckResult("prices", "note", f"{what} costs {usd:.4f} {unit}; the table {table}", "count with it")
         else:
-            yield CheckResult("prices", "ok", f"{name} costs {usd:.4f} USD an hour, as in the table")
+            yield CheckResult("prices", "ok", f"{what} costs {usd:.4f} {unit}, as in the table")
 
 
 def _launches(api: Api, fleet: FleetEstimate, spec: FleetSpec) -> Iterator[CheckResult]:

@@ -17,6 +17,7 @@ from microshard.backends.ec2.execute import Ec2Run
 from microshard.backends.ec2.parallel import ParallelRun
 from microshard.backends.ec2.render import show
 from microshard.records.run_folder import RunFolder, write_json
+from microshard.report.checks import hosts_cost
 from microshard.run.backend import Backend
 from microshard.run.completed_steps import RunProgress, completed_steps
 from microshard.run.execute import announce, report
@@ -84,6 +85,8 @@ def _execute(
         run = kind(plan, folder, display, cidrs, progress)
         run.execute()
     report(folder, run.outcome, console)
+    for cost in list(hosts_cost(folder.journal.records()))[-1:]:
+        console.print(f"{cost[0].upper()}{cost[1:]}.", highlight=False, soft_wrap=True)
     if run.outcome.kept:
         console.print(Ec2Backend.recorded_as(folder.backend()).cost(folder), highlight=False, soft_wrap=True)
     return run.outcome.exit_code

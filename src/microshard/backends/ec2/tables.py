@@ -115,6 +115,14 @@ def volume_price(volume: VolumeSpec, region: str) -> Price | None:
     return Price(month / HOURS_PER_MONTH, exact and confirmed, table["date"])
 
 
+def volume_rate(volume_type: str, region: str) -> Price | None:
+    """Return the price of a GiB of an EBS volume for a month; None when it is unknown."""
+    table = _table("ebs_prices.json")
+    row = table["regions"].get(region, {})
+    rates = row.get("types", {}).get(volume_type)
+    return None if rates is None else Price(rates[0], volume_type not in row["unconfirmed"], table["date"])
+
+
 def address_price() -> Price:
     """Return the price of a public IPv4 address, in use or not, the same in every region."""
     table = _table("ebs_prices.json")
