@@ -236,7 +236,11 @@ def _own_limit(name: Bottleneck, use: ProcessLoad, cores: float) -> Candidate:
     sentence = f"{use.name} used {use.cpu:.2f} of the {use.limit or 0:.2g} cores it may use"
     if use.held:
         sentence += f"; its quota kept {use.held:.1f} threads from running"
+        if use.throttled:
+            sentence += f" and throttled it {use.throttled * 100:.0f} % of the time"
     figures = {"cores_used": use.cpu, "cores_allowed": use.limit or 0.0, "threads_held_back": use.held}
+    if use.throttled:
+        figures["throttled"] = use.throttled
     return Candidate(name, _over(share, "own_limit"), sentence, figures)
 
 

@@ -25,6 +25,7 @@ class ProcessLoad:
     cpu: float
     limit: float | None = None
     held: float = 0.0
+    throttled: float = 0.0  # share of the quota's periods
     faults: float = 0.0  # major page faults a second
 
 
@@ -144,7 +145,8 @@ def gather(phase: PhaseResult, summary: TelemetrySummary, point: Point) -> Evide
 
 
 def _process(name: str, use: ProcessUse) -> ProcessLoad:
-    return ProcessLoad(name, use.cpu_mean, use.limit, use.held_mean or 0.0, use.faults_mean or 0.0)
+    held, throttled = use.held_mean or 0.0, use.throttled_mean or 0.0
+    return ProcessLoad(name, use.cpu_mean, use.limit, held, throttled, use.faults_mean or 0.0)
 
 
 def _host(name: str, host: HostUse, summary: TelemetrySummary, roles: Mapping[str, str]) -> HostLoad:

@@ -109,9 +109,8 @@ def process_use(parts: Sequence[Overlap[HostRecord]]) -> dict[str, ProcessUse]:
         def figures(record: HostRecord) -> Mapping[str, float | None]:
             return record.proc.get(name, {})
 
-        cpu, limit, held, rss, r_bytes, w_bytes, faults = (
-            _entry(figures, key) for key in ("cpu", "limit", "held", "rss", "r_bytes", "w_bytes", "faults")
-        )
+        keys = ("cpu", "limit", "held", "throttled", "rss", "r_bytes", "w_bytes", "faults")
+        cpu, limit, held, throttled, rss, r_bytes, w_bytes, faults = (_entry(figures, key) for key in keys)
         return ProcessUse(
             cpu_mean=_total(parts, cpu) / seconds,
             cpu_max=_most(parts, cpu) or 0.0,
@@ -120,6 +119,7 @@ def process_use(parts: Sequence[Overlap[HostRecord]]) -> dict[str, ProcessUse]:
             w_bytes=_total(parts, w_bytes),
             limit=_most(parts, limit) or None,
             held_mean=_mean(parts, held),
+            throttled_mean=_mean(parts, throttled),
             faults_mean=_mean(parts, faults),
         )
 

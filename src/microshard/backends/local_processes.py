@@ -8,7 +8,7 @@ import shutil
 import signal
 import time
 
-from microshard.hostlib import emulated_volumes, proc
+from microshard.hostlib import cpu_limits, emulated_volumes, proc
 from microshard.hostlib.logs import last_lines
 from microshard.model.plan import Point
 from microshard.model.run_records import LedgerRecord
@@ -53,6 +53,7 @@ def clean(folder: RunFolder) -> list[str]:
             proc.wait_until_gone(process, deadline)
     left = [f"process {process.pid}: {process.command_line[:160]}" for process in running(folder)]
     left += emulated_volumes.absent(folder.path)[1]
+    left += cpu_limits.remove_of_run(str(folder.path))
     for path in (folder / name for name in FOLDERS):
         shutil.rmtree(path, ignore_errors=True)
         if path.exists():

@@ -49,14 +49,13 @@ class CpuLimit:
         self.cores = 1.0 if interpreter else self.affinity
         self.age = 0
 
-    def throttled_ns(self) -> int:
-        """ns for which threads of the control group were kept from running so far; 0 without a quota."""
-        if not self.statistics:
-            return 0
-        nanoseconds, microseconds = kernel.parse_words(
-            kernel.read(self.statistics) or "", "throttled_time", "throttled_usec"
-        )
-        return nanoseconds or microseconds * 1000
+    def throttled(self) -> list[int]:
+        """ns for which threads of the control group were kept from running so far; periods in which some were; periods
+        in which it ran at all. 0 without a quota."""
+        text = kernel.read(self.statistics) or "" if self.statistics else ""
+        names = ("throttled_time", "throttled_usec", "nr_throttled", "nr_periods")
+        nanoseconds, microseconds, throttled, periods = kernel.parse_words(text, *names)
+        return [nanoseconds or microseconds * 1000, throttled, periods]
 
 
 class ProcessList:
@@ -258,7 +257,7 @@ class Sampler:
         first: int | None = None
         ticks = rss = read_bytes = write_bytes = faults = 0
         usable = affinity = single = 0.0
-        quotas: dict[str, tuple[float, int]] = {}
+        quotas: dict[str, tuple[float, list[int]]] = {}
         for pid in pids:
             text = kernel.read(f"/proc/{pid}/stat")
             if not text:
@@ -283,7 +282,7 @@ class Sampler:
             if spent / kernel.TICKS / seconds >= ACTIVE:
                 usable += limits.cores
             if limits.quota is not None:
-                quotas[limits.statistics] = (limits.quota, limits.throttled_ns())
+                quotas[limits.statistics] = (limits.quota, limits.throttled())
         if first is None:
             return None
         limit = min([usable or single, affinity, *([sum(quota for quota, _ in quotas.values())] if quotas else [])])
@@ -297,8 +296,10 @@ class Sampler:
             "faults": round(faults / seconds, 2),
         }
         if quotas:
-            (held,) = self._growth(f"held/{name}", [sum(count for _, count in quotas.values())], seconds)
+            counts = [sum(each) for each in zip(*(counts for _, counts in quotas.values()))]
+            held, throttled, periods = self._growth(f"held/{name}", counts, seconds)
             usage["held"] = round(held / 1e9, 4)
+            usage["throttled"] = round(throttled / periods, 4) if periods else 0.0
         return usage
 
     def _cpu_limit(self, identity: Identity) -> CpuLimit:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from . import logs, numa, ports, proc, process_checks, systemd, wire
+from . import cpu_limits, logs, numa, ports, proc, process_checks, systemd, wire
 from .errors import HostError
 from .files import read_text, require_own, write_atomically
 from .wire import OPEN, Access
@@ -84,6 +84,7 @@ class MongoProcess:
     journal_path: str | None  # where its journal lies when not in its dbPath
     volumes: dict[str, str] = field(default_factory=dict)  # data, journal, log → its folder on a volume of that
     cgroup: str = ""  # folder of the cgroup it is started in; "" leaves it in that of its parent
+    limits: dict[str, float] = field(default_factory=dict)  # cpus: cores it may use
     binding: numa.Binding = numa.UNBOUND
     launch: LaunchOptions = LaunchOptions()
 
@@ -102,6 +103,7 @@ class MongoProcess:
         known["config"] = plan.get("config") or ""
         known["start_text"] = start
         known["cgroup"] = plan.get("cgroup") or ""
+        known["limits"] = plan.get("limits") or {}
         known["volumes"] = plan.get("volumes") or {}
         return cls(**known)
 
@@ -178,15 +180,21 @@ class MongoProcess:
                 f"{self.label} cannot start: its port is held by {ports.holder(self.address, self.port)}. "
                 "That process was not touched; end it or choose another network.base_port"
             )
+        cpus, cgroups = self.limits.get("cpus"), [self.cgroup] if self.cgroup else []
         if self.launch.manager == "systemd":
-            return systemd.start(self.folder)
+            return systemd.start(self.folder, {} if cpus is None else {"CPUQuota": f"{cpus * 100:g}%"})
+        if cpus is not None:
+            if any(map(cpu_limits.is_unified, cgroups)):
+                raise HostError(f"{self.label}: limits.cpus and emulated volumes together need cgroup version 1")
+            cgroups.append(cpu_limits.group_of(self.folder))
+            cpu_limits.create(cgroups[-1], cpus)
         try:
             return proc.spawn(
                 self.command,
                 folder=self.folder,
                 output=self.output,
                 pid_path=self.pid_path,
-                cgroup=self.cgroup,
+                cgroups=cgroups,
             )
         except OSError as error:
             raise HostError(f"{self.label} cannot start: {self.binary}: {error.strerror}") from None
@@ -227,6 +235,7 @@ class MongoProcess:
         wrong = wrong or process_checks.limits_difference(
             self.launch.limits, record["limits"], process_checks.limits_of(1)
         )
+        wrong = wrong or cpu_limits.difference(self.limits.get("cpus"), running.pid)
         if self.role != "mongos":  # a mongos answers only when the config servers are a set
             record["options"] = self._parsed_options()
             wrong = wrong or process_checks.options_difference(self.options, record["options"])
@@ -329,6 +338,8 @@ class MongoProcess:
         if not _existing_paths(self):
             return outcome
         if not check:
+            if self.launch.manager != "systemd":
+                cpu_limits.remove(self.folder)
             _remove_files(self)
         return Outcome(self.name, f"{outcome.did} and removed" if outcome.did else "removed", outcome.pid)
 

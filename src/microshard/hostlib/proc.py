@@ -191,22 +191,24 @@ def _kill(members: list[LiveProcess]) -> None:
             )
 
 
-def in_cgroup(cgroup: str, argv: list[str]) -> list[str]:
-    """The command that executes `argv` in a cgroup (its folder); `argv` itself where there is none.
+def in_cgroups(cgroups: Sequence[str], argv: list[str]) -> list[str]:
+    """The command that executes `argv` in cgroups (their folders); `argv` itself where there are none.
 
     A process joins before it executes its program, so that none of its I/O and none of its children escape.
     """
-    if not cgroup:
-        return argv
-    return ["/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"', os.path.join(cgroup, "cgroup.procs"), *argv]
+    for cgroup in cgroups:
+        argv = ["/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"', os.path.join(cgroup, "cgroup.procs"), *argv]
+    return argv
 
 
-def spawn(argv: list[str], *, folder: str, output: str, pid_path: str, cgroup: str = "") -> subprocess.Popen[bytes]:
+def spawn(
+    argv: list[str], *, folder: str, output: str, pid_path: str, cgroups: Sequence[str] = ()
+) -> subprocess.Popen[bytes]:
     """Start `argv` in a new session, output appended to a file, and record its pid. It outlives this process."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(_PRIVATE)}
     with open(output, "ab") as file:
         child = subprocess.Popen(
-            in_cgroup(cgroup, argv),
+            in_cgroups(cgroups, argv),
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,

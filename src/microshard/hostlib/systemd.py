@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .errors import HostError
 from .files import put_file
 
 UNIT_FOLDER = "/etc/systemd/system"
+_PROPERTIES = "/run/systemd/system.control"
 TEMPLATE = "microshard@.service"
 _TIMEOUT = 30.0  # s systemctl is given; it only passes a message on
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:_.")
@@ -116,9 +118,11 @@ class Unit:
         return {name: found.get(name, "") for name in properties}
 
 
-def start(folder: str) -> Unit:
-    """Start the instance of the process in this folder."""
+def start(folder: str, properties: Mapping[str, str] | None = None) -> Unit:
+    """Start the instance of the process in this folder, with these properties until the host boots again."""
     unit = Unit(unit_name(folder))
+    if properties:
+        control("set-property", "--runtime", unit.name, *(f"{key}={value}" for key, value in properties.items()))
     control("start", unit.name)
     return unit
 
@@ -130,3 +134,5 @@ def forget(folders: Sequence[str]) -> None:
     for verb in ("stop", "reset-failed") if names else ():
         with contextlib.suppress(HostError):  # systemd has forgotten some by itself: they did not fail
             control(verb, *names)
+    for name in names:  # where `set-property --runtime` keeps what `start` was given
+        shutil.rmtree(os.path.join(_PROPERTIES, f"{name}.d"), ignore_errors=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from microshard.model import OPTIONAL
 from microshard.model.run_records import FORMAT
 
 FIRST_PORT = 27100  # the first port tried for base_port: auto; a MongoDB of the user may have 27017
@@ -83,8 +84,9 @@ class Process:
     pid_path: str
     replica_set: str | None
     cache_mib: float | None  # WiredTiger cache; None for mongos
-    cpu_share: float  # host's cores divided by the data-bearing processes on it (information, not a limit)
+    cpu_share: float  # host's cores divided by the data-bearing processes on it (no limit)
     options: dict[str, Any]  # the configuration file in MongoDB's YAML form, with the experiment's options
+    limits: dict[str, float] = field(default_factory=dict, metadata=OPTIONAL)  # cpus: cores its control group allows
 
     @property
     def endpoint(self) -> str:

@@ -376,6 +376,13 @@ class Placement(Model):
     """kind sharded: the hosts of the mongos; of more hosts than mongos the first are used."""
 
 
+class ProcessLimits(Model):
+    """What a mongod may use of its host."""
+
+    cpus: Annotated[float, Field(ge=0.05, le=1024, json_schema_extra={"unit": "cores"})]
+    """CPU time, in cores: a quota of its control group, read back after the start."""
+
+
 class Topology(Model):
     """What is deployed at a point."""
 
@@ -405,6 +412,9 @@ class Topology(Model):
     """Any option of mongod's configuration file for the data-bearing processes, merged last, shown in the plan. The
     section of a storage engine (storage.wiredTiger, storage.tokumx …) goes to processes with that engine alone;
     TokuMX's has flat names and setParameter."""
+    limits: dict[str, ProcessLimits] = Field(default={})
+    """Limits of data-bearing mongods: of `all`, of a shard's members (shard02), or of one process (shard02-1, rs0-2);
+    what names a process most closely decides."""
     collections: Annotated[list[Collection], Field(max_length=1000)] = Field(default=[])
     """kind sharded: the sharded collections."""
     zones: Annotated[list[Zone], Field(max_length=1000)] = Field(default=[])

@@ -23,7 +23,7 @@ from microshard.plan.hosts import (
     numa_problems,
     shortages,
 )
-from microshard.plan.topology import placement_problems
+from microshard.plan.topology import limit_problems, placement_problems
 
 Issue = tuple[str, str]  # dotted key, sentence
 
@@ -68,6 +68,7 @@ def refuse_impossible(points: Sequence[PointDefinition], inputs: Inputs) -> None
                 lacking = [
                     *numa_problems(experiment.infrastructure, hosts),
                     *placement_problems(experiment.topology, hosts),
+                    *limit_problems(experiment.topology),
                 ]
                 contexts[servers] = phase_context(experiment, hosts, {}, inputs)
             problems |= dict.fromkeys([*found, *lacking])

@@ -61,6 +61,7 @@ class PlacedProcess:
     cache_mib: float | None
     cpu_share: float
     options: dict[str, Any]
+    limits: dict[str, float]
 
     @property
     def role(self) -> Role:
@@ -180,6 +181,23 @@ def _pin_problems(topology: Topology, slots: Sequence[_Slot], hosts: HostsByRole
             taken.add((slot.replica_set, host.name))
 
 
+def _limits(slot: _Slot, topology: Topology) -> dict[str, float]:
+    """The limits of a process, by the closest name that `topology.limits` has."""
+    for name in (slot.name, slot.replica_set, "all") if slot.bears_data else ():
+        if name in topology.limits:
+            return topology.limits[name].model_dump()
+    return {}
+
+
+def limit_problems(topology: Topology) -> Iterator[tuple[str, str]]:
+    """Names in `topology.limits` that no data-bearing process has, as (dotted key, sentence)."""
+    known = {name for slot in _slots(topology) if slot.bears_data for name in (slot.name, slot.replica_set)}
+    for name in topology.limits:
+        if name != "all" and name not in known:
+            names = ", ".join(sorted(filter(None, known)))
+            yield f"topology.limits.{name}", f"no data-bearing process is called that; there are: all, {names}"
+
+
 def ports_needed(topology: Topology, hosts: HostsByRole) -> int:
     """How many ports the topology takes on the host that has most of its processes."""
     return max(Counter(host.name for _, host in _assigned(topology, hosts)).values())
@@ -215,7 +233,7 @@ def place_processes(
         on_loopback = slot.role == "mongos" and topology.mongodb.source == "embedded"
         address = "127.0.0.1" if on_loopback else host.address
         share = host.cores / bearing[host.name] if slot.bears_data else 0.0
-        placed.append(PlacedProcess(slot, host, address, cache_mib, share, options[key]))
+        placed.append(PlacedProcess(slot, host, address, cache_mib, share, options[key], _limits(slot, topology)))
     return tuple(placed), tuple(caches.values())
 
 
@@ -313,6 +331,7 @@ def processes_of(placed: Sequence[PlacedProcess], point: str, first_port: int) -
                 cache_mib=one.cache_mib,
                 cpu_share=one.cpu_share,
                 options=one.options,
+                limits=one.limits,
             )
         )
         used[one.host.name] += 1

@@ -19,7 +19,7 @@ from microshard import __version__, this_machine
 from microshard.errors import PlaceError
 from microshard.experiment.load import LoadedExperiment, load
 from microshard.experiment.matrix import PointDefinition, expand
-from microshard.hostlib import emulated_volumes, throttle
+from microshard.hostlib import cpu_limits, emulated_volumes, throttle
 from microshard.hostlib.errors import HostError
 from microshard.model.advice import SearchRequest
 from microshard.model.plan import Inputs, Plan, Point, Process, Step
@@ -223,7 +223,7 @@ def write_variables(
     manager = run.process_manager if point.process_manager == "auto" else point.process_manager
     variables = Variables(
         dataclasses.replace(run, bin=binaries.variables(), process_manager=manager),
-        _on_hosts(point, root),
+        _on_hosts(point, root, limited=not backend.remote),
         None if step is None else _step(point, step, root, pause=pause, remote=backend.remote),
     )
     path = folder / "points" / point.id / "vars.json"
@@ -250,9 +250,11 @@ def _step(point: Point, step: Step, root: Path, *, pause: bool, remote: bool) ->
     )
 
 
-def _on_hosts(point: Point, root: Path) -> PointVariables:
-    """The point with paths on the hosts."""
+def _on_hosts(point: Point, root: Path, *, limited: bool) -> PointVariables:
+    """The point with paths on the hosts. `limited`: its processes get their limits on this machine."""
     cgroup, volumes = "", volumes_of_processes(point)
+    if limited and any(p.limits for p in point.processes) and (reason := cpu_limits.why_not()):
+        raise PlaceError(f"{point.id}: {reason}")
     if point.volumes:
         # The volumes' limits hold for the processes of this control group, in which a module starts them.
         try:

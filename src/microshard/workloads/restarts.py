@@ -49,7 +49,7 @@ class Restartable:
     process: proc.LiveProcess
     folder: str
     environment: dict[str, str]
-    cgroup: str  # folder of version 2; "" where this machine has none
+    cgroups: list[str]  # folders of those that are microshard's
 
 
 def find(info: ProcessInfo) -> Restartable:
@@ -68,7 +68,8 @@ def find(info: ProcessInfo) -> Restartable:
         raise PhaseError("NotRunning", message) from None
     pairs = (os.fsdecode(entry).partition("=") for entry in environment.split(b"\0") if b"=" in entry)
     variables = {name: value for name, _, value in pairs}
-    return Restartable(info, process, folder, variables, control_groups(process.pid).get("", ""))
+    groups = [group for group in control_groups(process.pid).values() if Path(group).name.startswith("microshard")]
+    return Restartable(info, process, folder, variables, groups)
 
 
 def stop(processes: Sequence[Restartable], number: signal.Signals = signal.SIGTERM) -> None:
@@ -106,11 +107,10 @@ def launch(process: Restartable) -> None:
 
 
 def _spawn(process: Restartable) -> subprocess.Popen[bytes]:
-    # Its cgroup is that of its predecessor, which has the limits of an emulated volume; a new session, for it must
+    # Its cgroups are those of its predecessor: an emulated volume's limits, and its own. A new session, for it must
     # outlive this engine and not receive the terminal's Ctrl-C.
-    cgroup = "" if process.cgroup == control_groups(os.getpid()).get("") else process.cgroup
     return subprocess.Popen(
-        proc.in_cgroup(cgroup, list(process.process.command)),
+        proc.in_cgroups(process.cgroups, list(process.process.command)),
         cwd=process.folder,
         env=process.environment,
         stdin=subprocess.DEVNULL,

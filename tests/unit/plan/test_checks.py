@@ -43,6 +43,12 @@ def test_what_speaks_of_ec2_is_refused_on_this_machine(infrastructure: dict[str,
     assert refused("local", {"infrastructure": infrastructure}) == [f"infrastructure.{key}"]
 
 
+def test_a_limit_of_a_process_that_is_not_there_is_refused() -> None:
+    assert refused("local", {"topology": {"kind": "standalone", "limits": {"shard07": {"cpus": 1.0}}}}) == [
+        "topology.limits.shard07"
+    ]
+
+
 def test_ec2_needs_types_and_an_end_and_has_no_embedded_mongos() -> None:
     assert refused("ec2", {}) == [
         "infrastructure.shard_hosts.instance_type",

@@ -64,6 +64,15 @@ def test_clients_know_the_members_they_may_connect_to(planned: Any) -> None:
     assert [m.initial for m in rs.members] == [True, True, True, True, False]
 
 
+def test_the_closest_name_decides_which_limit_a_mongod_has(planned: Any) -> None:
+    limits = {"all": {"cpus": 2.0}, "shard02": {"cpus": 0.5}, "shard02-1": {"cpus": 1.0}}
+    topology = {"kind": "sharded", "shards": {"count": 2, "members": 2}, "limits": limits}
+    (point,) = planned([2], INPUTS, topology=topology).points
+    found = {p.name: p.limits for p in point.processes if p.limits}
+    cores = {"shard01-1": 2.0, "shard01-2": 2.0, "shard02-1": 1.0, "shard02-2": 0.5}
+    assert found == {name: {"cpus": value} for name, value in cores.items()}
+
+
 def test_options_of_one_member_override_those_of_all(planned: Any) -> None:
     members = [{}, {"block_compressor": "zlib", "mongod": {"setParameter": {"ttlMonitorEnabled": False}}}]
     topology = {
