@@ -61,6 +61,13 @@ class Paced(Model):
     arrivals_seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     """Open loop: decides the gaps of a Poisson process."""
 
+    def paced_findings(self, *path: str, used: bool = False) -> Iterator[KeyFinding]:
+        """Arrivals of a closed loop. `path` is that of these keys; `used`: there is another rate that they are for."""
+        if self.rate is None and not used:
+            for key in ("arrivals", "arrivals_seed"):
+                if getattr(self, key) != Paced.model_fields[key].default:
+                    yield (*path, key), "has no effect: without rate the loop is closed", "warning"
+
     def schedule(self, rate: float | None, *, each: float = 1.0) -> dict[str, Any] | None:
         """The schedule of a rate as workers take it; None in a closed loop.
 

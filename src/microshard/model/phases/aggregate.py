@@ -80,6 +80,7 @@ class AggregatePhase(Paced, Searching):
     def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[KeyFinding]:  # noqa: ARG002
         """Keys beside a search."""
         yield from self.search_findings(kind)
+        yield from self.paced_findings(used=self.search is not None)
 
     def restarts(self) -> int:
         """Once before each round of queries on a cold cache."""

@@ -87,6 +87,7 @@ class BalancePhase(PhaseKeys):
             yield ("mover",), "the balancer would move chunks too; set topology.balancer.enabled: false", "error"
         if self.load:
             yield from write_concern_findings(self.load.write_concern, topology, "load", "write_concern")
+            yield from self.load.paced_findings("load")
 
     def adds(self) -> int:
         """Documents of a load that ends by itself."""

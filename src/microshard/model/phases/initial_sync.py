@@ -68,6 +68,7 @@ class InitialSyncPhase(PhaseKeys):
             yield ("engine",), "there are several shards; name the one with replica_set, for example shard01", "error"
         if self.load:
             yield from write_concern_findings(self.load.write_concern, topology, "load", "write_concern")
+            yield from self.load.paced_findings("load")
 
     def restarts(self) -> int:
         """Once for each interruption."""

@@ -112,6 +112,7 @@ class InsertPhase(Paced, PhaseKeys):
     def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[KeyFinding]:  # noqa: ARG002
         """A write concern nobody can fulfil; batches too large for a message; options of another data set."""
         yield from write_concern_findings(self.write_concern, topology, "write_concern", "w")
+        yield from self.paced_findings()
         yield from _dataset_findings(self)
 
     def raw_bytes(self) -> int:

@@ -47,6 +47,7 @@ class ReadersPhase(Paced, Searching):
     def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[KeyFinding]:
         """A preference nobody can fulfil; a rate for nobody; keys beside a search."""
         yield from self.search_findings(kind)
+        yield from self.paced_findings(used=self.search is not None or self.write_rate is not None)
         if self.read_preference == "secondary" and data_members(topology) == 1:
             yield ("read_preference",), "there is one member, so no secondary would ever answer", "error"
         if self.write_rate is not None and not self.writers:

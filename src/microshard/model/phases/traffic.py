@@ -83,6 +83,7 @@ class TrafficPhase(Searching):
     def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[KeyFinding]:
         """Keys beside a search; a write concern nobody can fulfil."""
         yield from self.search_findings(kind)
+        yield from self.load.paced_findings("load", used=self.search is not None)
         yield from write_concern_findings(self.load.write_concern, topology, "load", "write_concern")
 
     def problems(self, context: PhaseContext) -> Iterator[tuple[str, str]]:  # noqa: ARG002

@@ -70,6 +70,7 @@ class WirePhase(PhaseKeys):
                 message = f"for {name} the embedded mongos needs another package: pip install 'microshard[compression]'"
                 yield at, message, "error"
         yield from write_concern_findings(self.load.write_concern, topology, "load", "write_concern")
+        yield from self.load.paced_findings("load")
 
     def seconds(self, expected: EstimateBasis) -> float:  # noqa: ARG002
         """The time of the load."""
