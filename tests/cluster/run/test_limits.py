@@ -37,7 +37,7 @@ def test_a_limited_mongod_is_throttled_slower_and_named_by_the_verdict(cli: Any)
     assert use["limit"] == pytest.approx(0.2)
     assert use["cpu_mean"] <= 0.25
     assert use["throttled_mean"] > 0.5
-    assert capped["metric"]["value"] > 2 * free["metric"]["value"]
+    assert capped["metric"]["value"] > 1.3 * free["metric"]["value"]
     assert capped["verdict"]["name"] == "CPU"
     assert "mongod1 used" in capped["verdict"]["sentence"]
     assert "throttled it" in capped["verdict"]["sentence"]

@@ -55,11 +55,13 @@ def test_p95_alone_counts_as_risen() -> None:
     assert judge_ladder(rungs, RULE).stop
 
 
-def part(*seconds: list[int], kind: str = "measure", cpu: dict[str, Any] | None = None) -> PhaseResult:
+def part(
+    *seconds: list[int], kind: str = "measure", cpu: dict[str, Any] | None = None, rate: float | None = None
+) -> PhaseResult:
     """A phase as the engine of one host measures it."""
     outcome = PhaseResult("measure", kind, "ycsb")
     found = summarize([{"READ": log(*seconds)}], BASE, BASE + len(seconds))
-    fill_result(outcome, found, cpu or CPU, {"clients": 1, "threads": 4, "target": None})
+    fill_result(outcome, found, cpu or CPU, {"clients": 1, "threads": 4, "target": rate})
     outcome.counters["errors"] = 0
     return outcome
 
@@ -72,6 +74,15 @@ def merged_of(*parts: PhaseResult) -> PhaseResult:
 def value_of(phase: PhaseResult) -> float:
     assert phase.metric is not None
     return phase.metric.value
+
+
+@pytest.mark.parametrize(("rate", "reached", "backlog"), [(120, True, 0), (121, True, 3), (200, False, 240)])
+def test_the_rate_of_all_hosts_is_compared_with_what_they_did_together(
+    rate: float, reached: bool, backlog: int
+) -> None:
+    merged = merged_of(*[part(*[[10] * 60] * 3, rate=rate) for _ in range(2)])
+    loop = merged.open_loop["ALL"]
+    assert (loop.achieved, loop.reached, loop.backlog, loop.operations) == (120, reached, backlog, rate * 3)
 
 
 def test_percentiles_are_those_of_all_hosts_values_together() -> None:
