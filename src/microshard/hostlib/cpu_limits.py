@@ -19,8 +19,8 @@ _PREFIX = "microshard-"
 
 def group_of(folder: str, groups: dict[str, str] | None = None) -> str:
     """The control group of the process with this folder, RUN/deployments/POINT/NAME. HostError where there is none."""
-    run, _, point, name = folder.rstrip("/").split("/")[-4:]
-    return os.path.join(_root(groups), f"{_PREFIX}{run}-{point}-{name}")
+    parts = [part for part in folder.split("/") if part and part != "deployments"]
+    return os.path.join(_root(groups), f"{_PREFIX}{'-'.join(parts[-3:])}")
 
 
 def _root(groups: dict[str, str] | None = None) -> str:

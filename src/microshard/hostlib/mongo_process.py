@@ -338,7 +338,7 @@ class MongoProcess:
         if not _existing_paths(self):
             return outcome
         if not check:
-            if self.launch.manager != "systemd":
+            if self.limits and self.launch.manager != "systemd":
                 cpu_limits.remove(self.folder)
             _remove_files(self)
         return Outcome(self.name, f"{outcome.did} and removed" if outcome.did else "removed", outcome.pid)
