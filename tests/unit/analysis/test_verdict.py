@@ -69,6 +69,9 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         "router", hosts(0.95, roles={"shards": 1.0, "router": 2.8}), hosts(0.89, roles={"shards": 1.0, "router": 2.5})),
     "one core of a client": ("client", client(0.95, 1), client(0.85, 1)),
     "quota of a client": ("client", client(0.19, 0.2, held=0.7), client(0.17, 0.2)),
+    "quota of a mongod": (
+        "CPU", {"shards": (MongodLoad(ProcessLoad("a", 0.19, limit=0.2, throttled=0.31), "local"), shard("b"))},
+        {"shards": (MongodLoad(ProcessLoad("a", 0.17, limit=0.2), "local"), shard("b"))}),
     "one core of a router": (
         "router", {"routers": (router(0.93, 1), router(0.9, 4, "mongos1/router"))},
         {"routers": (router(0.88, 1), router(0.99, 4, "mongos1/router"))}),
