@@ -64,7 +64,8 @@ def _of_phase(
     for gate, value, what, why, repeatable in (
         ("max_shard_skew", _skew(documents), "documents of the fullest shard over the mean are", "no counts by shard",
          deploys),
-        ("max_client_cpu", _client(telemetry), "the client's share of its host's cores is", "no telemetry", True),
+        ("max_client_cpu", _client(phase, telemetry), "the client's share of its host's cores is", "no telemetry",
+         True),
         ("max_variation", variation(phase), "the coefficient of variation of the throughput is", few, True),
         ("max_migrations", _migrations(mongods), "chunk migrations during it:", "no telemetry", True),
         ("max_checkpoint_share", max((share for share in checkpoints if share is not None), default=None),
@@ -112,14 +113,20 @@ def _skew(documents: Mapping[str, float]) -> float | None:
     return max(documents.values()) * len(documents) / sum(documents.values()) if documents else None
 
 
-def _client(telemetry: TelemetrySummary) -> float | None:
-    """The share of its host's cores that the client used; of several clients the largest."""
+def _client(phase: PhaseResult, telemetry: TelemetrySummary) -> float | None:
+    """The share of its host's cores that the client used; of several clients the largest.
+
+    A phase shorter than the sampling interval has only the client's CPU time: an upper limit of its share.
+    """
     shares = [
         telemetry.processes[name].cpu_mean / host.cores
         for host in telemetry.hosts.values()
         for name in host.processes
         if name.split("/")[0] == "client" and host.cores and name in telemetry.processes
     ]
+    if not shares and phase.client_cpu_seconds is not None and phase.ended > phase.started:
+        cores = min((host.cores for host in telemetry.hosts.values() if host.cores), default=1.0)
+        return phase.client_cpu_seconds / (phase.ended - phase.started) / cores
     return max(shares, default=None)
 
 

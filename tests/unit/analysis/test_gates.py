@@ -70,6 +70,14 @@ def test_the_client_is_held_against_its_own_host() -> None:
     assert broken(phase(telemetry=telemetry()), max_client_cpu=0.8) == []
 
 
+def test_of_a_phase_too_short_for_telemetry_the_client_s_cpu_time_is_held_against_the_limit() -> None:
+    short = {"started": 10.0, "ended": 10.01, "client_cpu_seconds": 0.008}
+    hosts = {"hosts": {"h1": {"cores": 2, "processes": ["mongod1"]}}}
+    (check,) = broken(phase(**short, telemetry=hosts), max_client_cpu=0.3)
+    assert check.value == pytest.approx(0.4)
+    assert broken(phase(**short, telemetry=hosts), max_client_cpu=0.5) == []
+
+
 def test_of_several_clients_the_one_that_fills_its_host_most_is_held_against_the_limit() -> None:
     found = telemetry()
     found["hosts"] |= {
