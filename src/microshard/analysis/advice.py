@@ -73,7 +73,10 @@ def sentence(advice: Advice) -> str:
     if advice.count == advice.base:
         head += "no other count is faster beyond doubt" if others else "more shards are slower"
     else:
-        head += f"{gain.value:.2g} × {base} [{gain.low:.2g}–{gain.high:.2g}]"
+        # Of two single measurements nobody knows how much they scatter: an interval would only look like one.
+        repeated = all(each.measurements > 1 for each in advice.figures if each.count in {advice.count, advice.base})
+        certainty = f"[{gain.low:.2g}–{gain.high:.2g}]" if repeated else "(not repeated: no interval)"
+        head += f"{gain.value:.2g} × {base} {certainty}"
     parts = [head]
     if others:
         parts.append(f"{_span(advice.alike, advice.figures)} cannot be distinguished here")

@@ -29,6 +29,11 @@ def test_the_sentence_has_count_gain_interval_and_limit():
     assert "cores" in found.changes[0]
 
 
+def test_a_gain_of_single_measurements_has_no_interval():
+    found = advice({1: [10.0], 2: [6.0]}, Ended("2 measurements were allowed", known=False))
+    assert found.sentence.startswith("2 shards: 1.7 × one shard (not repeated: no interval)")
+
+
 def test_counts_that_noise_hides_are_named_and_the_fewest_is_recommended():
     found = advice(NEAR, Ended("9 measurements were allowed", known=False))
     assert found.count == 1
