@@ -55,8 +55,9 @@ test-long: dev ## the tests that take longer: whole experiments at laptop scale,
 test-hosts: dev ## clusters on three container hosts over SSH, and a virtual machine with two NUMA nodes (in test-long too)
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) --timeout 900 -m "" $(BEDS)
 
+# VERSION=4.4: the kills alone, upon standalone servers of that version.
 faults: dev ## the whole campaign of faults: kills, disks, wrong files, hostile clients (30 min; SECONDS=300 of kills)
-	@$(BIN)/python -m tests.faults $(if $(SECONDS),--seconds $(SECONDS))
+	@$(WITH_VERSION) $(BIN)/python -m tests.faults $(if $(VERSION),kills --kinds standalone) $(if $(SECONDS),--seconds $(SECONDS))
 
 deploys: dev ## 500 deploys and teardowns in one run: does anything grow? (30 min)
 	@$(BIN)/python -m tests.faults deploys --deploys 500

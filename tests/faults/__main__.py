@@ -30,6 +30,9 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all when left out")
     parser.add_argument("--seconds", type=float, default=KILL_SECONDS, help="for the kills")
     parser.add_argument("--kills", type=int, default=KILLS, help="no more than so many")
+    parser.add_argument(
+        "--kinds", nargs="+", choices=kills.KINDS, default=kills.KINDS, help="of topology, for the kills"
+    )
     parser.add_argument("--deploys", type=int, default=25, help="in one run, for the part deploys")
     parser.add_argument("--seed", type=int, default=datetime.date.today().toordinal(), help="that of the day")
     wanted = parser.parse_args()
@@ -64,7 +67,8 @@ def main() -> int:
                 case "deploys":
                     rows.append(endless.campaign(folder / "deploys", wanted.deploys, tell))
                 case "kills":
-                    rows += kills.campaign(wanted.seed, folder / "kills", wanted.seconds, wanted.kills, tell=tell)
+                    place, limits = folder / "kills", (wanted.seconds, wanted.kills)
+                    rows += kills.campaign(wanted.seed, place, *limits, tell=tell, kinds=wanted.kinds)
                 case _:
                     parser.error(f"{part}: no such part")
     show(rows, console)

@@ -376,8 +376,9 @@ def campaign(
     seconds: float,
     most: int = 10**6,
     tell: Callable[[str], None] = lambda _: None,
+    kinds: Sequence[str] = KINDS,
 ) -> list[Row]:
-    """Kills for a while, in an order that the seed decides, upon runs of all kinds.
+    """Kills for a while, in an order that the seed decides, upon runs of all these kinds.
 
     The kinds at the same time, each in a folder of its own: a command waits more than it computes, and so what is done
     to the runs of one kind, `gc` above all, must leave those of the other alone.
@@ -387,12 +388,12 @@ def campaign(
         rng = random.Random(f"{seed} {kind}")
         one = Campaign(folder / kind, rng, lambda what: tell(f"{kind}: {what}"))
         try:
-            return one.execute(seconds, most // len(KINDS), kind)
+            return one.execute(seconds, most // len(kinds), kind)
         finally:
             one.close()
 
     rows: dict[str, Row] = {}
-    with ThreadPoolExecutor(len(KINDS)) as pool:
-        for row in itertools.chain.from_iterable(pool.map(lane, KINDS)):
+    with ThreadPoolExecutor(len(kinds)) as pool:
+        for row in itertools.chain.from_iterable(pool.map(lane, kinds)):
             rows.setdefault(row.fault, Row(row.fault, "")).add(row)
     return list(rows.values())
