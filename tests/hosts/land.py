@@ -83,7 +83,7 @@ class Land:
 
     def run(self, *words: str) -> tuple[int, str]:
         process = self.start(*words)
-        said, _ = process.communicate(timeout=400)
+        said, _ = process.communicate(timeout=800)
         return process.returncode, said
 
     def wait(self, process: subprocess.Popen[str], what: Callable[[], bool]) -> None:
@@ -130,7 +130,7 @@ class Land:
                     return name
         raise AssertionError(f"no instance runs on {machine.name}")
 
-    def _boot(self, address: str, key: str, user_data: str, volumes: dict[str, int]) -> None:
+    def _boot(self, address: str, key: str, user_data: str, disks: dict[str, int]) -> None:
         """What cloud-init does with what the run gave: its key for the user, its host key for sshd, files, commands."""
         machine = self.by_address[address]
         config = yaml.safe_load(user_data)
@@ -143,7 +143,7 @@ class Land:
             self.until(lambda: _answers(machine))
         machine.join()
         machine.enter("sh", "-ec", _NEW)
-        attach(machine, {name.replace("-", ""): gib for name, gib in volumes.items()})  # as NVMe disks carry their id
+        attach(machine, {name.replace("-", ""): gib for name, gib in disks.items()})  # as NVMe disks carry their id
         for pid in machine.processes():
             if _words(pid).startswith(b"sshd: /usr/sbin/sshd"):
                 os.kill(pid, signal.SIGHUP)

@@ -115,6 +115,26 @@ def test_from_the_plan_to_the_empty_account(land: Land) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(("shard_hosts", "expected"), [
+    # Xen: no serial, the name it is attached as. Its root is Xen's as well, and none of these.
+    ("instance_type: m4.large\n    image: debian-12\n    volumes:\n      data: {type: standard, size_gib: 8}\n"
+     "      log: {type: gp3, size_gib: 1, filesystem: ext4}\n",
+     {"data": ("/dev/xvdf", ""), "log": ("/dev/xvdh", "")}),
+], ids=["Xen"])  # fmt: skip
+def test_disks_are_found_as_the_type_shows_them(
+    land: Land, shard_hosts: str, expected: dict[str, tuple[str, str]]
+) -> None:
+    before, _, rest = FILE.partition("    instance_type: c5.xlarge\n")
+    _, kernel, rest = rest.partition("    kernel:")
+    (land.folder / "joined.yml").write_text(f"{before}    {shard_hosts}{kernel}{rest}")
+    code, said = land.run("run", "joined.yml", "--on", "ec2", "--set", "repetitions=1")
+    assert code == 0, f"{said}\n{land.log()}"
+    kept = json.loads((land.run_folder / "hosts" / "shard_hosts-1" / "storage.json").read_text())
+    found = {v["name"]: (v["devices"][0]["path"], v["devices"][0]["serial"][:3]) for v in kept}
+    assert found == expected
+
+
+@pytest.mark.long
 def test_a_point_that_is_up_is_worked_with_and_taken_down(land: Land, monkeypatch: pytest.MonkeyPatch) -> None:
     shell = mongosh.installed()
     code, said = land.run("up", "joined.yml", "--on", "ec2")

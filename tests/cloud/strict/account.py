@@ -132,7 +132,9 @@ class Machines:
     """Real machines that stand for the simulated instances.
 
     An instance gets the next of `addresses`, when there is one, and `boot` is called with it, the key of its user, its
-    user data, and its data volumes, id → GiB, in the order in which they are attached; `end` when it terminates.
+    user data, and its disks beside the root as their type shows them → GiB: on Nitro by a volume's id, on Xen by the
+    device it is attached as: /dev/xvdf for /dev/sdf (EC2 user guide, "Device names for volumes").
+    `end` is called when it terminates.
     """
 
     addresses: list[str] = field(default_factory=list)

@@ -10,6 +10,8 @@ import secrets
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from moto.ec2.models.instance_types import INSTANCE_TYPES
+
 from microshard.model.ec2_facts import ebs_types
 
 from .account import ACCOUNT, IMAGES, Launch, PlacementGroup, Region, SpotRequest
@@ -284,12 +286,15 @@ def _complete(call: Call, region: Region, instance: Any) -> None:
     if address:
         key = region.backend.key_pairs[call.get("KeyName")].public_key
         root = region.backend.amis[call.get("ImageId")].root_device_name
-        volumes = {
-            attached.volume_id: int(region.backend.volumes[attached.volume_id].size)
+        nitro = INSTANCE_TYPES[instance.instance_type]["EbsInfo"]["NvmeSupport"] == "required"
+        disks = {
+            attached.volume_id if nitro else device.replace("/dev/sd", "/dev/xvd"): int(
+                region.backend.volumes[attached.volume_id].size
+            )
             for device, attached in instance.block_device_mapping.items()
             if device != root
         }
-        machines.boot(address, key, base64.b64decode(call.get("UserData")).decode(), volumes)
+        machines.boot(address, key, base64.b64decode(call.get("UserData")).decode(), disks)
     for interface in instance.nics.values():
         interface.delete_on_termination = True
         instance.security_groups = list({g.id: g for g in interface.group_set}.values())

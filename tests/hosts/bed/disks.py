@@ -1,4 +1,8 @@
-"""A machine's loop devices as the NVMe disks of an instance: a loop device cannot have a serial number of its own."""
+"""A machine's loop devices as the disks of an instance: a loop device cannot have a serial number of its own.
+
+What stands in /sys for a disk is shown as the kernel's drivers show it: NVMe with serial and model, Xen's without both.
+The files of the device stand for QEMU's NVMe or virtio disks, which containers cannot have: hostlib reads nothing else.
+"""
 
 from __future__ import annotations
 
@@ -17,29 +21,31 @@ for place in ("/sys/block", "/sys/class/block"):
     while os.path.ismount(place):
         subprocess.run(["umount", place], check=True)
 for name in os.listdir("/dev"):
-    if name.startswith("nvme"):
+    if name.startswith(("nvme", "xvd")):
         os.unlink(f"/dev/{name}")
 shutil.rmtree(view, ignore_errors=True)
 os.makedirs(view)
 for name in os.listdir(real):
     os.symlink(os.path.realpath(f"{real}/{name}"), f"{view}/{name}")
 for number, (serial, device) in enumerate(json.loads(sys.argv[1]).items(), 1):
-    disk, loop = f"{view}/nvme{number}n1", os.path.realpath(f"{real}/{os.path.basename(device)}")
+    xen = serial.startswith("/dev/")
+    node = os.path.basename(serial) if xen else f"nvme{number}n1"
+    disk, loop = f"{view}/{node}", os.path.realpath(f"{real}/{os.path.basename(device)}")
     os.mkdir(disk)
     for name in os.listdir(loop):
         os.symlink(f"{loop}/{name}", f"{disk}/{name}")
     os.mkdir(f"{disk}/device")
-    for name, said in (("serial", serial), ("model", "Amazon Elastic Block Store")):
+    for name, said in () if xen else (("serial", serial), ("model", "Amazon Elastic Block Store")):
         with open(f"{disk}/device/{name}", "w") as file:
             file.write(said + "\\n")
-    os.mknod(f"/dev/nvme{number}n1", stat.S_IFBLK | 0o660, os.stat(device).st_rdev)
+    os.mknod(f"/dev/{node}", stat.S_IFBLK | 0o660, os.stat(device).st_rdev)
 for place in ("/sys/block", "/sys/class/block"):
     subprocess.run(["mount", "--bind", view, place], check=True)
 """
 
 
 def attach(machine: Machine, volumes: Mapping[str, int]) -> None:
-    """Empty disks with these serial numbers (→ GiB) instead of what the machine had; at most three."""
+    """Empty disks with these serial numbers, or Xen's names (→ GiB), instead of what the machine had; at most three."""
     shown = {}
     for (serial, gib), (name, device) in zip(volumes.items(), machine.devices.items(), strict=False):
         with (machine.folder / f"{name}.img").open("r+b") as image:
