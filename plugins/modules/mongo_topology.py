@@ -38,6 +38,10 @@ options:
     description: Settings of the balancer; without C(enabled) it is stopped.
     type: dict
     default: {}
+  documents:
+    description: Namespace and number of documents of collections that are there already; another number fails.
+    type: dict
+    default: {}
   security:
     description: C(authorization) and C(tls); the files are in C(secrets/) of O(run_folder).
     type: dict

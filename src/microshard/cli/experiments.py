@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from microshard.model.plan import Plan
+    from microshard.run.prepare import PreparedRun
 
 
 @click.command("run")
@@ -132,6 +133,17 @@ def plan(
             click.echo(json.dumps(dataclasses.asdict(ready.plan), indent=1, default=str))
         else:
             render(ready.plan, Console())
+            _show_data_images(ready, runs)
+
+
+def _show_data_images(ready: PreparedRun, runs: Path) -> None:
+    """Print which points would be restored, and the disk that data images take."""
+    if all(point.data_image.mode == "never" for point in ready.plan.points):
+        return
+    from microshard.run.data_images import data_sentences
+
+    for sentence in data_sentences(ready.plan, ready.backend.binaries(ready.plan), runs):
+        click.echo(sentence)
 
 
 def _show_mlaunch(plan: Plan) -> None:

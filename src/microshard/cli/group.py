@@ -36,6 +36,7 @@ _GROUPS = {
         "report": ("runs", "Write the report of a run again."),
         "compare": ("runs", "Compare runs point by point."),
         "rm": ("runs", "Remove runs for good."),
+        "images": ("images", "List or remove data images, from which points are restored."),
     },
     "Clusters that stay up": {
         "up": ("clusters", "Start a point of an experiment and leave it running."),

@@ -31,6 +31,7 @@ ARGUMENTS = {
     "collections": {"type": "list", "elements": "dict", "default": []},
     "zones": {"type": "list", "elements": "dict", "default": []},
     "balancer": {"type": "dict", "default": {}},
+    "documents": {"type": "dict", "default": {}},
     "security": {"type": "dict", "default": {}},
     "run_folder": {"type": "path", "default": ""},
     "timeout": {"type": "float", "default": 90},
@@ -54,6 +55,8 @@ def main(parameters: dict[str, Any], *, check: bool) -> dict[str, Any]:
     try:
         access = access_of_run(run_folder, parameters["security"])
         changes = build(point, Deadline(parameters["timeout"], access, processes), check=check)
+        if parameters["documents"] and not check:
+            _verify_documents(point, parameters["documents"], Deadline(parameters["timeout"], access, processes))
         if access.key:
             deadline = Deadline(parameters["timeout"], access, processes)
             changes += _create_users(point, run_folder, deadline, check=check)
@@ -137,6 +140,17 @@ def _await_router(router: dict[str, Any], deadline: Deadline) -> None:
         lines = logs.last_lines(router["log_path"])
         quoted = "\n  Last lines of its log:\n    " + "\n    ".join(lines) if lines else ""
         raise HostError(f"{router['name']}: {problem}{quoted}") from None
+
+
+def _verify_documents(point: dict[str, Any], documents: dict[str, int], deadline: Deadline) -> None:
+    """HostError unless each collection has its number of documents, as clients see it."""
+    routers = [_endpoint(process) for process in point["processes"] if process["role"] == "mongos"]
+    with connect((routers or list(_writable_servers(point, deadline).values()))[0], deadline) as client:
+        for namespace, expected in documents.items():
+            database, _, collection = namespace.partition(".")
+            found = client[database][collection].estimated_document_count()
+            if found != expected:
+                raise HostError(f"{namespace} has {found:,} documents, not {expected:,}")
 
 
 def _create_users(point: dict[str, Any], run_folder: str, deadline: Deadline, *, check: bool) -> list[str]:

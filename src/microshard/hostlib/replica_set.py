@@ -31,7 +31,7 @@ def initiate(planned: dict[str, Any], deadline: Deadline, *, check: bool) -> lis
         _require_same_members(planned, endpoints[0], deadline)
         done = _add(planned, endpoints, deadline)
         endpoints += [member["endpoint"] for member in planned["members"] if member.get("added")]
-    _await_members(name, endpoints, deadline, step_up=bool(done) and len(endpoints) > 1)
+    _await_members(name, endpoints, deadline, step_up=len(endpoints) > 1)
     for member in planned["members"]:
         wait_for_hello(member["endpoint"], deadline)  # those that are added later too
     return done
@@ -131,8 +131,9 @@ def _primary(name: str, endpoints: list[str], deadline: Deadline) -> str:
 def _await_members(name: str, endpoints: list[str], deadline: Deadline, *, step_up: bool) -> None:
     """Wait for one primary, and secondaries and arbiters that say so and that the primary reaches.
 
-    A new set of several members would wait for its election timeout, 10 s, before it votes at all. So the first member
-    is requested to step up at once (`replSetStepUp`), again and again until the others know of the set.
+    A set of several members that is new or restored would wait for its election timeout, 10 s, before it votes at
+    all. So the first member is requested to step up at once (`replSetStepUp`), again and again until the others know
+    of the set.
     """
     polls = 0
     while True:

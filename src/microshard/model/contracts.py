@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from microshard.model import advice, job, plan, result, run_records, telemetry, variables
+from microshard.model import advice, data_images, job, plan, result, run_records, telemetry, variables
 
 MARKER = "<!-- From here on made from the types in src/microshard/model by `make generate`. -->\n"
 
@@ -42,6 +42,7 @@ FILES: tuple[tuple[str, str, type], ...] = (
     ("advice.json", "The answer of `microshard advise`.", advice.Advice),
     ("logs/POINT/summary.json", "An object of these by process.", run_records.LogSummary),
     ("manifest.json", "The first member of a bundle.", run_records.BundleManifest),
+    ("images/NAME/manifest.json", "A data image, beside the folders of runs.", data_images.DataImage),
 )
 
 

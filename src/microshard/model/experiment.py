@@ -161,6 +161,16 @@ class Gates(Model):
     """How often an invalid measurement is repeated, where repeating can change the reason."""
 
 
+class Load(Model):
+    """Whether loaded data are kept, to be restored the next time instead of loaded."""
+
+    image: Literal["never", "use", "only"] = "never"
+    """never: data are loaded; use: restored from a data image of the same recipe where there is one, else loaded and
+    kept as one; only: restored, and the run does not start without."""
+    images_gb: Annotated[float, Field(gt=0, json_schema_extra={"unit": "GB"})] = 50.0
+    """Disk space of all data images beside the runs; beyond it those that were not used for longest are removed."""
+
+
 class Budget(Model):
     """What a run may cost."""
 
@@ -221,6 +231,8 @@ class Experiment(Model):
     """The grid of points; one point when left out."""
     question: Question | None = None
     """What is compared, by what, in which figure; without it the numbers of shards are, else all points."""
+    load: Load = Load()
+    """How data get into a point."""
     repetitions: Annotated[int, Field(ge=1, le=1000)] = 3
     """Measurements of every point."""
     order: Order = Order()

@@ -219,6 +219,14 @@ class CacheBudget:
 
 
 @dataclass(frozen=True, slots=True)
+class DataImagePolicy:
+    """Whether the data of a point are kept as a data image, and restored from one."""
+
+    mode: Literal["never", "use", "only"] = "never"
+    refused: str = ""  # why they are loaded all the same
+
+
+@dataclass(frozen=True, slots=True)
 class Point:
     """One combination of all axes: a topology and a workload."""
 
@@ -253,6 +261,8 @@ class Point:
     volumes: tuple[EmulatedVolume, ...] = ()  # none where the files are on the filesystems of the machine
     gates: dict[str, Any] = field(default_factory=dict)  # limits by name, None: not checked; all of "auto" decided
     driver: str | None = None  # client.driver of the experiment; None: that of microshard
+    data_image: DataImagePolicy = DataImagePolicy()
+    image_bytes: int = 0  # estimate of its data image: disk_bytes without journals
 
     def question(self, phase: str) -> str:
         """What decides the answer of a phase: the data loaded and the query, never the topology.
@@ -334,6 +344,7 @@ class Plan:
     memory_mib: int = 0  # most that is resident at one time, on all hosts together
     facts: dict[str, Any] = field(default_factory=dict)  # cores, ram_mib, free_disk_bytes of all data-bearing hosts
     needs: dict[str, HostNeeds] = field(default_factory=dict)  # host → most it has to give at one time
+    images_gb: float = 0.0  # disk space of all data images; 0: none are kept
     assumptions: tuple[str, ...] = ()  # measured rates the estimates of time rest on, with their sources
     format: int = FORMAT  # of plan.json
 

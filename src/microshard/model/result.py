@@ -267,4 +267,6 @@ class StepResult:
     environment: dict[str, dict[str, Any]] = field(default_factory=dict, metadata=OPTIONAL)  # host → kernel settings …
     versions: list[str] = field(default_factory=list, metadata=OPTIONAL)  # of the mongods
     driver: str = field(default="", metadata=OPTIONAL)  # of the engines: PyMongo and its version
+    data: str | None = field(default=None, metadata=OPTIONAL)  # loaded, or restored from a data image
+    data_image: str | None = field(default=None, metadata=OPTIONAL)  # the name of that image
     gates: list[GateCheck] | None = None  # null until the runner has applied the gates

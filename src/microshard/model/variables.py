@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from microshard.model.data_images import DataImageVariables
 from microshard.model.plan import Point, Process
 
 
@@ -85,3 +86,4 @@ class Variables:
     microshard_run: RunVariables
     microshard_point: PointVariables
     microshard_step: StepVariables | None = field(default=None, metadata={"optional": True})  # where one is measured
+    microshard_data_image: DataImageVariables | None = field(default=None, metadata={"optional": True})

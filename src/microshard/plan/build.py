@@ -16,6 +16,7 @@ from microshard.model.plan import HostNeeds, Inputs, Plan, PlannedPhase, Planned
 from microshard.model.topology import data_members
 from microshard.plan import checks, estimate
 from microshard.plan.checks import PlanError, first_of_each
+from microshard.plan.data_images import data_image_policy
 from microshard.plan.hosts import (
     HostsByRole,
     cores_missing,
@@ -88,6 +89,7 @@ def build_plan(experiment: Experiment, points: Sequence[PointDefinition], inputs
         points=planned,
         steps=order,
         teardown=experiment.teardown,
+        images_gb=experiment.load.images_gb if experiment.load.image != "never" else 0.0,
         estimate_seconds=seconds,
         disk_bytes=combine(p.disk_bytes for p in planned),
         memory_mib=combine(p.memory_mib for p in planned),
@@ -232,6 +234,7 @@ def _points(points: Sequence[PointDefinition], inputs: Inputs, *, same_ports: bo
             balancer=topology.balancer.model_dump(),
             volumes=emulated_volumes(experiment, name),
             gates=_gates(experiment, replica_sets),
+            data_image=data_image_policy(experiment, inputs.backend),
             **servers.fields,
             **work[definition.phases_key],
         )

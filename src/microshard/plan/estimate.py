@@ -80,6 +80,7 @@ def needs(
     return {
         "needs": by_host,
         "disk_bytes": sum(n.disk_bytes for n in by_host.values()),
+        "image_bytes": data,
         "memory_mib": sum(n.memory_mib for n in by_host.values()),
         "deploy_seconds": 2.5 + START_SECONDS * len(processes) / cores + ADD_SHARD_SECONDS * shards,
         "load_seconds": seconds[True],

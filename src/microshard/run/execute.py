@@ -22,6 +22,7 @@ from microshard.report import NotWrittenError, build, write
 from microshard.report.table import final
 from microshard.run.backend import Binaries
 from microshard.run.completed_steps import RunProgress
+from microshard.run.data_images import data_sentences, refuse_missing_images
 from microshard.run.outcome import Meter, Outcome
 from microshard.run.prepare import PreparedRun, write_run
 from microshard.run.progress import Progress
@@ -37,11 +38,14 @@ def execute(ready: PreparedRun, runs: Path, console: Console) -> int:
     plan = ready.plan
     ready.backend.check_room(plan)
     binaries = ready.backend.binaries(plan)
+    refuse_missing_images(plan, binaries, runs)
     folder = RunFolder.create(runs, plan.name)
     with folder.lock():
         try:
             write_run(folder, ready, binaries)
             announce(plan, [*ready.loaded.warnings, *ready.backend.remarks()], folder, console, ready.request.search)
+            for sentence in data_sentences(plan, binaries, runs):
+                console.print(sentence, highlight=False, soft_wrap=True)
         except BaseException:
             for name in ("deployments", "tmp", "secrets"):  # nothing runs yet
                 shutil.rmtree(folder / name, ignore_errors=True)

@@ -22,6 +22,7 @@ from microshard.experiment.matrix import PointDefinition, expand
 from microshard.hostlib import cpu_limits, emulated_volumes, throttle
 from microshard.hostlib.errors import HostError
 from microshard.model.advice import SearchRequest
+from microshard.model.data_images import DataImageVariables
 from microshard.model.plan import Inputs, Plan, Point, Process, Step
 from microshard.model.run_records import LockedBinary, RequestRecord, RunLock
 from microshard.model.variables import PointVariables, ProcessVariables, StepVariables, Variables
@@ -214,9 +215,14 @@ def write_variables(
     step: Step | None,
     *,
     pause: bool = False,
+    restored: bool = False,
+    image: DataImageVariables | None = None,
     backend: Backend,
 ) -> Path:
-    """Write points/POINT/vars.json: the variables of a point, and of a step when there is one. Returns its path."""
+    """Write points/POINT/vars.json: the variables of a point, and of a step when there is one. Returns its path.
+
+    `restored`: the data were, so the step does not load. `image`: the data image to restore or to keep.
+    """
     root = backend.host_folder(folder)
     # The experiment's choice overrides the backend's.
     run = backend.variables(folder, point.driver)
@@ -224,15 +230,16 @@ def write_variables(
     variables = Variables(
         dataclasses.replace(run, bin=binaries.variables(), process_manager=manager),
         _on_hosts(point, root, limited=not backend.remote),
-        None if step is None else _step(point, step, root, pause=pause, remote=backend.remote),
+        None if step is None else _step(point, step, root, pause=pause, restored=restored, remote=backend.remote),
+        image,
     )
     path = folder / "points" / point.id / "vars.json"
     write_json(path, variables)
     return path
 
 
-def _step(point: Point, step: Step, root: Path, *, pause: bool, remote: bool) -> StepVariables:
-    kinds = {"load", "warm_up", "measure"} if step.deploy else {"warm_up", "measure"}
+def _step(point: Point, step: Step, root: Path, *, pause: bool, restored: bool, remote: bool) -> StepVariables:
+    kinds = {"warm_up", "measure"} if restored or not step.deploy else {"load", "warm_up", "measure"}
     phases = [phase for phase in point.phases if phase.kind in kinds]
     return StepVariables(
         index=step.index,

@@ -48,8 +48,11 @@ class ResultRecorder:
             path = self._path(point, step)
             write_json(path, merge_client_results(path.with_suffix(""), point, step, self.backend.clock_shifts(point)))
 
-    def record(self, point: Point, step: Step) -> StepResult:
-        """Judge the result the engine has written, and write it again. Raises PlaybookError when there is none."""
+    def record(self, point: Point, step: Step, data_image: str = "") -> StepResult:
+        """Judge the result the engine has written, and write it again. Raises PlaybookError when there is none.
+
+        `data_image`: the name of the image its data were restored from.
+        """
         try:
             result = self.folder.result(point.id, step.name)
         except (FileNotFoundError, RunFolderError) as error:
@@ -57,6 +60,8 @@ class ResultRecorder:
         result.axes, result.step, result.purpose = point.axes, step.name, step.purpose
         result.repetition, result.attempt = step.repetition, step.attempt
         result.order = self.first_index + step.index
+        if any(phase.kind == "load" for phase in point.phases):
+            result.data, result.data_image = ("restored", data_image) if data_image else ("loaded", None)
         for phase in result.phases:
             if phase.kind == "load":
                 self.outcome.loading += phase.seconds

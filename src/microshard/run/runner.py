@@ -11,15 +11,18 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from microshard.analysis import server_logs
-from microshard.errors import MicroshardError
+from microshard.errors import MicroshardError, RunFolderError
 from microshard.interrupts import Stopped, raise_if_interrupted, signals
+from microshard.model.data_images import DataImage
 from microshard.model.plan import Plan, Point, Step
 from microshard.model.result import StepResult
 from microshard.model.run_records import JournalEvent, LedgerRecord
 from microshard.plan.order import host_settings
 from microshard.records.run_folder import DiskError, RunFolder, write_json
+from microshard.run.ansible import PlaybookError
 from microshard.run.backend import Backend, Binaries
 from microshard.run.completed_steps import deserves_repetition
+from microshard.run.data_images import DataImages
 from microshard.run.outcome import Meter, Outcome
 from microshard.run.prepare import write_variables
 from microshard.run.result_recorder import AnswerBook, ResultRecorder
@@ -95,6 +98,7 @@ class Runner:
         self.source = source or PlannedSteps(plan.steps)
         self.playbooks = backend.playbooks(folder, listener.event)
         self.outcome = Outcome()
+        self.images = DataImages(folder, binaries)
         self.recorder = ResultRecorder(folder, plan, backend, self.outcome, answers)
         self.deployed: set[str] = set()  # ids of points
         self.lost: set[str] = set()  # names of hosts that are gone for good
@@ -168,7 +172,31 @@ class Runner:
             self.in_force = host_settings(point)
 
     def deploy(self, point: Point, step: Step | None = None) -> None:
-        """Start a point's processes; every process and volume is recorded in the ledger before it is created."""
+        """Start a point's processes, with the data of its image where a step has one; else they are empty."""
+        self.images.restored.pop(point.id, None)
+        image = self.images.available(point) if step is not None else None
+        if image is None:
+            self._deploy(point, step)
+            return
+        try:
+            self._deploy(point, step, image)
+        except PlaybookError as error:
+            # A cluster that is not whole is never measured: it goes, and the data are loaded.
+            message = f"the data image {image.name} was not restored, the data are loaded instead: {error}"
+            self._journal(JournalEvent("data image refused", point=point.id, name=image.name, message=message))
+            self.undeploy(point, step)
+            with contextlib.suppress(RunFolderError):
+                self.images.discard(image)
+            if point.data_image.mode == "only":
+                raise
+            self._deploy(point, step)
+        else:
+            self.images.restored[point.id] = image
+            self.recorder.documents[point.id] = image.by_shard
+            self._journal(JournalEvent("data restored", point=point.id, name=image.name))
+
+    def _deploy(self, point: Point, step: Step | None, image: DataImage | None = None) -> None:
+        """Start the processes; every process and volume is recorded in the ledger before it is created."""
         for volume in point.volumes:
             places = {key: getattr(volume, key) for key in ("name", "image", "mount")}
             self.folder.ledger.append(LedgerRecord("volume", "about to be made", point=point.id, **places))
@@ -176,8 +204,8 @@ class Runner:
             places = {key: getattr(process, key) for key in ("name", "folder", "config_path", "pid_path", "port")}
             self.folder.ledger.append(LedgerRecord("process", "about to start", point=point.id, **places))
         self.deployed.add(point.id)
-        variables = self._variables(point, step)
-        with self._stage(step, "deploy"):
+        variables = self._variables(point, step, image=self.images.to_restore(image) if image else None)
+        with self._stage(step, "restore" if image else "deploy"):
             self.playbooks.run("deploy", variables, limit=self._hosts(point))
 
     def undeploy(self, point: Point, step: Step | None = None) -> None:
@@ -234,11 +262,29 @@ class Runner:
             if not result.valid:
                 self.outcome.invalid[f"{point.id} {step.name}"] = "; ".join(result.problems)
             if step.undeploy and not self._keeps(step):
+                if result.valid and point.id not in self.outcome.wrong:
+                    self._keep_data(point, step)
                 self.undeploy(point, step)
         except DiskError:
             raise  # the next point could not be recorded either
         except MicroshardError as error:
             self._fail(point, step, error)
+
+    def _keep_data(self, point: Point, step: Step) -> None:
+        """Make the data of a point an image. Its measurements are done: what goes wrong costs the image only."""
+        image = self.images.to_keep(point)
+        if image is None:
+            return
+        try:
+            with self._stage(step, "keep data"):
+                self.playbooks.run("keep_data", self._variables(point, step, image=image), limit=self._hosts(point))
+            removed = self.images.bound(self.plan.images_gb)
+        except (MicroshardError, OSError) as error:
+            self._journal(JournalEvent("data not kept", point=point.id, name=image.name, message=str(error)))
+        else:
+            self._journal(JournalEvent("data kept", point=point.id, name=image.name))
+            for name in removed:
+                self._journal(JournalEvent("data image removed", name=name))
 
     def _attempt(self, point: Point, step: Step) -> StepResult:
         """One measurement, from deployment to result."""
@@ -248,7 +294,8 @@ class Runner:
             self.deploy(point, step)
         raise_if_interrupted()
         pause = not step.undeploy and self._next_point(step) != point.id
-        variables = self._variables(point, step, pause=pause)
+        restored = self.images.restored.get(point.id)
+        variables = self._variables(point, step, pause=pause, restored=restored is not None)
         with self._stage(step, "measure"):
             try:
                 self.playbooks.run("measure", variables, limit=self._hosts(point))
@@ -257,7 +304,9 @@ class Runner:
                     self.recorder.merge_client_results(point, step)
                 raise
             self.recorder.merge_client_results(point, step)
-        result = self.recorder.record(point, step)
+        result = self.recorder.record(point, step, restored.name if restored else "")
+        if step.deploy and not restored:
+            self.images.loaded[point.id] = result
         self.outcome.done += 1
         validity = {"valid": True} if result.valid else {"valid": False, "reasons": result.problems}
         self.folder.journal.append(
@@ -338,8 +387,9 @@ class Runner:
         names = [host.name for host in point.hosts if host.name not in self.lost]
         return names if self.playbooks.limit else []
 
-    def _variables(self, point: Point, step: Step | None, *, pause: bool = False) -> Path:
-        return write_variables(self.folder, point, self.binaries[point.id], step, pause=pause, backend=self.backend)
+    def _variables(self, point: Point, step: Step | None, **more: Any) -> Path:
+        """`more` of write_variables."""
+        return write_variables(self.folder, point, self.binaries[point.id], step, backend=self.backend, **more)
 
     def _journal(self, event: JournalEvent) -> None:
         """Write an event that may be lost: a full disk must not keep anything from being torn down."""

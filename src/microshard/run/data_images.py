@@ -1,0 +1,117 @@
+"""The data images of a run: which of its points are restored, and what is kept of those that are not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from microshard.errors import PlaceError
+from microshard.model.data_images import DataImage, DataImageVariables
+from microshard.model.plan import Plan, Point
+from microshard.model.result import StepResult
+from microshard.plan.data_images import image_name, recipe
+from microshard.records import codec
+from microshard.records.data_images import find_image, folder_of, keep_within, remove_image
+from microshard.records.run_folder import RunFolder
+from microshard.run.backend import Binaries
+
+
+def planned_image(point: Point, binaries: Binaries) -> str:
+    """The name of the image of a point's data; "" where they are neither kept nor restored."""
+    policy = point.data_image
+    if policy.mode == "never" or policy.refused or not binaries.sha256:
+        return ""
+    return image_name(recipe(point, mongod=binaries.version, mongod_sha256=binaries.sha256))
+
+
+def refuse_missing_images(plan: Plan, binaries: Mapping[str, Binaries], runs: Path) -> None:
+    """Raise PlaceError for points that may be restored only (`load.image: only`), and have no image."""
+    missing = [
+        f"{point.id} ({point.label}): {point.data_image.refused or 'there is no data image of it'}"
+        for point in plan.points
+        if point.data_image.mode == "only" and not _found(runs, planned_image(point, binaries[point.id]))
+    ]
+    if missing:
+        raise PlaceError("load.image: only, but " + "; ".join(missing) + ". A run with load.image: use makes them")
+
+
+def data_sentences(plan: Plan, binaries: Mapping[str, Binaries], runs: Path) -> Iterator[str]:
+    """What becomes of the data of the points: restored, loaded and kept, or only loaded, with the disk it takes."""
+    points = [point for point in plan.points if point.data_image.mode != "never"]
+    names = {point.id: planned_image(point, binaries[point.id]) for point in points}
+    images = {point.id: image for point in points if (image := _found(runs, names[point.id]))}
+    if images:
+        size = sum(image.bytes for image in images.values()) / 1e9
+        yield f"Data restored: {', '.join(images)}; {size:.2f} GB are copied, or shared where the filesystem can."
+    if kept := [point for point in points if names[point.id] and point.id not in images]:
+        size = sum(point.image_bytes for point in kept) / 1e9
+        yield (
+            f"Data loaded and kept as data images: {', '.join(point.id for point in kept)}; about {size:.2f} GB stay "
+            f"on disk (all images: {plan.images_gb:g} GB at most, load.images_gb)."
+        )
+    for reason in dict.fromkeys(point.data_image.refused for point in points if point.data_image.refused):
+        concerned = ", ".join(point.id for point in points if point.data_image.refused == reason)
+        yield f"Data loaded, and not kept: {concerned}, because {reason}."
+
+
+def _found(runs: Path, name: str) -> DataImage | None:
+    return find_image(runs, name) if name else None
+
+
+class DataImages:
+    """The data images that the points of a run are restored from and become."""
+
+    def __init__(self, folder: RunFolder, binaries: Mapping[str, Binaries]) -> None:
+        self.folder = folder
+        self.runs = folder.path.parent
+        self.binaries = binaries
+        self.restored: dict[str, DataImage] = {}  # point → what its deployment was restored from
+        self.loaded: dict[str, StepResult] = {}  # point → the result of the step that loaded its deployment
+
+    def available(self, point: Point) -> DataImage | None:
+        """The image a point can be restored from."""
+        return _found(self.runs, planned_image(point, self.binaries[point.id]))
+
+    def to_restore(self, image: DataImage) -> DataImageVariables:
+        """What the play is given that restores it."""
+        return DataImageVariables(image.name, str(folder_of(self.runs)), image.documents)
+
+    def to_keep(self, point: Point) -> DataImageVariables | None:
+        """What the play is given that keeps the data of a loaded point; None where there is nothing to keep."""
+        result = self.loaded.get(point.id)
+        name = planned_image(point, self.binaries[point.id])
+        if result is None or not name or point.id in self.restored or find_image(self.runs, name):
+            return None
+        binaries = self.binaries[point.id]
+        loads = [phase for phase in result.phases if phase.kind == "load"]
+        if any(phase.error or phase.counters.get("errors") for phase in loads):
+            return None
+        documents, by_shard = {}, {}
+        for phase in loads:
+            planned = next(p for p in point.phases if p.name == phase.name)
+            counts = phase.storage.documents() if phase.storage else {}
+            if counts and "namespace" in planned.parameters:
+                documents[str(planned.parameters["namespace"])] = int(sum(counts.values()))
+                by_shard = counts
+        image = DataImage(
+            name=name,
+            recipe=recipe(point, mongod=binaries.version, mongod_sha256=binaries.sha256),
+            run=self.folder.run_id,
+            experiment=self.folder.marker().experiment,
+            label=point.label,
+            made=time.time(),
+            load_seconds=round(sum(phase.seconds for phase in loads), 3),
+            documents=documents,
+            by_shard=by_shard,
+        )
+        return DataImageVariables(name, str(folder_of(self.runs)), manifest=codec.encode(image))
+
+    def discard(self, image: DataImage) -> None:
+        """Remove an image that could not be restored, so that the next one takes its place."""
+        remove_image(folder_of(self.runs) / image.name)
+
+    def bound(self, most_gb: float) -> list[str]:
+        """Remove the images that were not used for longest until all have at most so many GB; their names."""
+        own = [planned_image(point, self.binaries[point.id]) for point in self.folder.plan().points]
+        return [kept.path.name for kept in keep_within(self.runs, most_gb * 1e9, own)]

@@ -1,0 +1,81 @@
+"""Points that are restored from a data image: the same answers, and never a cluster that half works."""
+
+import json
+
+import pytest
+
+from microshard.records.data_images import kept_images
+from tests.cluster.run.conftest import STANDALONE, Cli
+
+pytestmark = pytest.mark.cluster
+
+
+def _run(cli: Cli, path, *more):
+    known = {folder.path for folder in cli.folders}
+    code, output = cli.run("run", path, *more)
+    (folder,) = [folder for folder in cli.folders if folder.path not in known]
+    results = {
+        f"{file.parent.name}/{file.stem}": json.loads(file.read_text()) for file in folder.path.glob("results/*/*.json")
+    }
+    return code, output, {event.event: event for event in folder.journal.records()}, results
+
+
+def _answers(results):
+    return {name: [p["answer_sha256"] for p in r["phases"] if p["kind"] == "measure"] for name, r in results.items()}
+
+
+def test_a_sharded_cluster_is_restored_and_answers_the_same_warm_and_cold(cli: Cli) -> None:
+    phases = [{"measure": {"engine": "aggregate", "pipeline": "mot_greenness", "iterations": 2, "cache": cache},
+               "name": cache} for cache in ("warm", "cold")]  # fmt: skip
+    load = {"load": {"engine": "insert", "documents": 20000, "seed": 7}}
+    path = cli.write(workload=[load, *phases], load={"image": "use"}, gates={"max_shard_skew": 3})
+    code, output, _, loaded = _run(cli, path)
+    assert code == 0, output
+    images = kept_images(cli.runs)
+    assert len(images) == 2
+    assert {kept.image.documents["vosa.mot_results"] for kept in images} == {20000}
+    assert not any(
+        name in str(file) for kept in images for file in kept.path.rglob("*") for name in ("journal", "mongod.lock")
+    )
+    code, output, events, restored = _run(cli, path, "--set", "load.image=only")
+    assert code == 0, output
+    assert "data restored" in events
+    assert _answers(restored) == _answers(loaded)
+    assert {r["data"] for r in loaded.values()} == {"loaded"}
+    assert {r["data"] for r in restored.values()} == {"restored"}
+    assert not [p for r in restored.values() for p in r["phases"] if p["kind"] == "load"]
+    skews = [
+        c["value"] for r in (*loaded.values(), *restored.values()) for c in r["gates"] if c["gate"] == "max_shard_skew"
+    ]
+    assert None not in skews
+    assert cli.running() == []
+
+
+@pytest.mark.parametrize("damage", ["byte", "documents"])
+def test_a_damaged_image_is_loaded_anew_and_replaced(cli: Cli, damage: str) -> None:
+    path = cli.write(topology=STANDALONE, matrix={}, repetitions=1, load={"image": "use"})
+    code, output, events, loaded = _run(cli, path)
+    assert code == 0, output
+    (kept,) = kept_images(cli.runs)
+    if damage == "byte":
+        file = max((kept.path / "data").rglob("*.wt"), key=lambda each: each.stat().st_size)
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+    else:
+        manifest = kept.path / "manifest.json"
+        manifest.write_text(manifest.read_text().replace("20000", "20001"))
+    code, output, events, again = _run(cli, path)
+    assert code == 0, output
+    assert ("is damaged" if damage == "byte" else "has 20,000 documents") in events["data image refused"].message
+    assert {r["data"] for r in again.values()} == {"loaded"}
+    assert _answers(again) == _answers(loaded)
+    code, output, events, restored = _run(cli, path)
+    assert {r["data"] for r in restored.values()} == {"restored"}
+    assert _answers(restored) == _answers(loaded)
+    code, output = cli.run("images")
+    assert "20,000 vosa.mot_results" in output
+    code, output = cli.run("images", "rm", "--all")
+    assert (code, kept_images(cli.runs)) == (0, []), output
+    code, output, events, _ = _run(cli, path, "--set", "load.image=never")
+    assert "data restored" not in events

@@ -1,0 +1,81 @@
+"""Which points become data images, and that everything which decides their content is in their name."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from microshard.model.plan import Inputs, Point
+from microshard.plan.build import build_plan
+from microshard.plan.data_images import image_name, recipe
+from tests.unit.plan.conftest import experiment, points
+
+LOAD = {"load": {"engine": "insert", "documents": 1000, "seed": 7}}
+QUERY = {"measure": {"engine": "aggregate", "pipeline": "mot_greenness"}}
+
+
+def _point(**changes: Any) -> Point:
+    base = experiment(**{"workload": [LOAD, QUERY], "load": {"image": "use"}, **changes})
+    return build_plan(base, points(base, [2]), Inputs(cores=2, pipelines={"mot_greenness": [{"$count": "n"}]})).points[
+        0
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, ""),
+        ({"load": {"image": "never"}}, ""),
+        ({"workload": [{"measure": LOAD["load"]}]}, "what its measurements load is never restored"),
+        ({"workload": [LOAD, {"measure": {**LOAD["load"], "namespace": "a.b"}}]}, "changes the data"),
+        ({"workload": [QUERY, {**LOAD, "name": "later"}]}, "after another phase"),
+        ({"topology": {"kind": "sharded", "balancer": {"enabled": True}}}, "balancer"),
+        ({"topology": {"kind": "sharded", "security": {"authorization": True}}}, "passwords"),
+    ],
+)
+def test_points_whose_data_would_not_be_the_same_are_loaded(changes: dict[str, Any], words: str) -> None:
+    policy = _point(**changes).data_image
+    assert words in policy.refused
+    assert bool(policy.refused) == bool(words)
+
+
+def _name(point: Point, mongod: str = "6.0.5", sha256: str = "0f") -> str:
+    return image_name(recipe(point, mongod=mongod, mongod_sha256=sha256))
+
+
+def _ports_moved(point: Point) -> Point:
+    return dataclasses.replace(
+        point, processes=tuple(dataclasses.replace(p, port=p.port + 1) for p in point.processes if p.db_path)
+    )
+
+
+def _other_options(point: Point) -> Point:
+    return dataclasses.replace(
+        point, processes=tuple(dataclasses.replace(p, options={"storage": {"engine": "x"}}) for p in point.processes)
+    )
+
+
+def _other_seed(point: Point) -> Point:
+    load, query = point.phases
+    return dataclasses.replace(
+        point, phases=(dataclasses.replace(load, parameters={**load.parameters, "seed": 8}), query)
+    )
+
+
+def test_the_name_has_all_that_decides_the_data_and_nothing_else() -> None:
+    point = _point()
+    load, _ = point.phases
+    others = [
+        _ports_moved(point),
+        _other_options(point),
+        _other_seed(point),
+        dataclasses.replace(point, processes=point.processes[:-1]),
+        dataclasses.replace(point, phases=(load, *point.phases)),
+        dataclasses.replace(point, collections=()),
+        dataclasses.replace(point, replica_sets=point.replica_sets[1:]),
+        dataclasses.replace(point, balancer={**point.balancer, "chunk_size_mb": 1}),
+    ]
+    names = [_name(point), _name(point, mongod="6.0.6"), _name(point, sha256="1f"), *map(_name, others)]
+    assert len(set(names)) == len(names)
+    same = dataclasses.replace(point, id="p09", label="another", phases=(load,), measure_seconds=9.0)
+    assert _name(same) == _name(point), "neither the point's id nor what is measured decides the data"
