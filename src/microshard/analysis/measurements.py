@@ -59,6 +59,7 @@ def measurements(
                 cpu=cpu,
                 roles=cores_by_role(telemetry.processes, roles) | _background_load(cpu, telemetry),
                 storage=_storage(phase, telemetry),
+                data=result.data or "",
             )
         )
     return found

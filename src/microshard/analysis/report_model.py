@@ -100,6 +100,7 @@ class Measurement:
     cpu: CpuSplit | None = None
     roles: Mapping[str, float] = field(default_factory=dict)  # client, router, shards, config, others → mean cores
     storage: PointStorage | None = None
+    data: str = ""  # loaded or restored; "" where the workload loads none
     left_out: bool = False  # something else than the servers was the limit, as it was not in others of the same point
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Iterator
@@ -62,6 +63,25 @@ def recipe(point: Point, *, mongod: str, mongod_sha256: str) -> DataImageRecipe:
         zones=point.zones,
         balancer=point.balancer,
         load=tuple(phase for phase in point.phases if phase.kind == "load"),
+    )
+
+
+def without_ports(of: DataImageRecipe) -> DataImageRecipe:
+    """The recipe with no port in it: what is equal then differs in ports alone."""
+
+    def address(endpoint: str) -> str:
+        return endpoint.rpartition(":")[0]
+
+    return dataclasses.replace(
+        of,
+        processes=tuple(dataclasses.replace(p, endpoint=address(p.endpoint)) for p in of.processes),
+        replica_sets=tuple(
+            dataclasses.replace(
+                each,
+                members=tuple(dataclasses.replace(m, endpoint=address(m.endpoint)) for m in each.members),
+            )
+            for each in of.replica_sets
+        ),
     )
 
 

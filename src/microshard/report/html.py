@@ -245,6 +245,12 @@ def method(model: ReportModel) -> Iterator[str]:
         )
     elif redeploy == "per_repetition":
         yield "Each point is deployed and loaded anew before every repetition, and removed after it."
+    restored = [m for m in every if m.data == "restored" and m.result.kind == "measure"]
+    if restored:
+        yield (
+            f"{len(restored)} of {sum(m.result.kind == 'measure' for m in every)} measurements were taken on data that "
+            "were not loaded but restored from data images (docs/data-images.md)."
+        )
     ways = {m.result.notes.get("cache", "") for m in every} - {""}
     if ways:
         yield "Cache before the measurement: " + "; ".join(sorted(ways)) + "."

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from microshard.errors import PlaceError
-from microshard.model.data_images import DataImage, DataImageVariables
+from microshard.model.data_images import DataImage, DataImageRecipe, DataImageVariables
 from microshard.model.plan import Plan, Point
 from microshard.model.result import StepResult
-from microshard.plan.data_images import image_name, recipe
+from microshard.plan.data_images import image_name, recipe, without_ports
 from microshard.records import codec
-from microshard.records.data_images import find_image, folder_of, keep_within, remove_image
+from microshard.records.data_images import find_image, folder_of, keep_within, kept_images, remove_image
 from microshard.records.run_folder import RunFolder
 from microshard.run.backend import Binaries
 
@@ -22,7 +22,11 @@ def planned_image(point: Point, binaries: Binaries) -> str:
     policy = point.data_image
     if policy.mode == "never" or policy.refused or not binaries.sha256:
         return ""
-    return image_name(recipe(point, mongod=binaries.version, mongod_sha256=binaries.sha256))
+    return image_name(_recipe(point, binaries))
+
+
+def _recipe(point: Point, binaries: Binaries) -> DataImageRecipe:
+    return recipe(point, mongod=binaries.version, mongod_sha256=binaries.sha256)
 
 
 def refuse_missing_images(plan: Plan, binaries: Mapping[str, Binaries], runs: Path) -> None:
@@ -50,6 +54,13 @@ def data_sentences(plan: Plan, binaries: Mapping[str, Binaries], runs: Path) -> 
             f"Data loaded and kept as data images: {', '.join(point.id for point in kept)}; about {size:.2f} GB stay "
             f"on disk (all images: {plan.images_gb:g} GB at most, load.images_gb)."
         )
+        elsewhere = [without_ports(each.image.recipe) for each in kept_images(runs) if each.image]
+        moved = [point.id for point in kept if without_ports(_recipe(point, binaries[point.id])) in elsewhere]
+        if moved:
+            ports = (
+                "ports differ from those planned now, which are the first free ones unless topology.network.base_port"
+            )
+            yield f"There are data images of {', '.join(moved)} that do not fit: their {ports} is set."
     for reason in dict.fromkeys(point.data_image.refused for point in points if point.data_image.refused):
         concerned = ", ".join(point.id for point in points if point.data_image.refused == reason)
         yield f"Data loaded, and not kept: {concerned}, because {reason}."
@@ -67,11 +78,13 @@ class DataImages:
         self.runs = folder.path.parent
         self.binaries = binaries
         self.restored: dict[str, DataImage] = {}  # point → what its deployment was restored from
+        self.refused: set[str] = set()  # names of images that could not be restored
         self.loaded: dict[str, StepResult] = {}  # point → the result of the step that loaded its deployment
 
     def available(self, point: Point) -> DataImage | None:
         """The image a point can be restored from."""
-        return _found(self.runs, planned_image(point, self.binaries[point.id]))
+        name = planned_image(point, self.binaries[point.id])
+        return None if name in self.refused else _found(self.runs, name)
 
     def to_restore(self, image: DataImage) -> DataImageVariables:
         """What the play is given that restores it."""
@@ -81,9 +94,10 @@ class DataImages:
         """What the play is given that keeps the data of a loaded point; None where there is nothing to keep."""
         result = self.loaded.get(point.id)
         name = planned_image(point, self.binaries[point.id])
-        if result is None or not name or point.id in self.restored or find_image(self.runs, name):
+        if result is None or not name or point.id in self.restored:
             return None
-        binaries = self.binaries[point.id]
+        if name not in self.refused and find_image(self.runs, name):
+            return None
         loads = [phase for phase in result.phases if phase.kind == "load"]
         if any(phase.error or phase.counters.get("errors") for phase in loads):
             return None
@@ -96,7 +110,7 @@ class DataImages:
                 by_shard = counts
         image = DataImage(
             name=name,
-            recipe=recipe(point, mongod=binaries.version, mongod_sha256=binaries.sha256),
+            recipe=_recipe(point, self.binaries[point.id]),
             run=self.folder.run_id,
             experiment=self.folder.marker().experiment,
             label=point.label,
@@ -107,9 +121,10 @@ class DataImages:
         )
         return DataImageVariables(name, str(folder_of(self.runs)), manifest=codec.encode(image))
 
-    def discard(self, image: DataImage) -> None:
-        """Remove an image that could not be restored, so that the next one takes its place."""
-        remove_image(folder_of(self.runs) / image.name)
+    def remove_refused(self, name: str) -> None:
+        """Remove an image that could not be restored, now that whole data are there to take its place."""
+        if name in self.refused:
+            remove_image(folder_of(self.runs) / name)
 
     def bound(self, most_gb: float) -> list[str]:
         """Remove the images that were not used for longest until all have at most so many GB; their names."""

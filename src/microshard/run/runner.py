@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from microshard.analysis import server_logs
-from microshard.errors import MicroshardError, RunFolderError
+from microshard.errors import MicroshardError
 from microshard.interrupts import Stopped, raise_if_interrupted, signals
 from microshard.model.data_images import DataImage
 from microshard.model.plan import Plan, Point, Step
@@ -184,9 +184,8 @@ class Runner:
             # A cluster that is not whole is never measured: it goes, and the data are loaded.
             message = f"the data image {image.name} was not restored, the data are loaded instead: {error}"
             self._journal(JournalEvent("data image refused", point=point.id, name=image.name, message=message))
+            self.images.refused.add(image.name)
             self.undeploy(point, step)
-            with contextlib.suppress(RunFolderError):
-                self.images.discard(image)
             if point.data_image.mode == "only":
                 raise
             self._deploy(point, step)
@@ -276,6 +275,7 @@ class Runner:
         if image is None:
             return
         try:
+            self.images.remove_refused(image.name)
             with self._stage(step, "keep data"):
                 self.playbooks.run("keep_data", self._variables(point, step, image=image), limit=self._hosts(point))
             removed = self.images.bound(self.plan.images_gb)

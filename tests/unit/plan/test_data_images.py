@@ -7,7 +7,7 @@ import pytest
 
 from microshard.model.plan import Inputs, Point
 from microshard.plan.build import build_plan
-from microshard.plan.data_images import image_name, recipe
+from microshard.plan.data_images import image_name, recipe, without_ports
 from tests.unit.plan.conftest import experiment, points
 
 LOAD = {"load": {"engine": "insert", "documents": 1000, "seed": 7}}
@@ -77,5 +77,7 @@ def test_the_name_has_all_that_decides_the_data_and_nothing_else() -> None:
     ]
     names = [_name(point), _name(point, mongod="6.0.6"), _name(point, sha256="1f"), *map(_name, others)]
     assert len(set(names)) == len(names)
+    moved = [without_ports(recipe(each, mongod="6.0.5", mongod_sha256="0f")) for each in (point, *others[:2])]
+    assert (moved[0] == moved[1], moved[0] == moved[2]) == (True, False)
     same = dataclasses.replace(point, id="p09", label="another", phases=(load,), measure_seconds=9.0)
     assert _name(same) == _name(point), "neither the point's id nor what is measured decides the data"
