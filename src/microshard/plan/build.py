@@ -51,6 +51,8 @@ def build_plan(experiment: Experiment, points: Sequence[PointDefinition], inputs
     planned = _points(points, inputs, same_ports=redeploy == "per_repetition" and not keeps)
     if problems := list(dict.fromkeys(problem for point in planned for problem in cores_missing(point))):
         raise PlanError(problems)
+    if refused := {p.data_image.refused for p in planned if p.data_image.mode == "only"} - {""}:
+        raise PlanError([("load.image", f"only cannot be: {reason}") for reason in sorted(refused)])
     combine: Callable[[Iterable[int]], int] = sum if redeploy == "per_point" or keeps else max
     needs = _needs(planned, combine)
     warnings = [reason] if reason else []

@@ -6,7 +6,7 @@ import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,10 +76,10 @@ def remove_image(path: Path) -> None:
     shutil.rmtree(gone, ignore_errors=True)
 
 
-def keep_within(runs: Path, most_bytes: float, spared: Sequence[str] = ()) -> Iterator[KeptImage]:
+def keep_within(runs: Path, most_bytes: float) -> Iterator[KeptImage]:
     """Remove images until all together have at most so many bytes; those that were not used for longest go first.
 
-    Images of which a run needs the name (`spared`) and such as are being restored stay. Yields what was removed.
+    One that is being restored stays, one whose manifest cannot be read never does. Yields what was removed.
     """
     for left in folder_of(runs).glob(f"{_REMOVED}*"):  # a removal was interrupted
         shutil.rmtree(left, ignore_errors=True)
@@ -87,8 +87,6 @@ def keep_within(runs: Path, most_bytes: float, spared: Sequence[str] = ()) -> It
     size = sum(kept.bytes for kept in images)
     for kept in images:
         if size <= most_bytes and kept.image is not None:
-            continue
-        if kept.path.name in spared:
             continue
         with contextlib.suppress(RunFolderError):
             remove_image(kept.path)

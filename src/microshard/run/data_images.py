@@ -128,5 +128,4 @@ class DataImages:
 
     def bound(self, most_gb: float) -> list[str]:
         """Remove the images that were not used for longest until all have at most so many GB; their names."""
-        own = [planned_image(point, self.binaries[point.id]) for point in self.folder.plan().points]
-        return [kept.path.name for kept in keep_within(self.runs, most_gb * 1e9, own)]
+        return [kept.path.name for kept in keep_within(self.runs, most_gb * 1e9)]

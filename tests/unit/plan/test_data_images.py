@@ -7,6 +7,7 @@ import pytest
 
 from microshard.model.plan import Inputs, Point
 from microshard.plan.build import build_plan
+from microshard.plan.checks import PlanError
 from microshard.plan.data_images import image_name, recipe, without_ports
 from tests.unit.plan.conftest import experiment, points
 
@@ -37,6 +38,12 @@ def test_points_whose_data_would_not_be_the_same_are_loaded(changes: dict[str, A
     policy = _point(**changes).data_image
     assert words in policy.refused
     assert bool(policy.refused) == bool(words)
+
+
+def test_what_can_only_be_loaded_is_no_plan_where_it_may_only_be_restored() -> None:
+    with pytest.raises(PlanError, match="what its measurements load is never restored"):
+        _point(workload=[{"measure": LOAD["load"]}], load={"image": "only"})
+    assert _point(load={"image": "only"}).data_image.mode == "only"
 
 
 def _name(point: Point, mongod: str = "6.0.5", sha256: str = "0f") -> str:
