@@ -20,6 +20,7 @@ from microshard.records.run_folder import RunFolder, find_runs
 def _sweep(runs: Path, *changes: str) -> RunFolder:
     """Run the quickstart and return its folder."""
     command = [str(BIN / "microshard"), "run", str(ROOT / "experiments" / "quickstart.yml"), "--yes", *changes]
+    command += ["--set", "load.image=use"]
     done = subprocess.run(
         [*command, "--runs-dir", str(runs)], capture_output=True, text=True, timeout=LIMIT, check=False
     )

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from microshard.records.data_images import kept_images
+from tests.cluster.ansible.points import free_ports
 from tests.cluster.run.conftest import STANDALONE, Cli
 
 pytestmark = pytest.mark.cluster
@@ -33,7 +34,8 @@ def test_a_sharded_cluster_is_restored_and_answers_the_same_warm_and_cold(cli: C
                "name": cache} for cache in ("warm", "cold")]  # fmt: skip
     load = {"load": {"engine": "insert", "documents": 20000, "seed": 7}}
     once = {"matrix": {"topology.shards.count": [2]}, "repetitions": 1}
-    path = cli.write(workload=[load, *phases], load={"image": "use"}, gates={"max_shard_skew": 3, "initial_sync": "allow"}, **once)
+    gates = {"max_shard_skew": 3, "initial_sync": "allow"}
+    path = cli.write(workload=[load, *phases], load={"image": "use"}, gates=gates, **once)
     code, output, _, loaded = _run(cli, path)
     assert code == 0, output
     (kept,) = kept_images(cli.runs)
@@ -58,7 +60,9 @@ def test_a_sharded_cluster_is_restored_and_answers_the_same_warm_and_cold(cli: C
 
 @pytest.mark.parametrize("damage", ["byte", "documents"])
 def test_a_damaged_image_is_loaded_anew_and_replaced(cli: Cli, damage: str) -> None:
-    path = cli.write(topology=STANDALONE, matrix={}, repetitions=1, load={"image": "use"})
+    # A port of its own: with another one the data would be loaded, and nothing be refused.
+    topology = STANDALONE | {"network": {"base_port": free_ports(1)}}
+    path = cli.write(topology=topology, matrix={}, repetitions=1, load={"image": "use"})
     code, output, events, loaded = _run(cli, path)
     assert code == 0, output
     (kept,) = kept_images(cli.runs)
