@@ -33,6 +33,7 @@ def _judged(cli):
     return {name: result["phases"] for name, result in cli.results().items() if result.get("gates") is not None}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_search_that_was_stopped_goes_on_where_it_was(cli, number):
     process = cli.start("advise", cli.write(), *OPTIONS)

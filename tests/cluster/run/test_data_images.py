@@ -58,6 +58,7 @@ def test_a_sharded_cluster_is_restored_and_answers_the_same_warm_and_cold(cli: C
     assert cli.running() == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("damage", ["byte", "documents"])
 def test_a_damaged_image_is_loaded_anew_and_replaced(cli: Cli, damage: str) -> None:
     # A port of its own: with another one the data would be loaded, and nothing be refused.

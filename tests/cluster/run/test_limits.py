@@ -9,6 +9,7 @@ from microshard.hostlib import cpu_limits
 
 pytestmark = [
     pytest.mark.cluster,
+    pytest.mark.alone,
     pytest.mark.skipif(bool(cpu_limits.why_not()), reason=cpu_limits.why_not()),
 ]
 

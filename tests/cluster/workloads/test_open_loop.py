@@ -87,9 +87,10 @@ CASES: dict[str, tuple[str, Callable[..., dict[str, Any]], float, str]] = {
     "traffic": ("READ", traffic, 60.0, "ALL"),
     "aggregate": ("AGGREGATE", aggregate, 60.0, "AGGREGATE"),
 }
+OTHERS = [name for name in CASES if name != "readers"]
 
 
-@pytest.mark.parametrize("engine", CASES)
+@pytest.mark.parametrize("engine", ["readers", *(pytest.param(name, marks=pytest.mark.long) for name in OTHERS)])
 def test_the_open_loop_sees_a_stalled_server_and_the_closed_loop_does_not(
     engine: str, filled: Mongod, run_job: RunJob
 ) -> None:
@@ -97,8 +98,9 @@ def test_the_open_loop_sees_a_stalled_server_and_the_closed_loop_does_not(
     with stalling(filled):
         closed = run_job([filled], phase_of()).finish(150)[1]["phases"][0]
         opened = run_job([filled], phase_of(rate=rate)).finish(150)[1]["phases"][0]
-    assert p99_ms(closed, operation) < 50
-    assert p99_ms(opened, f"Intended-{operation}") > 200
+    seen = p99_ms(opened, f"Intended-{operation}")
+    assert seen > 200
+    assert p99_ms(closed, operation) < seen / 3
     # Timed from the sending, only those of them are slow that were on their way, and not all that had to wait.
     sent, intended = (opened["latency"][name]["percentiles"]["90"] for name in (operation, f"Intended-{operation}"))
     assert sent < intended / 2
