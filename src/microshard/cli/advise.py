@@ -61,7 +61,8 @@ def advise(
     """Search the best shard count of an experiment, instead of measuring every point of its matrix.
 
     Chooses counts one after the other: doubling until it gets slower, then between, then repetitions where they
-    decide. The answer is a sentence with its certainty and its price. Interrupted, `microshard resume` goes on.
+    decide. The answer is a sentence with its certainty and its price. Interrupted, `microshard resume` goes on. On this
+    machine or on hosts of an inventory; not on EC2 yet.
     """
     from rich.console import Console
 
