@@ -35,25 +35,11 @@ _PACKAGE = Path(microshard.__file__).parent
 _CONTROLLER_ONLY = {"__pycache__", "collections", "shipped"}  # folders of the package that no client host needs
 
 
-@functools.lru_cache
-def client_key(driver: str | None = None) -> str:
-    """The first twelve hexadecimal digits of a digest of the client's software with this driver."""
-    total = hashlib.sha256()
-    for name, content in _wheel_files().items():
-        total.update(name.encode() + b"\0" + content)
-    for lock in (*_locks(), *_driver_locks(driver)):
-        total.update(lock.read_bytes())
-    return total.hexdigest()[:12]
+def python_of(clients: Mapping[str, Mapping[str, Any]]) -> str:
+    """Python and processor of the client hosts, "3.11-x86_64", from their facts; wheels are made for one of each.
 
-
-def wheels_archive(driver: str | None = None) -> Path:
-    """The tar archive of all wheels for the client hosts' environment, those of microshard and pip included."""
-    return cache_folder() / f"wheels-{client_key(driver)}.tar"
-
-
-def client_wheels(clients: Mapping[str, Mapping[str, Any]], driver: str | None = None) -> Path:
-    """Build and download the wheels once; `clients` are the client hosts' facts. Raises PlaceError."""
-    versions = {(tuple(facts["client_python"]["version"]), facts["machine"]) for facts in clients.values()}
+    Raises PlaceError when they differ or are too old. Empty where no facts are known.
+    """
     for host, facts in clients.items():
         found = facts["client_python"]
         if tuple(found["version"]) < OLDEST_CLIENT:
@@ -62,16 +48,44 @@ def client_wheels(clients: Mapping[str, Mapping[str, Any]], driver: str | None =
                 f"{'.'.join(map(str, found['version']))}; install one and name it in the inventory "
                 "(microshard_client_python)"
             )
-    if len(versions) != 1:
-        raise PlaceError(f"client hosts must have the same Python and processor, not {sorted(versions)}")
-    ((version, machine),) = versions
-    archive = wheels_archive(driver)
+    versions = {
+        host: f"{'.'.join(map(str, facts['client_python']['version'][:2]))}-{facts['machine']}"
+        for host, facts in clients.items()
+    }
+    if len(set(versions.values())) > 1:
+        differ = ", ".join(f"{host} has {version}" for host, version in versions.items())
+        raise PlaceError(
+            f"client hosts must have the same Python and processor: {differ} (microshard_client_python names another)"
+        )
+    return next(iter(versions.values()), "")
+
+
+@functools.lru_cache
+def client_key(python: str, driver: str | None = None) -> str:
+    """The first twelve hexadecimal digits of a digest of the client's software for this Python, with this driver."""
+    total = hashlib.sha256(python.encode())
+    for name, content in _wheel_files().items():
+        total.update(name.encode() + b"\0" + content)
+    for lock in (*_locks(), *_driver_locks(driver)):
+        total.update(lock.read_bytes())
+    return total.hexdigest()[:12]
+
+
+def wheels_archive(python: str, driver: str | None = None) -> Path:
+    """The tar archive of all wheels for the client hosts' environment, those of microshard and pip included."""
+    return cache_folder() / f"wheels-{client_key(python, driver)}.tar"
+
+
+def client_wheels(python: str, driver: str | None = None) -> Path:
+    """Build and download the wheels once for a Python and processor ("3.11-x86_64"). Raises PlaceError."""
+    version, _, machine = python.partition("-")
+    archive = wheels_archive(python, driver)
     with cache_lock():  # two runs must not build the same
         if not archive.is_file():
             with tempfile.TemporaryDirectory(dir=cache_folder()) as draft:
                 wheels = Path(draft, "wheels")
                 wheels.mkdir()
-                _build(wheels, ".".join(map(str, version[:2])), machine, driver)
+                _build(wheels, version, machine, driver)
                 with tarfile.open(f"{draft}/wheels.tar", "w") as tar:
                     tar.add(wheels, arcname="wheels")
                 Path(draft, "wheels.tar").rename(archive)

@@ -203,7 +203,12 @@ class SshBackend(Backend):
 
     def client_folder(self, driver: str | None = None) -> str:
         """The virtual environment of the client hosts with this driver."""
-        return f"{self.base}/software/client-{client_install.client_key(driver)}"
+        return f"{self.base}/software/client-{client_install.client_key(self._python(), driver)}"
+
+    def _python(self) -> str:
+        """Python and processor of the client hosts used. Raises PlaceError when they differ."""
+        clients = [name for name in self.group("client_hosts") if name in (self.used or self.facts)]
+        return client_install.python_of({name: self.facts[name] for name in clients if name in self.facts})
 
     def client_python(self, driver: str | None = None) -> str:
         """The interpreter of that environment."""
@@ -242,7 +247,7 @@ class SshBackend(Backend):
             super().variables(folder, driver),
             software=f"{self.base}/software",
             client_folder=self.client_folder(driver),
-            client_wheels=str(client_install.wheels_archive(driver)),
+            client_wheels=str(client_install.wheels_archive(self._python(), driver)),
             clock_offsets={name: facts["clock_offset"] for name, facts in self.facts.items()},
             client_pythons={name: facts["client_python"]["path"] for name, facts in self.facts.items()},
             make_base=[name for name, facts in self.facts.items() if not facts["writable"]],
@@ -256,8 +261,7 @@ class SshBackend(Backend):
         driver: str | None = None,
     ) -> None:
         """Create folders, and install binaries and the client's software."""
-        clients = {name: self.facts[name] for name in self.group("client_hosts") if name in self.used}
-        client_install.client_wheels(clients, driver)
+        client_install.client_wheels(self._python(), driver)
         playbooks.run("prepare", variables)
 
     def remarks(self) -> list[str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.hosts.bed.machine import Machine
-from tests.hosts.bed.root import LAB, PLAIN, shared_root
+from tests.hosts.bed.root import LAB, PLAIN, SUITE, shared_root
 from tests.hosts.bed.system import BedError, command
 
 _TOOLS = {
@@ -146,9 +146,9 @@ class Bed:
         path.write_text(json.dumps(content, indent=1), encoding="utf-8")  # JSON is YAML
         return path
 
-    def up(self, count: int) -> None:
-        """Make namespace, machines and files, and wait until every machine can be logged into."""
-        base = shared_root()
+    def up(self, suites: Sequence[str]) -> None:
+        """Make namespace, a machine of each of these systems, and files; wait until every one can be logged into."""
+        bases = [shared_root(suite) for suite in suites]
         self.folder.mkdir(parents=True, mode=0o755)
         command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", self.name, "-f", str(self.folder / "id_ed25519"))
         self.machines = [
@@ -160,13 +160,13 @@ class Bed:
                 bridge=_BRIDGE,
                 machine=f"{self.name[-9:]}-{n}",
             )
-            for n in range(1, count + 1)
+            for n in range(1, len(suites) + 1)
         ]
         self._save()
         self._network()
         key = (self.folder / "id_ed25519.pub").read_text(encoding="ascii")
         names = "127.0.0.1 localhost\n" + "".join(f"{m.address} {m.name}\n" for m in self.machines)
-        for machine in self.machines:
+        for machine, base in zip(self.machines, bases, strict=True):
             machine.make(base, key, names)
             machine.boot()
             self._save()
@@ -252,14 +252,14 @@ def beds() -> list[Bed]:
     return [Bed.load(file.parent) for file in sorted(beds_folder().glob("*/bed.json"))]
 
 
-def make(count: int, *, owner: int | None) -> Bed:
-    """A bed of so many machines; when that fails nothing of it is left. Orphans are swept away first."""
+def make(count: int, *, owner: int | None, suites: Sequence[str] = ()) -> Bed:
+    """A bed of so many machines, or of these systems; when that fails nothing is left. Orphans are swept away first."""
     for orphan in [other for other in beds() if other.orphaned]:
         orphan.down()
     number = next(n for n in range(1, 1000) if not (beds_folder() / f"bed{os.getpid()}-{n}").exists())
     new = Bed(f"bed{os.getpid()}-{number}", beds_folder() / f"bed{os.getpid()}-{number}", owner)
     try:
-        new.up(count)
+        new.up(suites or [SUITE] * count)
     except BaseException:
         new.down()
         raise
@@ -267,9 +267,9 @@ def make(count: int, *, owner: int | None) -> Bed:
 
 
 @contextlib.contextmanager
-def bed(count: int) -> Iterator[Bed]:
-    """A bed for the time of the context; removed whatever happens."""
-    made = make(count, owner=os.getpid())
+def bed(count: int = 1, *, suites: Sequence[str] = ()) -> Iterator[Bed]:
+    """A bed for the time of the context, of so many machines or of these systems; removed whatever happens."""
+    made = make(count, owner=os.getpid(), suites=suites)
     try:
         yield made
     finally:

@@ -1,4 +1,4 @@
-"""The root all machines share: one Debian 12, built once and kept; every machine has an overlay on it."""
+"""The roots machines share, one for each system, built once and kept; every machine has an overlay on one."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.hosts.bed.system import command
 
 SUITE = "bookworm"
+PYTHONS = {"bookworm": "3.11", "trixie": "3.13"}  # Debian 12 and 13, and their Python
 PACKAGES = (
     # what a cloud image has
     "dbus,e2fsprogs,iproute2,libcurl4,logrotate,numactl,openssh-server,procps,python3,python3-apt,sudo,systemd-sysv"
@@ -18,6 +19,7 @@ PACKAGES = (
     # and what makes one Amazon Linux: its package manager, and how its packages are made
     ",createrepo-c,dnf,gpg,gpg-agent,rpm"
 )
+_RENAMED = {"bookworm": {}, "trixie": {"libcurl4": "libcurl4t64"}}  # since its times have 64 bits
 LAB, PLAIN = "lab", "plain"  # users: with sudo and without
 
 ADDRESS = "etc/bed-address"  # one line BED_ADDRESS=…, made for each machine
@@ -57,20 +59,21 @@ def cache_folder() -> Path:
     return Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "microshard-bed"
 
 
-def shared_root() -> Path:
-    """The root; built when it is not there yet (some 20 s, needs Debian's archive). One builder at a time."""
-    key = hashlib.sha256(f"{SUITE} {PACKAGES} {_SETTLE}".encode()).hexdigest()[:12]
+def shared_root(suite: str = SUITE) -> Path:
+    """The root of a system; built when it is not there yet (20 s, from Debian's archive). One builder at a time."""
+    packages = ",".join(_RENAMED[suite].get(name, name) for name in PACKAGES.split(","))
+    key = hashlib.sha256(f"{suite} {packages} {_SETTLE}".encode()).hexdigest()[:12]
     folder = cache_folder()
     root = folder / f"root-{key}"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not root.is_dir():
-            _build(root)
+            _build(root, suite, packages)
     return root
 
 
-def _build(root: Path) -> None:
+def _build(root: Path, suite: str, packages: str) -> None:
     draft = root.with_suffix(".new")
     shutil.rmtree(draft, ignore_errors=True)
     try:
@@ -78,9 +81,9 @@ def _build(root: Path) -> None:
             "mmdebstrap",
             "--quiet",
             "--variant=important",
-            f"--include={PACKAGES}",
+            f"--include={packages}",
             f"--customize-hook={_SETTLE}",
-            SUITE,
+            suite,
             str(draft),
             patience=600,
         )

@@ -6,14 +6,12 @@ import platform
 from pathlib import Path
 
 from microshard.backends.client_install import client_wheels
+from tests.hosts.bed.root import PYTHONS, SUITE
 
-_DEBIAN_12 = [3, 11, 2]
 
-
-def fetch() -> Path:
-    """Build and download the wheels for the machines of a bed, once; the archive with them."""
-    facts = {"client_python": {"path": "/usr/bin/python3", "version": _DEBIAN_12}, "machine": platform.machine()}
-    return client_wheels({"bed": facts})
+def fetch(suite: str = SUITE) -> Path:
+    """Build and download the wheels for machines with this system, once; the archive with them."""
+    return client_wheels(f"{PYTHONS[suite]}-{platform.machine()}")
 
 
 if __name__ == "__main__":

@@ -3,12 +3,15 @@
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from microshard.backends import client_install as install
 from microshard.errors import PlaceError
 from microshard.this_machine import project_root
+
+PYTHON = "3.11-x86_64"
 
 
 def test_wheels_another_run_may_use_stay_and_those_of_yesterday_go(
@@ -18,17 +21,16 @@ def test_wheels_another_run_may_use_stay_and_those_of_yesterday_go(
     old, young = tmp_path / "cache" / "wheels-old", tmp_path / "cache" / "wheels-young"
     for folder in (old, young):
         folder.mkdir(parents=True)
-    archives = [tmp_path / "cache" / "wheels-old.tar", install.wheels_archive()]
+    archives = [tmp_path / "cache" / "wheels-old.tar", install.wheels_archive(PYTHON)]
     for archive in archives:
         archive.touch()
     for path in (old, *archives):
         os.utime(path, (time.time() - 2 * 86400,) * 2)
-    client = {"client_python": {"path": "/usr/bin/python3", "version": [3, 11, 2]}, "machine": "x86_64"}
-    assert install.client_wheels({"host1": client}) == install.wheels_archive()
+    assert install.client_wheels(PYTHON) == install.wheels_archive(PYTHON)
     assert not old.exists()
     assert not archives[0].exists()
     assert young.exists()
-    assert install.wheels_archive().exists(), "it is in use"
+    assert install.wheels_archive(PYTHON).exists(), "it is in use"
 
 
 def test_a_driver_whose_environment_cannot_be_made_is_refused_with_the_reason(
@@ -49,4 +51,28 @@ def test_a_driver_whose_environment_cannot_be_made_is_refused_with_the_reason(
 
 def test_hosts_get_another_environment_for_another_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MICROSHARD_CACHE", str(tmp_path))
-    assert install.wheels_archive() != install.wheels_archive("pymongo==3.13")
+    assert install.wheels_archive(PYTHON) != install.wheels_archive(PYTHON, "pymongo==3.13")
+
+
+def _host(*version: int, machine: str = "x86_64") -> dict[str, Any]:
+    return {"client_python": {"path": "/usr/bin/python3", "version": list(version)}, "machine": machine}
+
+
+def test_wheels_for_one_python_are_never_taken_for_those_of_another() -> None:
+    pythons = [install.python_of({"host1": _host(3, minor, 2)}) for minor in (11, 12, 13)]
+    assert pythons == ["3.11-x86_64", "3.12-x86_64", "3.13-x86_64"]
+    assert len({install.wheels_archive(python) for python in pythons}) == 3
+    assert install.python_of({"host1": _host(3, 11, 2), "host2": _host(3, 11, 9)}) == "3.11-x86_64"
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        (_host(3, 9, 2), r"host2: a client host needs Python 3\.11 or newer"),
+        (_host(3, 13, 1), r"host1 has 3\.11-x86_64, host2 has 3\.13-x86_64"),
+        (_host(3, 11, 2, machine="aarch64"), r"host2 has 3\.11-aarch64"),
+    ],
+)
+def test_client_hosts_that_differ_are_named(second: dict[str, Any], said: str) -> None:
+    with pytest.raises(PlaceError, match=said):
+        install.python_of({"host1": _host(3, 11, 2), "host2": second})
