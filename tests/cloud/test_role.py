@@ -73,6 +73,7 @@ def test_present_twice_and_absent_twice(play: Play) -> None:
     assert "changed=0" in play.run(ec2_fleet_state="absent").stdout
 
 
+@pytest.mark.long
 def test_check_mode_makes_and_removes_nothing(play: Play) -> None:
     assert "changed=1" in play.run("--check").stdout
     assert play.lab.simulation.everything() == {}
@@ -82,6 +83,7 @@ def test_check_mode_makes_and_removes_nothing(play: Play) -> None:
     assert play.lab.simulation.everything() == before
 
 
+@pytest.mark.long
 def test_what_aws_refuses_and_what_is_left_fail_the_play_with_their_names(play: Play) -> None:
     play.lab.simulation.inject(Fault("RunInstances", "VcpuLimitExceeded"))
     refused = play.run()
@@ -119,6 +121,7 @@ SEEN = """\
 {{ microshard_volumes | map(attribute='purpose') | to_json }}"""
 
 
+@pytest.mark.long
 def test_the_dynamic_inventory_shows_the_hosts_of_one_run_in_their_groups(play: Play) -> None:
     play.lab.provision()
     run = play.folder / "small-1"

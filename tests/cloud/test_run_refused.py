@@ -119,6 +119,7 @@ def test_up_says_what_an_hour_costs_first_and_leaves_nothing_where_hosts_are_ref
     assert "VcpuLimitExceeded" in said.err
 
 
+@pytest.mark.long
 def test_a_down_that_was_killed_is_finished_by_gc(
     run: Run, lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

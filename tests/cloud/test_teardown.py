@@ -130,6 +130,7 @@ def test_without_a_network_it_says_that_it_does_not_know(lab: Lab) -> None:
     assert lab.teardown().clean
 
 
+@pytest.mark.long
 def test_an_instance_that_does_not_end_is_listed(lab: Lab) -> None:
     lab.retry = dataclasses.replace(lab.retry, terminate=0.05)
     fleet = lab.provision()

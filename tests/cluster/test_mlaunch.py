@@ -26,6 +26,7 @@ def run(folder: Path, *words: str | Path) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_a_point_started_by_mlaunch_and_imported_again_is_the_same_topology(tmp_path: Path) -> None:
     file = tmp_path / "there.yml"
     given = definition(matrix={"topology.shards.count": [2]})

@@ -42,6 +42,7 @@ def test_fuzzing_the_loader_by_its_coverage(tmp_path: Path) -> None:
     assert "DONE" in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 def test_hostile_clients(tmp_path: Path) -> None:
     with small_cluster(tmp_path) as cluster:
@@ -63,6 +64,7 @@ def test_disks_that_fail_and_files_that_end_anywhere(tmp_path: Path) -> None:
     assert sum(row.times for row in rows) > 500
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
 def test_a_whole_run_on_a_disk_that_gives_way(tmp_path: Path) -> None:

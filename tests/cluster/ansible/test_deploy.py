@@ -132,6 +132,7 @@ def test_a_folder_without_the_marker_is_refused(lab: MakeLab) -> None:
     assert not made.deployment.exists()
 
 
+@pytest.mark.long
 def test_a_binary_that_is_missing_or_of_another_version_is_named(lab: MakeLab, tmp_path: Path) -> None:
     made = lab(Layout())
     assert "is MongoDB 6.0.5" in "".join(str(event.get("message")) for event in made.succeed("prepare").events)

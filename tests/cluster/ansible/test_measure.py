@@ -73,6 +73,7 @@ def test_a_mongod_that_died_is_named_and_the_others_are_held(lab: MakeLab) -> No
     assert list(made.alive().values()) == ["T"]
 
 
+@pytest.mark.long
 def test_an_engine_that_outlived_its_killed_play_is_ended_by_the_teardown(lab: MakeLab) -> None:
     busy = {"$reduce": {"input": {"$range": [0, 300_000]}, "initialValue": 0, "in": {"$add": ["$$value", 1]}}}
     pipeline = [{"$match": {"_id": 0}}, {"$project": {"n": busy}}]

@@ -52,6 +52,7 @@ def play(folder: Path, *words: str, spoil: tuple[str, ...] = (), **variables: An
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_ansible_at_its_most_talkative_shows_none_of_them(tmp_path: Path, source: Path) -> None:
     code, said = play(tmp_path, "-vvvvv", "--diff")
     assert code == 0, said

@@ -153,6 +153,7 @@ def refuses_everything(uri: str, options: dict[str, Any]) -> None:
             assert refused.value.code in {13, 18}  # Unauthorized, AuthenticationFailed
 
 
+@pytest.mark.long
 def test_a_standalone_has_logins_without_encryption(lab: MakeLab) -> None:
     made = secured(lab, {"kind": "standalone"}, authorization=True, tls=False)
     made.succeed("deploy")

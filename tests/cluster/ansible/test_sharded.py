@@ -40,6 +40,7 @@ def test_two_shards_are_deployed_as_planned_paused_resumed_and_removed(lab: Make
     assert not made.deployment.exists()
 
 
+@pytest.mark.long
 def test_shards_the_plan_does_not_know_are_refused(lab: MakeLab) -> None:
     made = lab(Layout("sharded", shards=2))
     made.succeed("deploy")

@@ -59,6 +59,7 @@ def test_members_of_every_kind_stand_in_their_places(lab: MakeLab) -> None:
     assert made.point.connection_string.count(",") == 0  # no seed is hidden, an arbiter or not yet there
 
 
+@pytest.mark.long
 def test_zones_window_throttle_and_shards_that_come_later(lab: MakeLab) -> None:
     topology = {
         "kind": "sharded",

@@ -39,6 +39,7 @@ def fake_java(folder: Path, version: str) -> str:
     return str(path)
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 @pytest.mark.skipif(shutil.which("ansible-playbook", path=str(BIN)) is None, reason="there is no ansible-playbook")
 def test_the_jar_is_copied_once_and_a_jvm_too_old_is_named(tmp_path: Path) -> None:

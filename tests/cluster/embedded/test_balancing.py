@@ -112,6 +112,7 @@ def _verify(db: Any, load: Workload) -> None:
 WORKS = (point_reads, scans, aggregations, counts, updates, modifications, replacements)
 
 
+@pytest.mark.long
 def test_moved_chunks_do_not_disturb_clients(cluster: SmallCluster, db: Any) -> None:
     _prepare(cluster, db)
     admin, namespace = cluster.client.admin, db.moving.full_name

@@ -156,6 +156,7 @@ def test_a_signal_stops_everything(cli, number, code, moment):
     _nothing_is_left(cli)
 
 
+@pytest.mark.long
 def test_a_mongod_killed_while_loading_fails_its_point_by_name_and_the_others_go_on(cli):
     path = cli.write(
         workload=[
@@ -195,6 +196,7 @@ def test_a_wrong_answer_makes_the_point_invalid_and_the_run_fail(cli):
     _nothing_is_left(cli)
 
 
+@pytest.mark.long
 def test_a_kept_deployment_stays_and_can_be_stopped(cli):
     path = cli.write(matrix={}, repetitions=1, topology={"kind": "standalone"}, teardown="keep")
     code, output = cli.run("run", path)
@@ -230,6 +232,7 @@ def test_a_folder_that_is_not_ours_is_not_touched(cli, tmp_path):
     assert (tmp_path / "precious" / "file").exists()
 
 
+@pytest.mark.long
 def test_results_written_before_a_failure_survive_in_a_run_that_can_be_reported_again(cli):
     path = cli.write(matrix={}, repetitions=1, topology={"kind": "standalone"})
     assert cli.run("run", path)[0] == 0

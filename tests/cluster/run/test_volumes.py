@@ -26,6 +26,7 @@ def _experiment(cli, **changes):
     )
 
 
+@pytest.mark.long
 def test_a_run_reads_from_its_emulated_volume_and_leaves_nothing_of_it(cli):
     workload = [
         {"load": {"engine": "insert", "documents": 20000, "seed": 7}},
