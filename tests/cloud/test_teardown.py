@@ -222,7 +222,7 @@ def controller(simulation: Simulation, tmp_path: Path) -> Iterator[Controller]:
     running.close()
 
 
-@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.long)])  # a third of them, another each day
+@pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.long)])  # an eighth of them, another each day
 def test_a_controller_killed_after_any_call_leaves_nothing_gc_does_not_find(
     controller: Controller, lab: Lab, tmp_path: Path, every: int
 ) -> None:

@@ -14,7 +14,7 @@ LOOK = (Path(__file__).parent / "look.js").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [360, 768, 1280])
+@pytest.mark.parametrize("width", [360, pytest.param(768, marks=pytest.mark.long), 1280])
 @pytest.mark.parametrize("kind", SHAPES)
 def test_nothing_overlaps_sticks_out_or_is_too_pale(
     window: Browser, reports: dict[str, Path], kind: str, width: int, dark: bool
@@ -124,7 +124,7 @@ def test_print_makes_a_pdf_in_which_nothing_is_cut(window: Browser, reports: dic
     assert document.count(b"/Type /Page\n") + document.count(b"/Type /Page ") >= 1 or b"/Pages" in document
 
 
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("width", [390, pytest.param(1280, marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", SHAPES)
 def test_axe_finds_nothing_wrong_with_the_page(
     window: Browser, reports: dict[str, Path], kind: str, width: int, axe: str
