@@ -1,79 +1,172 @@
-"""What data images save (row 12): `experiments/quickstart.yml` run twice, the second time restored from the first.
+"""What data images save (row 12): sweeps run twice, the second time restored from what the first one kept.
 
-All figures are those of the two journals. A point is compared with itself: what deploying and loading 1,500,000
-documents on 16 shards took in the first run, and restoring them until the cluster answers in the second. The quick form
-has fewer documents, points and repetitions, and no targets.
+`experiments/quickstart.yml` says what a sweep saves: a point is compared with itself, what deploying and loading
+1,500,000 documents on 16 shards took in the first run, and restoring them until the cluster answers in the second. A
+smaller one says that restored points are measured like loaded ones, warm and cold. One that writes is redeployed for
+each repetition, loaded or restored. `up` of an empty cluster is compared with mlaunch and with bare mongods, in turns.
+The quick form has fewer documents, points and repetitions, and no targets.
 """
 
 from __future__ import annotations
 
+import json
+import statistics
 import subprocess
 import sys
 from pathlib import Path
 
-from bench.alone import BIN, ROOT, alone, scratch
-from bench.findings import Findings, Target, compared
+from bench.alone import BIN, ROOT, alone, say, scratch
+from bench.findings import Findings, Row, Target, absolute, compared
 from bench.quickstart import FULL, LIMIT, QUICK
+from bench.up_down import bare, mlaunch, ours
 from microshard.records.run_folder import RunFolder, find_runs
 
-BASE_PORT = 24000
+QUERY = {"engine": "aggregate", "pipeline": "mot_greenness", "iterations": 3}
+WRITE = {"engine": "insert", "documents": 10000, "namespace": "vosa.more"}
+ROUNDS = 2
 
 
 def _sweep(runs: Path, *changes: str) -> RunFolder:
     """Run the quickstart and return its folder."""
-    command = [str(BIN / "microshard"), "run", str(ROOT / "experiments" / "quickstart.yml"), "--yes", *changes]
-    # Ports of its own: data images fit the ports they were made on only.
-    command += ["--set", "load.image=use", "--set", f"topology.network.base_port={BASE_PORT}"]
-    done = subprocess.run(
-        [*command, "--runs-dir", str(runs)], capture_output=True, text=True, timeout=LIMIT, check=False
-    )
+    command = [str(BIN / "microshard"), "run", str(ROOT / "experiments" / "quickstart.yml"), "--yes"]
+    command += ["--set", "load.image=use", *changes, "--runs-dir", str(runs)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
     if done.returncode not in {0, 3}:  # 3: a gate did not hold, which says something of the machine
         raise SystemExit(f"quickstart ended with {done.returncode}: {done.stdout[-1500:]}{done.stderr[-1500:]}")
     return find_runs(runs)[-1]
 
 
-def _stages(run: RunFolder, stage: str, point: str | None = None) -> float:
-    """Seconds of a run's plays of a stage; `point`: of this point alone."""
+def _stages(run: RunFolder, *stages: str, point: str | None = None) -> float:
+    """Seconds of a run's plays of these stages; `point`: of this point alone."""
     steps = {step.index: step.point for step in run.plan().steps}
     return sum(
         event.seconds or 0.0
         for event in run.journal.records()
-        if event.event == "stage" and event.stage == stage and point in {None, steps.get(event.step or 0)}
+        if event.event == "stage" and event.stage in stages and point in {None, steps.get(event.step or 0)}
     )
 
 
-def _loading(run: RunFolder, point: str) -> float:
-    """Seconds of the load phases of a point."""
+def _phases(run: RunFolder, point: str, name: str) -> list[float]:
+    """Of every repetition that has this phase: the median query, s; of the phase `load` all its seconds."""
     results = [run.result(step.point, step.name) for step in run.plan().steps if step.point == point]
-    return sum(phase.seconds for result in results for phase in result.phases if phase.kind == "load")
+    phases = [phase for result in results for phase in result.phases if phase.name == name]
+    if name == "load":
+        return [phase.seconds for phase in phases]
+    return [phase.metric.value for phase in phases if phase.metric]
+
+
+def _restored(run: RunFolder) -> bool:
+    events = [event.event for event in run.journal.records()]
+    return events.count("data restored") >= len(run.plan().points)
+
+
+def _ended(run: RunFolder, key: str) -> float:
+    return next(float(getattr(event, key)) for event in run.journal.records() if event.event == "run ended")
+
+
+def sweeps(quick: bool) -> Findings:
+    """The quickstart twice."""
+    with scratch() as folder:
+        first, second = (_sweep(folder / "runs", *(QUICK if quick else FULL)) for _ in range(2))
+        if not _restored(second):
+            # No image is made of a point whose measurements were not valid, as on a machine that others use.
+            return Findings(missing=["12: a point of the first sweep was not valid, so it was not kept"])
+        last = first.plan().points[-1]
+        loading = sum(sum(_phases(first, point.id, "load")) for point in first.plan().points)
+        deployed = _stages(first, "deploy", point=last.id) + sum(_phases(first, last.id, "load"))
+        restored, kept = _stages(second, "restore", point=last.id), _stages(first, "keep data")
+        alike = _alike(first, second, "measure", None if quick else Target(1.05))
+        seconds, overhead = ([_ended(run, key) for run in (first, second)] for key in ("seconds", "orchestration"))
+    targets = (None,) * 4 if quick else (Target(0.55), Target(1.0), Target(0.25), Target(0.1))
+    name = f"{last.shards} shards" if not quick else f"{last.shards} shards, small"
+    return Findings(
+        [
+            compared(12, "the same sweep again", [seconds[1]], "the first one", [seconds[0]], "s", targets[0]),
+            compared(12, "its orchestration", [overhead[1]], "of the first one", [overhead[0]], "s", targets[1]),
+            compared(12, f"restoring {name}", [restored], "deploying and loading", [deployed], "s", targets[2]),
+            compared(12, "making the images of a sweep", [kept], "loading", [loading], "s", targets[3]),
+            alike,
+        ]
+    )
+
+
+def measurements(quick: bool) -> Findings:
+    """The same points loaded and restored: query times, warm and cold; answers are compared by the runs themselves."""
+    phases = [{"measure": {**QUERY, "cache": cache}, "name": cache} for cache in ("warm", "cold")]
+    documents = 20_000 if quick else 300_000
+    workload = [{"load": {"engine": "insert", "dataset": "mot", "documents": documents, "seed": 7}}, *phases]
+    changes = ["--set", f"workload={json.dumps(workload)}", "--set", "matrix={topology.shards.count: [1, 2, 4]}"]
+    with scratch() as folder:
+        first, second = (_sweep(folder / "runs", *changes) for _ in range(2))
+        if not _restored(second):
+            return Findings(missing=["12: a point was not valid, so loaded and restored ones were not compared"])
+        rows = [_alike(first, second, cache, None if quick else Target(1.05)) for cache in ("warm", "cold")]
+        answers = {
+            (point.label, phase.name, phase.answer_sha256)
+            for run in (first, second) for point in run.plan().points
+            for result in [run.result(point.id, "r1")] for phase in result.phases if phase.answer_sha256
+        }  # fmt: skip
+        different = len(answers) - len({answer[:2] for answer in answers})
+    return Findings([*rows, absolute(12, "other answers of restored points", [different], "answers", Target(0.0))])
+
+
+def _alike(first: RunFolder, second: RunFolder, cache: str, target: Target | None) -> Row:
+    pairs, inside = [], 0
+    for point in first.plan().points:
+        loaded, restored = _phases(first, point.id, cache), _phases(second, point.id, cache)
+        pairs.append((statistics.median(restored), statistics.median(loaded)))
+        inside += min(restored) <= max(loaded) and min(loaded) <= max(restored)
+    note = f"{cache}: the repetitions of {inside} of {len(pairs)} points overlap"
+    say(note)
+    ours, other = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    return compared(12, f"query of restored points, {cache}", ours, "of loaded ones", other, "s", target, note)
+
+
+def redeploys(quick: bool) -> Findings:
+    """A point whose measurement writes: what each repetition takes until it is measured, restored and loaded."""
+    documents = 20_000 if quick else 300_000
+    load = {"load": {"engine": "insert", "dataset": "mot", "documents": documents, "seed": 7}}
+    changes = ["--set", f"workload={json.dumps([load, {'measure': WRITE}])}"]
+    changes += ["--set", "matrix={topology.shards.count: [4]}"]
+    with scratch() as folder:
+        restored = _sweep(folder / "runs", *changes)
+        loaded = _sweep(folder / "runs", *changes, "--set", "load.image=never")
+        if not _restored(restored):
+            return Findings(missing=["12: the point that writes was not kept"])
+        each = _stages(restored, "restore") / len(restored.plan().steps)
+        other = (_stages(loaded, "deploy") + sum(_phases(loaded, "p01", "load"))) / len(loaded.plan().steps)
+    target = None if quick else Target(0.4)
+    return Findings([compared(12, "per_repetition redeploy, 4 shards", [each], "loading again", [other], "s", target)])
+
+
+def bring_up(quick: bool) -> Findings:
+    """`up` of an empty cluster from its image, mlaunch and bare mongods, in turns."""
+    shards = 2 if quick else 16
+    figures: dict[str, list[float]] = {"ours": [], "mlaunch": [], "bare": []}
+    with scratch() as folder:
+        ours(folder, shards, "use")  # makes the image
+        for number in range(1 if quick else ROUNDS):
+            figures["ours"].append(ours(folder, shards, "use")["up"])
+            for name, way in (("mlaunch", mlaunch), ("bare", bare)):
+                own = folder / f"{name}{number}"
+                own.mkdir()
+                figures[name].append(way(own, shards)["up"])
+    name, targets = f"up from an empty image, {shards} shards", (None, None) if quick else (Target(0.35), Target(1.3))
+    return Findings(
+        [
+            compared(12, name, figures["ours"], "mlaunch", figures["mlaunch"], "s", targets[0]),
+            compared(12, name, figures["ours"], "bare concurrent start", figures["bare"], "s", targets[1]),
+        ]
+    )
+
+
+PARTS = (sweeps, measurements, redeploys, bring_up)
 
 
 def measure(quick: bool) -> Findings:
     """Row 12."""
-    with scratch() as folder:
-        changes = QUICK if quick else FULL
-        first, second = (_sweep(folder / "runs", *changes) for _ in range(2))
-        events = [event for event in second.journal.records() if event.event == "data restored"]
-        if len(events) != len(second.plan().points):
-            # No image is made of a point whose measurements were not valid, as on a machine that others use.
-            return Findings(missing=["12: a point of the first run was not valid, so it was not kept"])
-        whole = [
-            next(event.seconds or 0.0 for event in run.journal.records() if event.event == "run ended")
-            for run in (first, second)
-        ]
-        last = first.plan().points[-1]
-        loaded = [_loading(first, point.id) for point in first.plan().points]
-        deployed = _stages(first, "deploy", last.id) + loaded[-1]
-        restored, kept = _stages(second, "restore", last.id), _stages(first, "keep data")
-    targets = (None, None, None) if quick else (Target(0.55), Target(0.25), Target(0.1))
-    name = f"{last.shards} shards" if not quick else f"{last.shards} shards, small"
-    return Findings(
-        [
-            compared(12, "the same sweep again", [whole[1]], "the first one", [whole[0]], "s", targets[0]),
-            compared(12, f"restoring {name}", [restored], "deploying and loading", [deployed], "s", targets[1]),
-            compared(12, "making the images of a sweep", [kept], "loading", [sum(loaded)], "s", targets[2]),
-        ]
-    )
+    parts = [part(quick) for part in PARTS]
+    return Findings([row for part in parts for row in part.rows], missing=[each for p in parts for each in p.missing])
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ LIMIT = 300  # s, for any one command
 EXPERIMENT = """
 microshard: 1
 name: bench-up
+load: {{image: {image}}}
 topology:
   shards: {{count: {shards}}}
   storage: {{cache: {{policy: per_process_mb, value: {cache}}}}}
@@ -47,10 +48,10 @@ workload: [{{load: {{engine: insert, documents: 1}}}}, {{measure: {{engine: aggr
 Figures = dict[str, float]
 
 
-def ours(folder: Path, shards: int) -> Figures:
+def ours(folder: Path, shards: int, image: str = "never") -> Figures:
     """`microshard up` and `down`, s; the memory of the cluster, MiB; how much of it was left."""
     experiment = folder / "experiment.yml"
-    experiment.write_text(EXPERIMENT.format(shards=shards, cache=CACHE_MIB), encoding="utf-8")
+    experiment.write_text(EXPERIMENT.format(shards=shards, cache=CACHE_MIB, image=image), encoding="utf-8")
     microshard, where = [str(BIN / "microshard")], ["--runs-dir", str(folder / "runs")]
     output: list[str] = []
 

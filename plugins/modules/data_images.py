@@ -11,6 +11,7 @@ description:
   - Moves the dbPaths of stopped processes into a data image, without journal, diagnostic data and lock file, and writes
     a manifest with size and checksum of every file; the image gets its name when it is whole.
   - Restores them by reflink where the filesystem can, else by copy, and checks every file against the manifest.
+  - Where the processes have other addresses or ports now, each mongod is started alone and its data are changed.
 options:
   run_folder:
     description: Folder of the run on this machine. Everything that is moved or restored must be inside it.
@@ -25,6 +26,15 @@ options:
     type: list
     elements: dict
     required: true
+  replica_sets:
+    description: For restored, the sets as mongo_topology has them; by default those the processes name.
+    type: list
+    elements: dict
+    default: []
+  mongod:
+    description: For restored, the mongod that changes the addresses in data whose processes had others.
+    type: path
+    default: ""
   host:
     description: The inventory's name of this host; processes of other hosts are left out.
     type: str
@@ -42,9 +52,11 @@ options:
     type: dict
     default: {}
   state:
-    description: What is true afterwards.
+    description:
+      - What is true afterwards. C(kept) moves the data of processes that were stopped.
+      - C(copied) copies the data of mongods that run, while fsyncLock holds their writes back.
     type: str
-    choices: [kept, restored]
+    choices: [kept, copied, restored]
     default: restored
 attributes:
   check_mode:

@@ -37,7 +37,9 @@ def images(ctx: click.Context, as_json: bool, runs: Path) -> None:
 
     whole = [(kept, kept.image) for kept in found]
     data = [
-        ", ".join(f"{count:,} {name}" for name, count in image.documents.items()) if image else "cannot be read"
+        (", ".join(f"{count:,} {name}" for name, count in image.documents.items()) or "empty cluster")
+        if image
+        else "cannot be read"
         for _, image in whole
     ]
     columns = [

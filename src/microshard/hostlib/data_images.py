@@ -1,4 +1,4 @@
-"""Module data_images: keep the data folders of stopped processes as a data image, or restore them from one.
+"""Module data_images: keep the data folders of processes as a data image, or restore them from one.
 
 An image is a folder IMAGES/NAME with `manifest.json`, and `data/PROCESS/…` as in the dbPaths. It is made in the run's
 folder and renamed when it is whole, so one that has its name is complete.
@@ -15,9 +15,9 @@ import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, Callable
 
-from . import mongo_config, proc
+from . import image_addresses, mongo_config, proc, wire
 from .errors import HostError
 from .files import require_own, require_run_folder, sha256, write_atomically
 
@@ -25,54 +25,64 @@ ARGUMENTS = {
     "run_folder": {"type": "path", "required": True},
     "deployment": {"type": "str", "default": "by-hand"},
     "processes": {"type": "list", "elements": "dict", "required": True},
+    "replica_sets": {"type": "list", "elements": "dict", "default": []},
     "host": {"type": "str", "default": ""},
+    "mongod": {"type": "path", "default": ""},
     "folder": {"type": "path", "required": True},
     "name": {"type": "str", "required": True},
     "manifest": {"type": "dict", "default": {}},
-    "state": {"choices": ["kept", "restored"], "default": "restored"},
+    "state": {"choices": ["kept", "copied", "restored"], "default": "restored"},
 }
 
 # After a clean shutdown nothing of these is needed: the journal is empty, the lock names no process.
 _NOT_KEPT = ("journal", "diagnostic.data", "mongod.lock", "_tmp")
+_LOCKED_IN = 30.0  # s
 _BLOCK = 1 << 20
+Fill = Callable[[list[dict[str, Any]], str], None]
 _FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file (XFS, btrfs)
 
 
 def main(parameters: dict[str, Any], *, check: bool) -> dict[str, Any]:
     """Keep or restore the data of this host's processes."""
     run_folder = require_run_folder(parameters["run_folder"])
-    found = mongo_config.on_host(parameters["processes"], parameters["host"], run_folder, parameters["deployment"])
+    processes = mongo_config.on_host(parameters["processes"], "", run_folder, parameters["deployment"])
+    found = [p for p in processes if p["host"] in {"", parameters["host"]} or not parameters["host"]]
     data = {process["name"]: process["db_path"] for process in found if process["db_path"]}
     for path in data.values():
         require_own(run_folder, path)
+    state, endpoints = parameters["state"], {p["name"]: p["endpoint"] for p in processes if p["db_path"]}
     running = [p["name"] for p in found if proc.from_pid_file(p["pid_path"], p["config_path"])]
-    if running:
-        raise HostError(f"{', '.join(running)} must not run while data folders are {parameters['state']}")
+    if running and state != "copied":
+        raise HostError(f"{', '.join(running)} must not run while data folders are {state}")
     name, target = parameters["name"], os.path.join(parameters["folder"], parameters["name"])
     if os.path.basename(target) != name or name.startswith("."):
         raise HostError(f"{name} is not the name of a data image")
     if not data:
         return {"changed": False, "msg": "no process of this host bears data"}
-    if parameters["state"] == "kept":
+    here = [process for process in found if process["db_path"]]
+    if state != "restored":
         draft = os.path.join(run_folder, "deployments", parameters["deployment"], ".image")
-        return _keep(data, draft, target, parameters["manifest"], check=check)
-    return _restore(data, target, check=check)
+        fill = _move if state == "kept" else _copy
+        return _keep(here, fill, draft, target, {**parameters["manifest"], "endpoints": endpoints}, check=check)
+    done, before = _restore(data, target, check=check)
+    if before and before != endpoints and not check:
+        sets = parameters["replica_sets"] or mongo_config.replica_sets(processes)
+        image_addresses.rewrite(here, processes, sets, parameters["mongod"])
+        done["msg"] += ", addresses changed"
+    return done
 
 
-def _keep(data: dict[str, str], draft: str, target: str, manifest: dict[str, Any], *, check: bool) -> dict[str, Any]:
-    """Move the data folders into an image. An image that is there already stays: the same recipe is the same data."""
+def _keep(
+    processes: list[dict[str, Any]], fill: Fill, draft: str, target: str, manifest: dict[str, Any], *, check: bool
+) -> dict[str, Any]:
+    """Fill an image with the data folders. One that is there already stays: the same recipe is the same data."""
     if os.path.isdir(target):
         return {"changed": False, "msg": f"{target} exists already"}
     if check:
         return {"changed": True, "msg": f"{target} would be made"}
     shutil.rmtree(draft, ignore_errors=True)
-    for name, path in data.items():
-        lock = os.path.join(path, "mongod.lock")
-        if not os.path.exists(lock) or os.path.getsize(lock):
-            raise HostError(f"{name} was not shut down cleanly: its data cannot become an image")
     os.makedirs(os.path.join(draft, "data"), mode=0o700)
-    for name, path in data.items():
-        _move(os.path.realpath(path), os.path.join(draft, "data", name))
+    fill(processes, os.path.join(draft, "data"))
     files = _described(os.path.join(draft, "data"))
     manifest = {**manifest, "files": files}
     write_atomically(os.path.join(draft, "manifest.json"), json.dumps(manifest, indent=1) + "\n")
@@ -87,18 +97,55 @@ def _keep(data: dict[str, str], draft: str, target: str, manifest: dict[str, Any
     return {"changed": True, "msg": f"{target}: {len(files)} files, {size / 1e6:,.0f} MB", "bytes": size}
 
 
-def _move(source: str, target: str) -> None:
-    """Move a data folder without what is not kept."""
-    for name in _NOT_KEPT:
-        path = os.path.join(source, name)
-        if os.path.isdir(path) and not os.path.islink(path):
-            shutil.rmtree(path)
-        elif os.path.lexists(path):
-            os.unlink(path)
+def _move(processes: list[dict[str, Any]], folder: str) -> None:
+    """Move the data folders of stopped mongods, without what is not kept."""
+    for process in processes:
+        lock = os.path.join(process["db_path"], "mongod.lock")
+        if not os.path.exists(lock) or os.path.getsize(lock):
+            raise HostError(f"{process['name']} was not shut down cleanly: its data cannot become an image")
+    for process in processes:
+        source, target = os.path.realpath(process["db_path"]), os.path.join(folder, process["name"])
+        for name in _NOT_KEPT:
+            path = os.path.join(source, name)
+            if os.path.isdir(path) and not os.path.islink(path):
+                shutil.rmtree(path)
+            elif os.path.lexists(path):
+                os.unlink(path)
+        try:
+            os.rename(source, target)
+        except OSError:  # it lies on another volume
+            shutil.copytree(source, target, symlinks=True)
+
+
+def _copy(processes: list[dict[str, Any]], folder: str) -> None:
+    """Copy the data folders of mongods that run.
+
+    fsyncLock writes a checkpoint and holds writes back. All are locked before the first is copied, so that no member of
+    a set gets ahead of another.
+    """
+    locked = []
     try:
-        os.rename(source, target)
-    except OSError:  # it lies on another volume
-        shutil.copytree(source, target, symlinks=True)
+        for process in processes:
+            locked.append(process)
+            _ask(process, {"fsync": 1, "lock": True})
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(partial(_copy_locked, folder), processes))
+    except (OSError, ValueError) as error:
+        raise HostError(f"the data cannot be copied: {error}") from None
+    finally:
+        for process in locked:
+            with contextlib.suppress(OSError, ValueError, HostError):
+                _ask(process, {"fsyncUnlock": 1})
+
+
+def _ask(process: dict[str, Any], command: dict[str, Any]) -> None:
+    if error := wire.error_of(process["address"], process["port"], {**command, "$db": "admin"}, _LOCKED_IN):
+        raise HostError(f"{process['name']}: {next(iter(command))}: {error}")
+
+
+def _copy_locked(folder: str, process: dict[str, Any]) -> None:
+    ignore = shutil.ignore_patterns(*_NOT_KEPT)
+    shutil.copytree(process["db_path"], os.path.join(folder, process["name"]), ignore=ignore)
 
 
 def _described(folder: str) -> list[dict[str, Any]]:
@@ -115,13 +162,13 @@ def _described(folder: str) -> list[dict[str, Any]]:
         return list(pool.map(described, paths))
 
 
-def _restore(data: dict[str, str], image: str, *, check: bool) -> dict[str, Any]:
-    """Put the files of an image into the data folders, and check each. What was put there before stays no longer."""
+def _restore(data: dict[str, str], image: str, *, check: bool) -> tuple[dict[str, Any], dict[str, str]]:
+    """Put the files of an image into the data folders, and check each; what was done, and the endpoints in the data."""
     with _in_use(image):
-        files = _planned_files(image, data)
+        files, endpoints = _manifest(image, data)
         size = sum(file["bytes"] for file in files)
         if check:
-            return {"changed": True, "msg": f"{len(files)} files would be restored"}
+            return {"changed": True, "msg": f"{len(files)} files would be restored"}, endpoints
         for name, path in data.items():
             if os.path.isdir(path) and os.listdir(path):
                 raise HostError(f"{name}: {path} has data already")
@@ -130,17 +177,20 @@ def _restore(data: dict[str, str], image: str, *, check: bool) -> dict[str, Any]
         os.utime(os.path.join(image, "manifest.json"))  # the last use
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             shared = sum(pool.map(partial(_put, image, data), files))
-    return {
+    done = {
         "changed": True,
         "msg": f"{len(files)} files, {size / 1e6:,.0f} MB, {shared} of them by reflink",
         "bytes": size,
     }
+    return done, endpoints
 
 
-def _planned_files(image: str, data: dict[str, str]) -> list[dict[str, Any]]:
+def _manifest(image: str, data: dict[str, str]) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """The files of an image, and the endpoints its processes had."""
     try:
         with open(os.path.join(image, "manifest.json"), encoding="utf-8") as file:
-            files = list(json.load(file)["files"])
+            manifest = json.load(file)
+        files, endpoints = list(manifest["files"]), dict(manifest.get("endpoints") or {})
         found = {file["path"].partition("/")[0] for file in files}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise HostError(f"{image}: the manifest of the data image cannot be read: {error}") from None
@@ -148,7 +198,7 @@ def _planned_files(image: str, data: dict[str, str]) -> list[dict[str, Any]]:
         raise HostError(f"{image} has the data of {', '.join(sorted(found))}, not of {', '.join(sorted(data))}")
     if any(os.path.isabs(file["path"]) or ".." in file["path"].split("/") for file in files):
         raise HostError(f"{image}: a file of the data image lies outside of it")
-    return files
+    return files, endpoints
 
 
 @contextlib.contextmanager

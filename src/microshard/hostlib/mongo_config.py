@@ -69,6 +69,27 @@ def config_db(processes: Sequence[Options]) -> str:
     return f"{servers[0]['replica_set']}/{','.join(p['endpoint'] for p in servers)}" if servers else ""
 
 
+def replica_sets(processes: Sequence[Options]) -> list[dict[str, Any]]:
+    """A replica set of the processes (complete) that name the same one; the first becomes primary."""
+    found: dict[str, dict[str, Any]] = {}
+    for process in processes:
+        name = process["replica_set"]
+        if name:
+            planned = found.setdefault(name, {"name": name, "role": process["role"], "members": []})
+            planned["members"].append({"process": process["name"], "endpoint": process["endpoint"]})
+    return list(found.values())
+
+
+def connection(planned: Options) -> str:
+    """The set as addShard takes it. The server refuses hidden members and arbiters there, and finds them itself."""
+    shown = [
+        m["endpoint"]
+        for m in planned["members"]
+        if m.get("initial", True) and not m.get("hidden") and not m.get("arbiter")
+    ]
+    return f"{planned['name']}/{','.join(shown)}"
+
+
 def leaves(options: Options, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Paths and values of an option tree; an empty section has none."""
     for key, value in options.items():

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from . import logs
+from . import logs, mongo_config
 from .errors import HostError
-from .mongo_config import complete
 from .wire import access_of_run
 
 try:
@@ -48,8 +47,8 @@ def main(parameters: dict[str, Any], *, check: bool) -> dict[str, Any]:
     if _MISSING:
         raise HostError(f"this Python lacks pymongo: {_MISSING}")
     run_folder = parameters["run_folder"]
-    processes = [complete(process, run_folder, "") for process in parameters["processes"]]
-    replica_sets = parameters["replica_sets"] or _replica_sets(processes)
+    processes = [mongo_config.complete(process, run_folder, "") for process in parameters["processes"]]
+    replica_sets = parameters["replica_sets"] or mongo_config.replica_sets(processes)
     collections = [{"chunks": [], "unique": False, **collection} for collection in parameters["collections"]]
     point = {**parameters, "processes": processes, "replica_sets": replica_sets, "collections": collections}
     try:
@@ -68,17 +67,6 @@ def main(parameters: dict[str, Any], *, check: bool) -> dict[str, Any]:
         "changes": changes,
         "diff": {"before": "", "after": "".join(f"{change}\n" for change in changes)} if changes else {},
     }
-
-
-def _replica_sets(processes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A replica set of the processes that name the same one; the first becomes primary."""
-    found: dict[str, dict[str, Any]] = {}
-    for process in processes:
-        name = process["replica_set"]
-        if name:
-            planned = found.setdefault(name, {"name": name, "role": process["role"], "members": []})
-            planned["members"].append({"process": process["name"], "endpoint": process["endpoint"]})
-    return list(found.values())
 
 
 def name_processes(text: str, processes: Sequence[dict[str, Any]]) -> str:

@@ -16,6 +16,7 @@ from pymongo import MongoClient
 from pymongo.errors import OperationFailure, PyMongoError
 
 from .errors import HostError
+from .mongo_config import connection
 from .mongo_server import Deadline, hello, server_message
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def add_shards(client: Client, planned: list[dict[str, Any]], deadline: Deadline
     """Add every initial replica set as a shard of its name; what was done. HostError for an unplanned shard."""
     shards = {shard["_id"]: shard["host"] for shard in admin(client, deadline, "listShards")["shards"]}
     known = {rs["name"]: {member["endpoint"] for member in rs["members"]} for rs in planned}
-    wanted = {rs["name"]: _connection(rs) for rs in planned if rs.get("initial", True)}
+    wanted = {rs["name"]: connection(rs) for rs in planned if rs.get("initial", True)}
     unplanned = {name: host for name, host in shards.items() if not _endpoints(host) <= known.get(name, set())}
     if unplanned:
         raise HostError(f"the cluster has shards that are not planned: {unplanned}; planned are {wanted}")
@@ -56,16 +57,6 @@ def add_shards(client: Client, planned: list[dict[str, Any]], deadline: Deadline
         if found != set(wanted) | set(shards):
             raise HostError(f"listShards shows {sorted(found)} after all of {sorted(wanted)} were added")
     return [*done, *(f"shard {name} added" for name, _ in missing)]
-
-
-def _connection(planned: dict[str, Any]) -> str:
-    """The set as addShard takes it. The server refuses hidden members and arbiters there, and finds them itself."""
-    shown = [
-        m["endpoint"]
-        for m in planned["members"]
-        if m.get("initial", True) and not m.get("hidden") and not m.get("arbiter")
-    ]
-    return f"{planned['name']}/{','.join(shown)}"
 
 
 def _set_concern_with_arbiters(

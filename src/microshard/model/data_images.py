@@ -11,7 +11,7 @@ from typing import Any
 from microshard.model import OPTIONAL
 from microshard.model.plan import PlannedCollection, PlannedPhase, PlannedReplicaSet, PlannedZone
 
-IMAGE_FORMAT = 1  # of images; one of another format has another name, so it is never restored
+IMAGE_FORMAT = 2  # of images; one of another format has another name, so it is never restored
 FOLDER = "images"  # of all data images, beside the folders of runs
 
 
@@ -22,7 +22,6 @@ class RecipeProcess:
     name: str
     role: str
     host: str
-    endpoint: str  # it stands in the configuration of its set and of the cluster
     replica_set: str | None
     cache_mib: float | None  # decides how the files are laid out
     options: dict[str, Any]
@@ -30,7 +29,7 @@ class RecipeProcess:
 
 @dataclass(frozen=True, slots=True)
 class DataImageRecipe:
-    """Everything that decides the content of an image."""
+    """Everything that decides the content of an image but addresses and ports, which are rewritten."""
 
     format: int
     microshard: str  # version of the tool, whose engines make the data
@@ -38,7 +37,7 @@ class DataImageRecipe:
     mongod_sha256: str
     topology: str
     processes: tuple[RecipeProcess, ...]
-    replica_sets: tuple[PlannedReplicaSet, ...]
+    replica_sets: tuple[PlannedReplicaSet, ...]  # without endpoints
     collections: tuple[PlannedCollection, ...]
     zones: tuple[PlannedZone, ...]
     balancer: dict[str, Any]
@@ -68,6 +67,7 @@ class DataImage:
     documents: dict[str, int]  # namespace → documents, as the load counted them
     by_shard: dict[str, float]  # shard → documents
     files: tuple[ImageFile, ...] = ()
+    endpoints: dict[str, str] = field(default_factory=dict)  # process → address:port in the data
     image_format: int = IMAGE_FORMAT
 
     @property
@@ -84,3 +84,4 @@ class DataImageVariables:
     folder: str  # of all images, on the hosts
     documents: dict[str, int] = field(default_factory=dict)  # namespace → count, checked after a restore
     manifest: dict[str, Any] = field(default_factory=dict, metadata=OPTIONAL)  # of an image to keep, without its files
+    state: str = field(default="restored", metadata=OPTIONAL)  # kept or copied, for an image to keep

@@ -224,6 +224,8 @@ class DataImagePolicy:
 
     mode: Literal["never", "use", "only"] = "never"
     refused: str = ""  # why they are loaded all the same
+    first: bool = False  # measurements change the data: the image is made before the first one, which is restored too
+    not_empty: str = ""  # why the point has no image of its empty cluster either
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,8 @@ class JournalEvent:
 
     # run started, resumed, stage, step started, step done, step skipped, answer differs, point failed, prepare failed,
     # budget reached, stopped, kept, teardown failed, run ended, up, going down, down, member added, hosts made,
-    # fleet failed, hosts ended, data restored, data kept, data not kept, data image refused, data image removed
+    # fleet failed, hosts ended, data restored, empty cluster restored, data kept,
+    # data not kept, data image refused, data image removed
     event: str
     t: float = 0.0  # epoch seconds
     step: int | None = None  # index in the plan

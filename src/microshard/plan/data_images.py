@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from microshard import __version__
 from microshard.model.data_images import IMAGE_FORMAT, DataImageRecipe, RecipeProcess
 from microshard.model.experiment import Experiment
-from microshard.model.plan import DataImagePolicy, Point
+from microshard.model.plan import DataImagePolicy, PlannedReplicaSet, Point
 from microshard.records import codec
 
 
@@ -18,36 +18,44 @@ def data_image_policy(experiment: Experiment, backend: str) -> DataImagePolicy:
     """Whether the data of a point of this experiment are kept and restored; the first reason where they are not."""
     if experiment.load.image == "never":
         return DataImagePolicy()
-    return DataImagePolicy(experiment.load.image, next(_obstacles(experiment, backend), ""))
+    place = next(_obstacles(experiment, backend), "")
+    changes = any(
+        step.kind != "load" and (step.phase.writes() or step.phase.moves_chunks) for step in experiment.workload
+    )
+    refused = place or next(_obstacles_of_data(experiment), "")
+    secured = "its servers use TLS" if any(experiment.topology.security.at(backend).values()) else ""
+    return DataImagePolicy(experiment.load.image, refused, changes and not refused, place or secured)
 
 
 def _obstacles(experiment: Experiment, backend: str) -> Iterator[str]:
-    """Why the data folders at the end of a point are not those after its load, or may not be kept."""
-    topology, infrastructure = experiment.topology, experiment.infrastructure
-    kinds = [step.kind for step in experiment.workload]
-    others = [step.phase for step in experiment.workload if step.kind != "load"]
+    """Why no data folder of this experiment may be kept."""
     if backend != "local":
         yield "data images are kept on this machine only"
+    if experiment.topology.storage.engine != "wiredTiger":
+        yield "the storage engine is not WiredTiger"
+    if experiment.topology.security.at(backend).get("authorization"):
+        yield "the data have users with the passwords of one run"
+    if any(volume for _, volume in experiment.infrastructure.shard_hosts.volumes.named()):
+        yield "the data are on volumes of their own"
+
+
+def _obstacles_of_data(experiment: Experiment) -> Iterator[str]:
+    """Why the data after the load phases are not decided by the recipe, or not to be had."""
+    kinds = [step.kind for step in experiment.workload]
     if "load" not in kinds:
         yield "the workload has no load phase: what its measurements load is never restored"
     if kinds != sorted(kinds, key=lambda kind: kind != "load"):
         yield "a load phase comes after another phase"
-    if any(phase.writes() or phase.moves_chunks for phase in others):
-        yield "a measurement changes the data"
-    if topology.kind == "sharded" and topology.balancer.enabled:
+    if experiment.topology.kind == "sharded" and experiment.topology.balancer.enabled:
         yield "the balancer may move chunks after the load"
-    if topology.security.at(backend).get("authorization"):
-        yield "the data have users with the passwords of one run"
-    if any(volume for _, volume in infrastructure.shard_hosts.volumes.named()):
-        yield "the data are on volumes of their own"
     if any(getattr(step.phase, "file", None) for step in experiment.workload):
         yield "the load reads a file, whose content may change"
 
 
-def recipe(point: Point, *, mongod: str, mongod_sha256: str) -> DataImageRecipe:
-    """Everything that decides the data of a point after its load phases. `mongod`: its version."""
+def recipe(point: Point, *, mongod: str, mongod_sha256: str, empty: bool = False) -> DataImageRecipe:
+    """Everything that decides the data of a point after its load phases, or before (`empty`). `mongod`: its version."""
     processes = tuple(
-        RecipeProcess(p.name, p.role, p.host, p.endpoint, p.replica_set, p.cache_mib, p.options)
+        RecipeProcess(p.name, p.role, p.host, p.replica_set, p.cache_mib, p.options)
         for p in point.processes
         if p.db_path
     )
@@ -58,31 +66,16 @@ def recipe(point: Point, *, mongod: str, mongod_sha256: str) -> DataImageRecipe:
         mongod_sha256=mongod_sha256,
         topology=point.topology,
         processes=processes,
-        replica_sets=point.replica_sets,
+        replica_sets=tuple(_without_endpoints(each) for each in point.replica_sets),
         collections=point.collections,
         zones=point.zones,
         balancer=point.balancer,
-        load=tuple(phase for phase in point.phases if phase.kind == "load"),
+        load=() if empty else tuple(phase for phase in point.phases if phase.kind == "load"),
     )
 
 
-def without_ports(of: DataImageRecipe) -> DataImageRecipe:
-    """The recipe with no port in it: what is equal then differs in ports alone."""
-
-    def address(endpoint: str) -> str:
-        return endpoint.rpartition(":")[0]
-
-    return dataclasses.replace(
-        of,
-        processes=tuple(dataclasses.replace(p, endpoint=address(p.endpoint)) for p in of.processes),
-        replica_sets=tuple(
-            dataclasses.replace(
-                each,
-                members=tuple(dataclasses.replace(m, endpoint=address(m.endpoint)) for m in each.members),
-            )
-            for each in of.replica_sets
-        ),
-    )
+def _without_endpoints(of: PlannedReplicaSet) -> PlannedReplicaSet:
+    return dataclasses.replace(of, members=tuple(dataclasses.replace(m, endpoint="") for m in of.members))
 
 
 def image_name(of: DataImageRecipe) -> str:

@@ -10,23 +10,23 @@ from microshard.errors import PlaceError
 from microshard.model.data_images import DataImage, DataImageRecipe, DataImageVariables
 from microshard.model.plan import Plan, Point
 from microshard.model.result import StepResult
-from microshard.plan.data_images import image_name, recipe, without_ports
+from microshard.plan.data_images import image_name, recipe
 from microshard.records import codec
-from microshard.records.data_images import find_image, folder_of, keep_within, kept_images, remove_image
+from microshard.records.data_images import find_image, folder_of, keep_within, remove_image
 from microshard.records.run_folder import RunFolder
 from microshard.run.backend import Binaries
 
 
-def planned_image(point: Point, binaries: Binaries) -> str:
-    """The name of the image of a point's data; "" where they are neither kept nor restored."""
+def planned_image(point: Point, binaries: Binaries, *, empty: bool = False) -> str:
+    """The name of the image of a point's data, or of its empty cluster; "" where they are neither kept nor restored."""
     policy = point.data_image
-    if policy.mode == "never" or policy.refused or not binaries.sha256:
+    if policy.mode == "never" or (policy.not_empty if empty else policy.refused) or not binaries.sha256:
         return ""
-    return image_name(_recipe(point, binaries))
+    return image_name(_recipe(point, binaries, empty=empty))
 
 
-def _recipe(point: Point, binaries: Binaries) -> DataImageRecipe:
-    return recipe(point, mongod=binaries.version, mongod_sha256=binaries.sha256)
+def _recipe(point: Point, binaries: Binaries, *, empty: bool = False) -> DataImageRecipe:
+    return recipe(point, mongod=binaries.version, mongod_sha256=binaries.sha256, empty=empty)
 
 
 def refuse_missing_images(plan: Plan, binaries: Mapping[str, Binaries], runs: Path) -> None:
@@ -54,13 +54,6 @@ def data_sentences(plan: Plan, binaries: Mapping[str, Binaries], runs: Path) -> 
             f"Data loaded and kept as data images: {', '.join(point.id for point in kept)}; about {size:.2f} GB stay "
             f"on disk (all images: {plan.images_gb:g} GB at most, load.images_gb)."
         )
-        elsewhere = [without_ports(each.image.recipe) for each in kept_images(runs) if each.image]
-        moved = [point.id for point in kept if without_ports(_recipe(point, binaries[point.id])) in elsewhere]
-        if moved:
-            ports = (
-                "ports differ from those planned now, which are the first free ones unless topology.network.base_port"
-            )
-            yield f"There are data images of {', '.join(moved)} that do not fit: their {ports} is set."
     for reason in dict.fromkeys(point.data_image.refused for point in points if point.data_image.refused):
         concerned = ", ".join(point.id for point in points if point.data_image.refused == reason)
         yield f"Data loaded, and not kept: {concerned}, because {reason}."
@@ -81,25 +74,31 @@ class DataImages:
         self.refused: set[str] = set()  # names of images that could not be restored
         self.loaded: dict[str, StepResult] = {}  # point → the result of the step that loaded its deployment
 
-    def available(self, point: Point) -> DataImage | None:
-        """The image a point can be restored from."""
-        name = planned_image(point, self.binaries[point.id])
-        return None if name in self.refused else _found(self.runs, name)
+    def available(self, point: Point, *, loaded: bool) -> Iterator[DataImage]:
+        """The images a point can be started from: that of its data if they are to be `loaded`, then the empty one."""
+        for empty in [False, True] if loaded else [True]:
+            name = planned_image(point, self.binaries[point.id], empty=empty)
+            if name not in self.refused and (image := _found(self.runs, name)):
+                yield image
 
     def to_restore(self, image: DataImage) -> DataImageVariables:
         """What the play is given that restores it."""
         return DataImageVariables(image.name, str(folder_of(self.runs)), image.documents)
 
-    def to_keep(self, point: Point) -> DataImageVariables | None:
-        """What the play is given that keeps the data of a loaded point; None where there is nothing to keep."""
-        result = self.loaded.get(point.id)
+    def to_load(self, point: Point) -> bool:
+        """Whether a point is to be loaded for its image alone, because its measurements change the data."""
         name = planned_image(point, self.binaries[point.id])
-        if result is None or not name or point.id in self.restored:
+        known = point.id in self.loaded or _found(self.runs, name)  # loaded: it did not become an image
+        return bool(name) and point.data_image.first and not known
+
+    def to_keep(self, point: Point, *, empty: bool = False) -> DataImageVariables | None:
+        """What the play is given that keeps the data of a point, or its empty cluster; None where there is nothing."""
+        name = planned_image(point, self.binaries[point.id], empty=empty)
+        if not name or point.id in self.restored or (name not in self.refused and find_image(self.runs, name)):
             return None
-        if name not in self.refused and find_image(self.runs, name):
-            return None
-        loads = [phase for phase in result.phases if phase.kind == "load"]
-        if any(phase.error or phase.counters.get("errors") for phase in loads):
+        loads = [] if empty or point.id not in self.loaded else self.loaded[point.id].phases
+        loads = [phase for phase in loads if phase.kind == "load"]
+        if not empty and (not loads or any(phase.error or phase.counters.get("errors") for phase in loads)):
             return None
         documents, by_shard = {}, {}
         for phase in loads:
@@ -110,7 +109,7 @@ class DataImages:
                 by_shard = counts
         image = DataImage(
             name=name,
-            recipe=_recipe(point, self.binaries[point.id]),
+            recipe=_recipe(point, self.binaries[point.id], empty=empty),
             run=self.folder.run_id,
             experiment=self.folder.marker().experiment,
             label=point.label,

@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -215,13 +215,13 @@ def write_variables(
     step: Step | None,
     *,
     pause: bool = False,
-    restored: bool = False,
+    kinds: Collection[str] = ("load", "warm_up", "measure"),
     image: DataImageVariables | None = None,
     backend: Backend,
 ) -> Path:
     """Write points/POINT/vars.json: the variables of a point, and of a step when there is one. Returns its path.
 
-    `restored`: the data were, so the step does not load. `image`: the data image to restore or to keep.
+    `kinds`: of the phases that are executed. `image`: the data image to restore or to keep.
     """
     root = backend.host_folder(folder)
     # The experiment's choice overrides the backend's.
@@ -230,7 +230,7 @@ def write_variables(
     variables = Variables(
         dataclasses.replace(run, bin=binaries.variables(), process_manager=manager),
         _on_hosts(point, root, limited=not backend.remote),
-        None if step is None else _step(point, step, root, pause=pause, restored=restored, remote=backend.remote),
+        None if step is None else _step(point, step, root, pause=pause, kinds=kinds, remote=backend.remote),
         image,
     )
     path = folder / "points" / point.id / "vars.json"
@@ -238,8 +238,7 @@ def write_variables(
     return path
 
 
-def _step(point: Point, step: Step, root: Path, *, pause: bool, restored: bool, remote: bool) -> StepVariables:
-    kinds = {"warm_up", "measure"} if restored or not step.deploy else {"load", "warm_up", "measure"}
+def _step(point: Point, step: Step, root: Path, *, pause: bool, kinds: Collection[str], remote: bool) -> StepVariables:
     phases = [phase for phase in point.phases if phase.kind in kinds]
     return StepVariables(
         index=step.index,

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from microshard.analysis import server_logs
 from microshard.errors import MicroshardError
 from microshard.interrupts import Stopped, raise_if_interrupted, signals
-from microshard.model.data_images import DataImage
+from microshard.model.data_images import DataImage, DataImageVariables
 from microshard.model.plan import Plan, Point, Step
 from microshard.model.result import StepResult
 from microshard.model.run_records import JournalEvent, LedgerRecord
@@ -172,27 +172,28 @@ class Runner:
             self.in_force = host_settings(point)
 
     def deploy(self, point: Point, step: Step | None = None) -> None:
-        """Start a point's processes, with the data of its image where a step has one; else they are empty."""
+        """Start a point's processes: with the data of its image where a step has one, else empty."""
         self.images.restored.pop(point.id, None)
-        image = self.images.available(point) if step is not None else None
-        if image is None:
-            self._deploy(point, step)
+        for image in self.images.available(point, loaded=step is not None):
+            try:
+                self._deploy(point, step, image)
+            except PlaybookError as error:
+                # A cluster that is not whole is never measured: it goes, and is made anew.
+                message = f"the data image {image.name} was not restored: {error}"
+                self._journal(JournalEvent("data image refused", point=point.id, name=image.name, message=message))
+                self.images.refused.add(image.name)
+                self.undeploy(point, step)
+                if point.data_image.mode == "only":
+                    raise
+                continue
+            if image.recipe.load:
+                self.images.restored[point.id] = image
+                self.recorder.documents[point.id] = image.by_shard
+            event = "data restored" if image.recipe.load else "empty cluster restored"
+            self._journal(JournalEvent(event, point=point.id, name=image.name))
             return
-        try:
-            self._deploy(point, step, image)
-        except PlaybookError as error:
-            # A cluster that is not whole is never measured: it goes, and the data are loaded.
-            message = f"the data image {image.name} was not restored, the data are loaded instead: {error}"
-            self._journal(JournalEvent("data image refused", point=point.id, name=image.name, message=message))
-            self.images.refused.add(image.name)
-            self.undeploy(point, step)
-            if point.data_image.mode == "only":
-                raise
-            self._deploy(point, step)
-        else:
-            self.images.restored[point.id] = image
-            self.recorder.documents[point.id] = image.by_shard
-            self._journal(JournalEvent("data restored", point=point.id, name=image.name))
+        self._deploy(point, step)
+        self._keep(point, step, self.images.to_keep(point, empty=True), "copied")
 
     def _deploy(self, point: Point, step: Step | None, image: DataImage | None = None) -> None:
         """Start the processes; every process and volume is recorded in the ledger before it is created."""
@@ -204,7 +205,7 @@ class Runner:
             self.folder.ledger.append(LedgerRecord("process", "about to start", point=point.id, **places))
         self.deployed.add(point.id)
         variables = self._variables(point, step, image=self.images.to_restore(image) if image else None)
-        with self._stage(step, "restore" if image else "deploy"):
+        with self._stage(step, "restore" if image and image.recipe.load else "deploy"):
             self.playbooks.run("deploy", variables, limit=self._hosts(point))
 
     def undeploy(self, point: Point, step: Step | None = None) -> None:
@@ -261,23 +262,26 @@ class Runner:
             if not result.valid:
                 self.outcome.invalid[f"{point.id} {step.name}"] = "; ".join(result.problems)
             if step.undeploy and not self._keeps(step):
-                if result.valid and point.id not in self.outcome.wrong:
-                    self._keep_data(point, step)
+                if result.valid and point.id not in self.outcome.wrong and not point.data_image.first:
+                    self._keep(point, step, self.images.to_keep(point))
                 self.undeploy(point, step)
         except DiskError:
             raise  # the next point could not be recorded either
         except MicroshardError as error:
             self._fail(point, step, error)
 
-    def _keep_data(self, point: Point, step: Step) -> None:
-        """Make the data of a point an image. Its measurements are done: what goes wrong costs the image only."""
-        image = self.images.to_keep(point)
+    def _keep(self, point: Point, step: Step | None, image: DataImageVariables | None, state: str = "kept") -> None:
+        """Make the data folders of a point an image. What goes wrong costs the image only.
+
+        `state`: they are "kept" when nothing needs the processes any more, and "copied" while they go on.
+        """
         if image is None:
             return
         try:
             self.images.remove_refused(image.name)
             with self._stage(step, "keep data"):
-                self.playbooks.run("keep_data", self._variables(point, step, image=image), limit=self._hosts(point))
+                variables = self._variables(point, step, image=dataclasses.replace(image, state=state))
+                self.playbooks.run("keep_data", variables, limit=self._hosts(point))
             removed = self.images.bound(self.plan.images_gb)
         except (MicroshardError, OSError) as error:
             self._journal(JournalEvent("data not kept", point=point.id, name=image.name, message=str(error)))
@@ -286,16 +290,31 @@ class Runner:
             for name in removed:
                 self._journal(JournalEvent("data image removed", name=name))
 
+    def _load_first(self, point: Point, step: Step) -> None:
+        """Load a point whose measurements change the data, for its image; each repetition is restored from that."""
+        self.deploy(point, step)
+        with self._stage(step, "load"):
+            self.playbooks.run("measure", self._variables(point, step, kinds={"load"}), limit=self._hosts(point))
+        self.recorder.merge_client_results(point, step)
+        self.images.loaded[point.id] = loaded = self.folder.result(point.id, step.name)
+        self.folder.result_path(point.id, step.name).unlink()  # the measurement writes its own
+        self.outcome.loading += sum(phase.seconds for phase in loaded.phases)
+        self._keep(point, step, self.images.to_keep(point))
+        self.undeploy(point, step)
+
     def _attempt(self, point: Point, step: Step) -> StepResult:
         """One measurement, from deployment to result."""
         self.folder.journal.append(JournalEvent("step started", step=step.index, point=point.id, name=step.name))
         self.set_hosts(point, step)
         if step.deploy:
+            if self.images.to_load(point):
+                self._load_first(point, step)
             self.deploy(point, step)
         raise_if_interrupted()
         pause = not step.undeploy and self._next_point(step) != point.id
         restored = self.images.restored.get(point.id)
-        variables = self._variables(point, step, pause=pause, restored=restored is not None)
+        kinds = {"warm_up", "measure"} if restored or not step.deploy else {"load", "warm_up", "measure"}
+        variables = self._variables(point, step, pause=pause, kinds=kinds)
         with self._stage(step, "measure"):
             try:
                 self.playbooks.run("measure", variables, limit=self._hosts(point))

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from pymongo import MongoClient
 
 from microshard.records.data_images import kept_images
 from tests.cluster.ansible.points import free_ports
@@ -19,6 +20,11 @@ def _run(cli: Cli, path, *more):
         f"{file.parent.name}/{file.stem}": json.loads(file.read_text()) for file in folder.path.glob("results/*/*.json")
     }
     return code, output, {event.event: event for event in folder.journal.records()}, results
+
+
+def _loaded(cli: Cli):
+    """The images of loaded data; the others are those of empty clusters."""
+    return [kept for kept in kept_images(cli.runs) if kept.image and kept.image.documents]
 
 
 def _answers(results):
@@ -38,12 +44,14 @@ def test_a_sharded_cluster_is_restored_and_answers_the_same_warm_and_cold(cli: C
     path = cli.write(workload=[load, *phases], load={"image": "use"}, gates=gates, **once)
     code, output, _, loaded = _run(cli, path)
     assert code == 0, output
-    (kept,) = kept_images(cli.runs)
+    (kept,) = _loaded(cli)
     assert kept.image is not None
     assert kept.image.documents == {"vosa.mot_results": 20000}
     assert {path.name for path in (kept.path / "data").iterdir()} == {"config1", "shard01", "shard02"}
     assert not [*kept.path.glob("data/*/journal"), *kept.path.glob("data/*/mongod.lock")]
-    code, output, events, restored = _run(cli, path, "--set", "load.image=only")
+    # Other ports: those in the data are changed.
+    moved = f"topology.network.base_port={free_ports(5)}"
+    code, output, events, restored = _run(cli, path, "--set", "load.image=only", "--set", moved)
     assert code == 0, output
     assert "data restored" in events
     assert _answers(restored) == _answers(loaded)
@@ -61,12 +69,10 @@ def test_a_sharded_cluster_is_restored_and_answers_the_same_warm_and_cold(cli: C
 @pytest.mark.long
 @pytest.mark.parametrize("damage", ["byte", "documents"])
 def test_a_damaged_image_is_loaded_anew_and_replaced(cli: Cli, damage: str) -> None:
-    # A port of its own: with another one the data would be loaded, and nothing be refused.
-    topology = STANDALONE | {"network": {"base_port": free_ports(1)}}
-    path = cli.write(topology=topology, matrix={}, repetitions=1, load={"image": "use"})
+    path = cli.write(topology=STANDALONE, matrix={}, repetitions=1, load={"image": "use"})
     code, output, events, loaded = _run(cli, path)
     assert code == 0, output
-    (kept,) = kept_images(cli.runs)
+    (kept,) = _loaded(cli)
     if damage == "byte":
         file = max((kept.path / "data").rglob("*.wt"), key=lambda each: each.stat().st_size)
         content = bytearray(file.read_bytes())
@@ -89,3 +95,37 @@ def test_a_damaged_image_is_loaded_anew_and_replaced(cli: Cli, damage: str) -> N
     assert (code, kept_images(cli.runs)) == (0, []), output
     code, output, events, _ = _run(cli, path, "--set", "load.image=never")
     assert "data restored" not in events
+
+
+def test_a_point_whose_measurement_writes_is_loaded_once(cli: Cli) -> None:
+    insert = {"engine": "insert", "documents": 1000, "namespace": "vosa.more"}
+    query = {"engine": "aggregate", "pipeline": "mot_greenness", "iterations": 1}
+    workload = [{"load": {"engine": "insert", "documents": 20000, "seed": 7}}, {"measure": query}]
+    path = cli.write(topology=STANDALONE, matrix={}, workload=[*workload, {"measure": insert, "name": "write"}],
+                     load={"image": "use"}, order={"seed": 1})  # fmt: skip
+    code, output, _, results = _run(cli, path)
+    assert code == 0, output
+    events = [event.event for event in cli.folders[-1].journal.records()]
+    assert (events.count("data restored"), events.count("data kept")) == (2, 2), "an empty one, and the loaded one"
+    assert {r["data"] for r in results.values()} == {"restored"}
+    assert not [p for r in results.values() for p in r["phases"] if p["kind"] == "load"]
+    assert len(_answers(results)) >= 2
+    assert [kept.image.documents for kept in _loaded(cli)] == [{"vosa.mot_results": 20000}]
+
+
+@pytest.mark.parametrize("members", [1, 3])
+def test_up_starts_from_the_image_of_an_empty_cluster(cli: Cli, members: int) -> None:
+    topology = {"kind": "sharded", "shards": {"count": 2, "members": members},
+                "storage": {"cache": {"policy": "per_process_mb", "value": 256}}}  # fmt: skip
+    path = cli.write(topology=topology, matrix={}, load={"image": "use"})
+    for expected in ("data kept", "empty cluster restored"):
+        moved = ["--set", f"topology.network.base_port={free_ports(4 + 2 * members)}"]
+        code, output = cli.run("up", path, *moved)
+        assert code == 0, output
+        assert expected in [event.event for event in cli.folders[-1].journal.records()]
+        with MongoClient[dict[str, object]](output.strip().splitlines()[-1]) as client:
+            shards = {shard["_id"]: shard["host"] for shard in client.admin.command("listShards")["shards"]}
+            assert [host.count(":") for host in shards.values()] == [members, members]
+            client.lab.things.insert_one({"a": 1})
+            assert client.lab.things.count_documents({}) == 1
+        assert cli.run("down")[0] == 0
