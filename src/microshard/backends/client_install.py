@@ -1,5 +1,7 @@
 """The wheels client hosts install: microshard itself and the libraries it needs, with the driver of an experiment.
 
+Where the data sets flights or tpch are installed on the controller (`make data`), client hosts get them as well.
+
 On this machine another driver (client.driver) has an environment of its own in the cache: that driver from its locked
 wheel, before the libraries of the environment that runs microshard.
 """
@@ -7,6 +9,7 @@ wheel, before the libraries of the environment that runs microshard.
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
 import hashlib
 import os
@@ -27,6 +30,7 @@ from typing import Any
 
 import microshard
 from microshard.errors import PlaceError
+from microshard.model.datasets import TPCH_PART_ORDERS, DataError, dataset_info
 from microshard.this_machine import cache_folder, cache_lock, project_root
 
 OLDEST_CLIENT = (3, 11)  # pyproject.toml: requires-python
@@ -66,7 +70,7 @@ def client_key(python: str, driver: str | None = None) -> str:
     total = hashlib.sha256(python.encode())
     for name, content in _wheel_files().items():
         total.update(name.encode() + b"\0" + content)
-    for lock in (*_locks(), *_driver_locks(driver)):
+    for lock in (*_locks(), *_driver_locks(driver), *_data_locks()):
         total.update(lock.read_bytes())
     return total.hexdigest()[:12]
 
@@ -119,6 +123,9 @@ def _build(folder: Path, version: str, machine: str, driver: str | None) -> None
             shutil.copy2(library, folder)
     for library in _libraries(version, machine, others).iterdir() if others else ():
         shutil.copy2(library, folder)
+    data = _data_locks()
+    for package in _libraries(version, machine, data, sources=True).iterdir() if data else ():
+        shutil.copy2(package, folder)
 
 
 def _wheel_files() -> dict[str, bytes]:
@@ -151,6 +158,15 @@ def _locks() -> list[Path]:
 def _driver_locks(driver: str | None) -> list[Path]:
     """Its lock file: pymongo==3.13 is requirements/drivers/pymongo-3.13.lock."""
     return [project_root() / "requirements" / "drivers" / f"{driver.replace('==', '-')}.lock"] if driver else []
+
+
+def _data_locks() -> list[Path]:
+    """The lock file of the data sets that are packages, where one of them is installed here."""
+    for name in ("flights", "tpch"):
+        with contextlib.suppress(DataError):
+            dataset_info(name, {"documents": TPCH_PART_ORDERS}).check_available()
+            return [project_root() / "requirements" / "data.lock"]
+    return []
 
 
 def local_environment(driver: str) -> Path:
@@ -190,8 +206,11 @@ def make_local_environment(driver: str) -> Path:
     return folder
 
 
-def _libraries(version: str, machine: str, locks: Sequence[Path]) -> Path:
-    """The folder of these lock files' wheels; downloaded again only when they change."""
+def _libraries(version: str, machine: str, locks: Sequence[Path], *, sources: bool = False) -> Path:
+    """The folder of these lock files' wheels; downloaded again only when they change.
+
+    `sources`: a package without a wheel is built here; it must be the same on every processor.
+    """
     key = f"{version} {machine} ".encode() + b"".join(lock.read_bytes() for lock in locks)
     folder = cache_folder() / f"wheels-libraries-{hashlib.sha256(key).hexdigest()[:12]}"
     if not folder.is_dir():
@@ -199,11 +218,15 @@ def _libraries(version: str, machine: str, locks: Sequence[Path]) -> Path:
         with tempfile.TemporaryDirectory(dir=cache_folder()) as draft:
             _pip(
                 "download",
-                *("--require-hashes", "--no-deps", "--only-binary=:all:", "--dest", draft),
+                *("--require-hashes", "--no-deps", "--dest", draft),
+                "--no-build-isolation" if sources else "--only-binary=:all:",
                 *(word for lock in locks for word in ("-r", str(lock))),
                 *("--python-version", version, "--implementation", "cp"),
                 *(word for platform in platforms for word in ("--platform", platform)),
             )
+            for source in Path(draft).glob("*.tar.gz"):
+                _pip("wheel", "--no-index", "--no-deps", "--no-build-isolation", "--wheel-dir", draft, str(source))
+                source.unlink()
             shutil.copytree(draft, folder)
     os.utime(folder)
     return folder
@@ -219,5 +242,5 @@ def _pip(*words: str) -> None:
     )
     if done.returncode:
         end = "\n".join(done.stderr.strip().splitlines()[-3:])
-        verb = next(word for word in words if word in {"download", "install"})
+        verb = next(word for word in words if word in {"download", "install", "wheel"})
         raise PlaceError(f"the client's wheels could not be collected: pip {verb}: {end}")

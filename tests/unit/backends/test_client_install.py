@@ -1,7 +1,11 @@
 """The wheels client hosts install, as far as the controller is concerned."""
 
+import hashlib
 import os
+import tarfile
 import time
+import zipfile
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -76,3 +80,51 @@ def test_wheels_for_one_python_are_never_taken_for_those_of_another() -> None:
 def test_client_hosts_that_differ_are_named(second: dict[str, Any], said: str) -> None:
     with pytest.raises(PlaceError, match=said):
         install.python_of({"host1": _host(3, 11, 2), "host2": second})
+
+
+def wheel(folder: Path, name: str) -> Path:
+    """A wheel without content."""
+    info, made = f"{name}-1.dist-info", folder / f"{name}-1-py3-none-any.whl"
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    return made
+
+
+def source(folder: Path, name: str) -> Path:
+    """A source distribution of one empty module."""
+    made = folder / f"{name}-1.tar.gz"
+    tree = folder / f"{name}-1"
+    tree.mkdir()
+    (tree / "setup.py").write_text(
+        f"from setuptools import setup\nsetup(name='{name}', version='1', py_modules=['m'])\n"
+    )
+    (tree / "m.py").touch()
+    (tree / "PKG-INFO").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+    with tarfile.open(made, "w:gz") as archive:
+        archive.add(tree, arcname=tree.name)
+    return made
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_client_hosts_get_the_packages_of_data_sets_that_are_installed_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, installed: bool
+) -> None:
+    packages, locks = tmp_path / "packages", tmp_path / "requirements"
+    packages.mkdir()
+    locks.mkdir()
+    made = {"client": wheel(packages, "library"), "pip": wheel(packages, "pip"), "data": source(packages, "flights")}
+    for name, package in made.items():
+        sha256 = hashlib.sha256(package.read_bytes()).hexdigest()
+        lock = f"--no-index\n--find-links {packages}\n{package.name.partition('-')[0]}==1 --hash=sha256:{sha256}\n"
+        (locks / f"{name}.lock").write_text(lock)
+    monkeypatch.setenv("MICROSHARD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(install, "project_root", lambda: tmp_path)
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name: ModuleSpec(name, None, origin="/x/__init__.py") if installed else None
+    )
+    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
+    with tarfile.open(install.client_wheels(PYTHON)) as archive:
+        names = {Path(name).name.partition("-")[0] for name in archive.getnames()}
+    assert names == {"wheels", "microshard", "library", "pip", *(["flights"] if installed else [])}

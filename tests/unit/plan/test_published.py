@@ -56,9 +56,7 @@ def test_at_its_own_size_it_can_be_planned_on_ec2_within_its_budget(file: Path, 
     engines = {phase.engine for point in seen.plan.points for phase in point.phases if phase.kind == "load"}
     assert {each.partition(":")[0] for each in seen.plan.assumptions} >= {"deployment", "each fleet", *engines}
     if scale == "today":
-        # flights and tpch need a package that only this machine has.
-        assert all(key.endswith(".dataset") and "client hosts" in why for key, why in seen.unsupported)
-        assert not seen.unsupported or file.stem.startswith("block-compression")
+        assert not seen.unsupported
         assert all(point.mongodb["version"] == "8.0" for point in seen.plan.points)
 
 
