@@ -123,12 +123,13 @@ def resolve(
     `definitions` are infrastructure.GROUP.volumes of the experiment, `known` the host's own devices from the inventory.
     A volume is mounted as `mounts` says, else below `root`.
     """
-    found, problems = [], []
+    found: list[Volume] = []
+    problems = []
     for name, definition in definitions.items():
         if not definition:
             continue
         try:
-            named = _named(name, definition, known)
+            named = _named(name, definition, known, [device for volume in found for device in volume.devices])
             if definition.get("policy") == "per_shard":
                 for number, device in enumerate(named, 1):
                     label = f"{name}-{number:02d}"
@@ -164,8 +165,11 @@ def _volume(name: str, definition: dict[str, Any], named: list[Device], mount: s
     )
 
 
-def _named(name: str, definition: dict[str, Any], known: list[dict[str, Any]]) -> list[Device]:
-    """The devices of a volume: what the inventory says of this host, then the definition, then the disk's model."""
+def _named(name: str, definition: dict[str, Any], known: list[dict[str, Any]], taken: list[Device]) -> list[Device]:
+    """The devices of a volume: what the inventory says of this host, then the definition, then the disk's model.
+
+    Disks of one model are all alike: a volume gets the first ones that no earlier volume has `taken`.
+    """
     count = definition.get("count") or 1
     of_host = [entry for entry in known if entry["purpose"] == name]
     if of_host:
@@ -176,7 +180,7 @@ def _named(name: str, definition: dict[str, Any], known: list[dict[str, Any]]) -
             for device in definition["devices"]
         ]
     elif definition.get("type") == "instance_store":
-        found = devices.instance_store()[:count]
+        found = [disk for disk in devices.instance_store() if disk not in taken][:count]
     else:
         found = []
     if len(found) != count:

@@ -78,6 +78,38 @@ def test_what_is_not_named_is_not_used():
         checked({"data": definition("", devices=[])})
 
 
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ({"data": 1}, {"data": ["/dev/nvme3n1"]}),
+        ({"data": 1, "log": 1}, {"data": ["/dev/nvme3n1"], "log": ["/dev/nvme1n1"]}),
+        ({"data": 2}, {"data": ["/dev/nvme3n1", "/dev/nvme1n1"]}),
+        ({"data": 2, "log": 1}, None),
+    ],
+)
+def test_disks_of_an_instance_store_are_found_by_model_in_the_order_of_their_serials(monkeypatch, wanted, found):
+    """Models as the EC2 user guide has them, "Identify the EBS device" and "SSD instance store volumes"."""
+    ebs, store = "Amazon Elastic Block Store", "Amazon EC2 NVMe Instance Storage"
+    there = [
+        ("nvme0n1", "vol0root", ebs),
+        ("nvme1n1", "AWS2", store),
+        ("nvme2n1", "vol0a", ebs),
+        ("nvme3n1", "AWS1", store),
+    ]
+    made = [devices.Device(f"/dev/{name}", name, serial, model, 279 << 30) for name, serial, model in there]
+    monkeypatch.setattr(devices, "disks", lambda: made)
+    given = {
+        name: definition("", type="instance_store", size_gib=279, devices=[], count=count)
+        for name, count in wanted.items()
+    }
+    if found is None:
+        with pytest.raises(HostError, match="volume log: devices needed: 1, named: 0"):
+            host_volumes.resolve(given, [], "/srv/microshard")
+        return
+    volumes = host_volumes.resolve(given, [], "/srv/microshard")
+    assert {v.name: [device.path for device in v.devices] for v in volumes} == found
+
+
 @needs_loops
 def test_an_empty_device_may_be_formatted_and_ours_is_kept(loop):
     (volume,) = checked({"data": definition(loop)})
