@@ -57,7 +57,8 @@ class Inputs:
     where: str = "this machine"  # the place in messages, for example the inventory
     hosts: tuple[Host, ...] = ()
     folder: Path | None = None  # of the experiment file, for the files it names
-    names: tuple[str, ...] = ()  # of the points, where they are some of an experiment's; else p01, p02 …
+    # Labels of the points by their names, where they are some of an experiment's; else p01, p02 …
+    names: Mapping[str, str] = field(default_factory=dict)
     most_ports: int | None = None  # that may be used at one time on a host; None: no limit
     no_volumes: str | None = None  # why no volume can be emulated here; None when it can
 

@@ -208,6 +208,12 @@ def _work(experiment: Experiment, servers: _Servers, inputs: Inputs) -> dict[str
     return {"phases": phases, **needs}
 
 
+def point_labels(points: Sequence[PointDefinition]) -> dict[str, str]:
+    """Labels of all points of an experiment, which tell them apart, by their names."""
+    found = labels(points[0].experiment, [each.axes for each in points]) if points else []
+    return dict(zip(point_names(len(points)), found, strict=True))
+
+
 def _points(points: Sequence[PointDefinition], inputs: Inputs, *, same_ports: bool) -> tuple[Point, ...]:
     result = []
     offset = 0
@@ -215,8 +221,7 @@ def _points(points: Sequence[PointDefinition], inputs: Inputs, *, same_ports: bo
     # of docs/benchmarks.md).
     deployments: dict[Any, _Servers] = {}
     work: dict[Any, dict[str, Any]] = {}
-    named = labels(points[0].experiment, [each.axes for each in points]) if points else []
-    for name, label, definition in zip(inputs.names or point_names(len(points)), named, points, strict=True):
+    for (name, label), definition in zip((inputs.names or point_labels(points)).items(), points, strict=True):
         experiment, topology = definition.experiment, definition.experiment.topology
         if definition.servers_key not in deployments:
             deployments[definition.servers_key] = _servers(experiment, inputs)

@@ -23,7 +23,7 @@ from microshard.experiment.load import LoadedExperiment, load
 from microshard.experiment.matrix import PointDefinition, expand
 from microshard.model.infrastructure import Infrastructure
 from microshard.model.plan import HOST_GROUPS, Host, Inputs, Plan
-from microshard.plan.build import point_names
+from microshard.plan.build import point_labels
 from microshard.plan.checks import not_on_hosts_yet
 from microshard.plan.order import join_plans
 from microshard.run.prepare import RunRequest, make_plan, pipelines
@@ -36,6 +36,7 @@ class Ec2Plan:
     request: RunRequest
     folder: Path  # of the files the experiment names
     definitions: Mapping[str, PointDefinition]  # by the point's id
+    labels: Mapping[str, str]  # the same, of all points of the experiment: those of one fleet may differ in less
     plans: tuple[Plan, ...]  # one a fleet
     estimate: CostEstimate
 
@@ -70,7 +71,8 @@ class Ec2Plan:
 
     def replan(self, points: Sequence[str], inputs: Inputs) -> Plan:
         """Return the plan of a fleet's points for hosts that exist. Raises DefinitionError."""
-        return _plan_points(self.request, self.definitions, points, dataclasses.replace(inputs, folder=self.folder))
+        inputs = dataclasses.replace(inputs, folder=self.folder)
+        return _plan_points(self.request, self.definitions, self.labels, points, inputs)
 
 
 def plan_ec2(
@@ -92,12 +94,13 @@ def plan_ec2(
     request = RunRequest(path, loaded, "ec2", scale, dict(overrides or {}), parallel=parallel)
     folder = folder or path.absolute().parent
     points = expand(loaded)
-    definitions = dict(zip(point_names(len(points)), points, strict=True))
-    fleets, plans = _plan_fleets(request, definitions, folder)
+    labels = point_labels(points)
+    definitions = dict(zip(labels, points, strict=True))
+    fleets, plans = _plan_fleets(request, definitions, labels, folder)
     wanted = {point.id for point in only(join_plans(plans)).points}
     if wanted != definitions.keys():
         definitions = {name: point for name, point in definitions.items() if name in wanted}
-        fleets, plans = _plan_fleets(request, definitions, folder)
+        fleets, plans = _plan_fleets(request, definitions, labels, folder)
     region = default_region() or DEFAULT_REGION
     estimate = estimate_cost(
         join_plans(plans),
@@ -108,24 +111,33 @@ def plan_ec2(
         account=fetch_account_limits((fleet.infrastructure for fleet in fleets), region, vpcs=parallel > 1),
         parallel=parallel,
     )
-    return Ec2Plan(request, folder, definitions, plans, estimate)
+    return Ec2Plan(request, folder, definitions, labels, plans, estimate)
 
 
 def _plan_fleets(
-    request: RunRequest, definitions: Mapping[str, PointDefinition], folder: Path
+    request: RunRequest, definitions: Mapping[str, PointDefinition], labels: Mapping[str, str], folder: Path
 ) -> tuple[list[FleetPoints], tuple[Plan, ...]]:
     """Return the fleets and the plan of each."""
     fleets = group_into_fleets([(name, point.experiment.infrastructure) for name, point in definitions.items()])
     hosts = [Inputs(folder=folder, hosts=tuple(_hosts(fleet.infrastructure))) for fleet in fleets]
-    plans = (_plan_points(request, definitions, *of) for of in zip((f.points for f in fleets), hosts, strict=True))
+    parts = zip((f.points for f in fleets), hosts, strict=True)
+    plans = (_plan_points(request, definitions, labels, *part) for part in parts)
     return fleets, tuple(plans)
 
 
 def _plan_points(
-    request: RunRequest, definitions: Mapping[str, PointDefinition], names: Sequence[str], inputs: Inputs
+    request: RunRequest,
+    definitions: Mapping[str, PointDefinition],
+    labels: Mapping[str, str],
+    names: Sequence[str],
+    inputs: Inputs,
 ) -> Plan:
     inputs = dataclasses.replace(
-        inputs, names=tuple(names), pipelines=pipelines(request.path), backend="ec2", where="EC2"
+        inputs,
+        names={name: labels[name] for name in names},
+        pipelines=pipelines(request.path),
+        backend="ec2",
+        where="EC2",
     )
     return make_plan(request.loaded, [definitions[name] for name in names], inputs)
 

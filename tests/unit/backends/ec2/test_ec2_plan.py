@@ -79,6 +79,7 @@ def test_other_types_are_other_hosts_launched_one_fleet_after_the_other(tmp_path
     both = TYPES.replace("{", "{topology.shards.count: [1, 4], ")
     plan = planned(tmp_path, FILE.replace("matrix: {topology.shards.count: [1, 4]}", both))
     assert [f.points for f in plan.estimate.fleets] == [("p01", "p03"), ("p02", "p04")]
+    assert len({point.label for point in plan.plan.points}) == 4, "what tells fleets apart is in the labels"
     assert "infrastructure.shard_hosts.instance_type: c5.4xlarge → m5.4xlarge" in printed(plan)
     order = [s.point for s in plan.plan.steps]
     assert set(order[: len(order) // 2]) == {"p01", "p03"}
