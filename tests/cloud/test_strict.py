@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import boto3  # type: ignore[import-untyped]
@@ -261,6 +263,15 @@ def test_tagging_at_creation_needs_a_permission_of_its_own(ec2: Any, simulation:
 def test_a_region_aws_does_not_have_is_refused(simulation: Simulation) -> None:
     nowhere = boto3.client("ec2", region_name="us-nowhere-1", endpoint_url=simulation.url)
     assert code_of(nowhere.describe_vpcs) == "AuthFailure"
+
+
+def test_every_fault_that_was_found_has_a_test_that_is_there() -> None:
+    tests = Path(__file__).parents[1]
+    table = (tests / "cloud" / "strict" / "README.md").read_text(encoding="utf-8").partition("## Faults")[2]
+    named = re.findall(r"`(\w[\w/]*\.py)::(\w+)`", table)
+    assert len(named) > 20
+    for file, test in named:
+        assert f"def {test}(" in (tests / file).read_text(encoding="utf-8"), (file, test)
 
 
 def test_everything_looks_at_the_account_and_not_at_its_answers(ec2: Any, simulation: Simulation) -> None:

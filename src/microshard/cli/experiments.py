@@ -121,11 +121,11 @@ def plan(
     if form and (as_json or on != "local"):
         raise click.UsageError("--as mlaunch goes with neither --json nor --on: mlaunch starts processes here")
     scale, why = scale_for(file, scale, on)
+    if on == "ec2":
+        _plan_on_ec2(file, scale, overrides, Console(), why=why, as_json=as_json, parallel=parallel)
+        return
     if why and not as_json and not form:
         click.echo(why)
-    if on == "ec2":
-        _plan_on_ec2(file, scale, overrides, Console(), as_json=as_json, parallel=parallel)
-        return
     with prepared(file, scale=scale, overrides=overrides, runs=runs, backend=chosen(on)) as ready:
         if form:
             _show_mlaunch(ready.plan)
@@ -165,7 +165,14 @@ def _only_on_ec2(parallel: int, on: str) -> None:
 
 
 def _plan_on_ec2(
-    file: Path, scale: str | None, overrides: dict[str, Any], console: Console, *, as_json: bool, parallel: int
+    file: Path,
+    scale: str | None,
+    overrides: dict[str, Any],
+    console: Console,
+    *,
+    why: str,  # this scale
+    as_json: bool,
+    parallel: int,
 ) -> None:
     from microshard.backends.ec2.ec2_plan import plan_ec2
     from microshard.backends.ec2.render import show
@@ -178,6 +185,8 @@ def _plan_on_ec2(
     else:
         for key, reason in planned.unsupported:
             console.print(f"Planned, not run: {key}: {reason}.", highlight=False, soft_wrap=True, markup=False)
+        if why:
+            console.print(why, highlight=False, soft_wrap=True, markup=False)
         render(planned.plan, console)
         console.print()
         show(planned.estimate, console)
