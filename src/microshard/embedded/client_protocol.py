@@ -23,6 +23,7 @@ from microshard.embedded.errors import (
 )
 from microshard.embedded.mongod_connections import MongodConnection, RetryDelay
 from microshard.embedded.server import (
+    LOCAL_STAGES,
     SUSPECT_STAGES,
     WRITING_STAGES,
     ClientConnection,
@@ -30,6 +31,7 @@ from microshard.embedded.server import (
     MongosServer,
     Reply,
     Request,
+    as_element,
 )
 from microshard.embedded.server_commands import BEFORE_LOGIN, HELLO_NAMES, LOGIN, hello_replies, hello_with_mechanisms
 from microshard.embedded.shard_operation import ShardOperation, lacks_field, with_elements
@@ -44,8 +46,8 @@ _NAME = _BODY + 4  # its first element: type, name
 _MAX_WAITING = 1 << 16  # bytes of further requests read ahead while one is under way
 
 
-def with_write_concern(message: bytes, body_end: int, name_end: int, concern: bytes) -> bytes:
-    """A write with the default write concern, unless it has one."""
+def with_concern(message: bytes, body_end: int, name_end: int, concern: bytes) -> bytes:
+    """A command with the default write or read concern, unless it has one."""
     return with_elements(message, body_end, concern) if lacks_field(message, name_end, body_end, concern) else message
 
 
@@ -182,8 +184,8 @@ class ClientProtocol(ClientConnection):
         )
 
     def _forward_plain(self, message: bytes, name_end: int, body_end: int, command: ForwardedCommand) -> None:
-        if command.write_concern:
-            message = with_write_concern(message, body_end, name_end, command.write_concern)
+        if command.concern:
+            message = with_concern(message, body_end, name_end, command.concern)
         self._forward(message, name_end, command)
 
     def _forward(self, message: bytes, name_end: int, command: ForwardedCommand) -> None:
@@ -302,9 +304,9 @@ class ClientProtocol(ClientConnection):
         command = self._forwarded.get(request.body[4:name_end])
         if command is None:
             return False
-        body, concern = request.body, command.write_concern
+        body, concerns = request.body, [command.concern]
         if command.name == "aggregate":
-            concern = self._write_concern_of_stages(body)
+            concerns = self._concerns_of_stages(body)
         if command.name == "getMore" and _INT64.unpack_from(body, name_end + 1)[0] in self.server.cursors:
             return False
         if command.name == "find" and "tailable" in names and wire.decode_raw(body)["tailable"]:
@@ -314,22 +316,27 @@ class ClientProtocol(ClientConnection):
             api_version.check(command.name, document)
             # Not left out: a getMore has to have the fields of the command its cursor is of.
             body = bson.encode({**document, "apiStrict": False})
-        if concern and "writeConcern" not in names:
-            body = wire.append_field(body, concern)
+        for concern in concerns:
+            if concern and concern[1 : concern.index(0, 1)].decode() not in names:
+                body = wire.append_field(body, concern)
         # The flags are dropped: the reply is always awaited, so that the client's next request comes after it.
         message = wire.build(body, sequences=request.sequences, request_id=request.request_id)
         self._forward(message, _BODY + name_end, command)
         return True
 
-    def _write_concern_of_stages(self, body: bytes) -> bytes:
-        """The default write concern when a pipeline writes. CommandError when it is a change stream."""
-        if not any(stage in body for stage in SUSPECT_STAGES):
-            return b""
-        pipeline = wire.decode_raw(body).get("pipeline", ())
-        stages = {name for stage in pipeline if isinstance(stage, Mapping) for name in stage}
+    def _concerns_of_stages(self, body: bytes) -> list[bytes]:
+        """The default concerns for a pipeline: of writes when it writes. CommandError when it is a change stream."""
+        server = self.server
+        if not server.default_read_concern and not any(stage in body for stage in SUSPECT_STAGES):
+            return []
+        document = wire.decode_raw(body)
+        stages = {name for stage in document.get("pipeline", ()) if isinstance(stage, Mapping) for name in stage}
         if "$changeStream" in stages:
             raise refusals.CHANGE_STREAM.error()
-        return self.server.write_concern_element if stages & WRITING_STAGES else b""
+        # A mongos leaves its default away where a stage refuses it.
+        reads = not any(stage in body for stage in LOCAL_STAGES) and isinstance(document["aggregate"], str)
+        return [as_element(server.default_write_concern if stages & WRITING_STAGES else {}),
+                as_element(server.default_read_concern if reads else {})]  # fmt: skip
 
     async def _answer(self, message: wire.Message) -> None:
         answered = message.request_id

@@ -41,7 +41,7 @@ async def _count(request: Request) -> Reply:
         if counted is not None:
             return {"n": counted}
     if _mentions(query, _NOT_IN_MATCH):
-        command = {**request.command, "limit": Int64(abs(limit) + skip if limit else 0), "skip": Int64(0)}
+        command = {**request.read_command, "limit": Int64(abs(limit) + skip if limit else 0), "skip": Int64(0)}
         replies = await _on_shards(request, command)
         if replies is not None:
             rest = max(sum(reply["n"] for reply in replies) - skip, 0)
@@ -51,7 +51,7 @@ async def _count(request: Request) -> Reply:
         pipeline.append({"$skip": Int64(skip)})
     if limit:
         pipeline.append({"$limit": Int64(abs(limit))})
-    results = await _aggregate(request, [*pipeline, {"$count": "n"}], *_READ_OPTIONS)
+    results = await _read(request, [*pipeline, {"$count": "n"}])
     return {"n": results[0]["n"] if results else 0}
 
 
@@ -79,6 +79,12 @@ async def _aggregate(request: Request, pipeline: list[Any], *options: str) -> li
     return await request.cluster.aggregate(request.database, request.collection, pipeline, request.fields(*options))
 
 
+async def _read(request: Request, pipeline: list[Any]) -> list[Any]:
+    """As above with the options of a read; its read concern may be the cluster's default."""
+    options = {**request.server.default_read_concern, **request.fields(*_READ_OPTIONS)}
+    return await request.cluster.aggregate(request.database, request.collection, pipeline, options)
+
+
 async def _count_by_metadata(request: Request) -> int | None:
     """As a mongos counts without a query: the sum of the counts the shards have recorded; None for a view."""
     try:
@@ -103,9 +109,9 @@ async def _distinct(request: Request) -> Reply:
     request.allow_only("key", "query", "collation")
     key, replies = request.text("key"), None
     if any(name.isdigit() for name in key.split(".")) or _mentions(request.document.get("query"), _NOT_IN_MATCH):
-        replies = await _on_shards(request, request.command)
+        replies = await _on_shards(request, request.read_command)
     if replies is None:
-        results = await _aggregate(request, _distinct_pipeline(request, key), *_READ_OPTIONS)
+        results = await _read(request, _distinct_pipeline(request, key))
     else:
         results = await _merged_values(request, [value for reply in replies for value in reply["values"]])
     body = bson.encode({"values": [entry["_id"] for entry in results], "ok": 1.0})
@@ -213,7 +219,7 @@ async def _map_reduce(request: Request) -> Reply:
 async def _find_tailable(request: Request) -> Reply:
     """A tailable cursor, on the shard itself: a getMore of one would end the router mongod."""
     try:
-        found = await request.cluster.on_owners(request.database, request.collection, request.command, one=True)
+        found = await request.cluster.on_owners(request.database, request.collection, request.read_command, one=True)
     except CommandError as error:
         if error.code == ErrorCode.NamespaceNotFound:  # no such database
             return {"cursor": {"id": Int64(0), "ns": request.namespace, "firstBatch": []}}

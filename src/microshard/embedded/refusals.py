@@ -85,9 +85,11 @@ Written by `make generate` from the tables the program itself answers from (`src
 Also different from a mongos of MongoDB 6.0: a user who has logged in may do everything; clients may compress with
 snappy and zstd only where `pip install 'microshard[compression]'` was done, with zlib everywhere; an update that would
 move a document to another shard is refused (20), because it takes a transaction. As with any mongos, `distinct` on an
-array position (`a.0`), or with `$where` or `$near`, may see values of orphaned documents. Operations on one document by
-its whole shard key go straight to their shard, all others through the router mongod; all of them do with
-`--setParameter microshardTargeting=false`, in an experiment with `topology.mongos.point_operations: router_mongod`."""
+array position (`a.0`), or with `$where` or `$near`, may see values of orphaned documents, and so may a find for a
+string as whole shard key with a collation: it goes to every shard, and one that is given the whole key filters nothing.
+Operations on one document by its whole shard key go straight to their shard, all others through the router mongod; all
+of them do with `--setParameter microshardTargeting=false`, in an experiment with
+`topology.mongos.point_operations: router_mongod`."""
 
 
 def page() -> Iterator[str]:

@@ -101,6 +101,11 @@ class Request:
         """The same, with the cluster's default write concern unless it names one."""
         return {**self.command, **({} if "writeConcern" in self.document else self.server.default_write_concern)}
 
+    @property
+    def read_command(self) -> Document:
+        """The same as `command`, with the cluster's default read concern unless it names one."""
+        return {**self.command, **({} if "readConcern" in self.document else self.server.default_read_concern)}
+
     def fields(self, *names: str) -> Document:
         """Those of the named fields that the command has."""
         return {name: self.document[name] for name in names if name in self.document}
@@ -171,8 +176,9 @@ def through_router(internal: str = "") -> Handler:
 class ForwardedCommand:
     """A command the router mongod has a cluster form of; it is forwarded undecoded.
 
-    `cluster_name` replaces its first element's type and name and is `growth` bytes longer. `write_concern` is the
-    cluster's default as a BSON element, for a write that has none: a mongos adds it, a mongod does not.
+    `cluster_name` replaces its first element's type and name and is `growth` bytes longer. `concern` is the cluster's
+    default write concern, for a find the read concern, as a BSON element, for a command that has none: a mongos adds
+    it, a mongod does not.
     """
 
     name: str
@@ -180,15 +186,25 @@ class ForwardedCommand:
     growth: int
     # A message whose body contains one of these names is decoded and examined before it is forwarded.
     suspects: tuple[bytes, ...]
-    write_concern: bytes = b""
+    concern: bytes = b""
     count: int = 0  # sent to the router mongod
     targeted: int = 0  # answered by a shard itself
 
 
 WRITING_STAGES = frozenset({"$out", "$merge"})
 SUSPECT_STAGES = (b"$changeStream\0", b"$out\0", b"$merge\0")
+# Stages that read with read concern local only.
+LOCAL_STAGES = (b"$collStats\0", b"$currentOp\0", b"$indexStats\0", b"$listCatalog\0", b"$listLocalSessions\0",
+                b"$listSessions\0", b"$operationMetrics\0", b"$planCacheStats\0", b"$shardedDataDistribution\0",
+                b"$_internalAllCollectionStats\0")  # fmt: skip
 _SUSPECT_FIELDS = (b"lsid\0", b"txnNumber\0", b"apiStrict\0")
-_SUSPECTS = {"aggregate": SUSPECT_STAGES, "find": (b"tailable\0",)}
+_AGGREGATE_SUSPECTS = _SUSPECT_FIELDS + SUSPECT_STAGES
+_SUSPECTS = {"aggregate": _AGGREGATE_SUSPECTS, "find": (*_SUSPECT_FIELDS, b"tailable\0")}
+
+
+def as_element(field: Mapping[str, Any]) -> bytes:
+    """A document of at most one field as it is inside another."""
+    return bson.encode(field)[4:-1]  # without its length and the zero byte at its end
 
 
 def forwarded_commands() -> dict[bytes, ForwardedCommand]:
@@ -196,7 +212,7 @@ def forwarded_commands() -> dict[bytes, ForwardedCommand]:
     table = {}
     for name in ("find", "insert", "update", "delete", "aggregate", "getMore"):
         cluster = "cluster" + name[0].upper() + name[1:]
-        suspects = _SUSPECT_FIELDS + _SUSPECTS.get(name, ())
+        suspects = _SUSPECTS.get(name, _SUSPECT_FIELDS)
         # string; double, int32 and int64 for aggregate without a collection; int64 is a cursor's number
         for kind in (b"\x12",) if name == "getMore" else (b"\x02", b"\x01", b"\x10", b"\x12"):
             table[kind + name.encode()] = ForwardedCommand(
@@ -231,8 +247,8 @@ class MongosServer:
         self.started = time.time()
         self.process_id = ObjectId()
         self.build_info: dict[str, Any] = {}
-        self.default_write_concern: dict[str, Any] = {}  # for a write without one, as the field writeConcern
-        self.write_concern_element = b""  # the same as a BSON element, empty for w: 1
+        self.default_write_concern: dict[str, Any] = {}  # for a write without one, as the field; none for w: 1
+        self.default_read_concern: dict[str, Any] = {}  # for a read without one, as the field; none for local
         self.max_wire_version = 17  # of MongoDB 6.0; replaced by what the router mongod says
         self._listeners: list[asyncio.Server] = []
 
@@ -289,9 +305,9 @@ class MongosServer:
         self.max_wire_version = checked(hello)["maxWireVersion"]
 
     async def follow_cluster(self) -> None:
-        """Read the cluster's feature compatibility version and default write concern. CommandError.
+        """Read the cluster's feature compatibility version and default write and read concern. CommandError.
 
-        A mongos adds the write concern to writes that name none.
+        A mongos adds them to writes and reads that name none.
         """
         parameter = "featureCompatibilityVersion"
         reply = await self.cluster.config.call("admin", {"getParameter": 1, parameter: 1})
@@ -300,11 +316,16 @@ class MongosServer:
         default = {name: reply["defaultWriteConcern"][name] for name in ("w", "wtimeout", "j")
                    if name in reply["defaultWriteConcern"]}  # fmt: skip
         self.default_write_concern = {} if default.get("w") == 1 else {"writeConcern": default}
-        # A document of one field is its length, the element and a zero byte.
-        self.write_concern_element = bson.encode(self.default_write_concern)[4:-1]
+        level = reply.get("defaultReadConcern", {}).get("level", "local")
+        self.default_read_concern = {} if level == "local" else {"readConcern": {"level": level}}
         for forwarded in self.forwarded.values():
             if forwarded.name in ("insert", "update", "delete"):
-                forwarded.write_concern = self.write_concern_element
+                forwarded.concern = as_element(self.default_write_concern)
+            elif forwarded.name == "find":
+                forwarded.concern = as_element(self.default_read_concern)
+            elif forwarded.name == "aggregate":
+                # Not every stage may have it, so that every pipeline is looked at.
+                forwarded.suspects = _AGGREGATE_SUSPECTS + ((b"pipeline\0",) if self.default_read_concern else ())
 
     async def ping_config_servers(self) -> None:
         """Register in config.mongos, as tools expect (sh.status), and read defaults again. Runs until cancelled."""

@@ -105,7 +105,7 @@ class ShardOperation:
         return True
 
     def _write(self, upstream: MongodConnection) -> None:
-        elements, concern = self._target.version, self._command.write_concern
+        elements, concern = self._target.version, self._command.concern
         if concern and lacks_field(self._message, self._name_end, self._body_end, concern):
             elements += concern
         upstream.receiver = self

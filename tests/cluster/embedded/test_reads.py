@@ -324,6 +324,29 @@ def test_a_client_that_compresses_is_understood(cluster: SmallCluster, sharded: 
         assert after["decompressor"]["bytesOut"] > before["decompressor"]["bytesOut"]
 
 
+def test_only_a_shard_decides_whether_an_orphan_is_filtered(cluster: SmallCluster, db: Any) -> None:
+    """A shard filters no orphans from what fixes the whole shard key, though a collation sends it to every shard."""
+    namespace = f"{db.name}.names"
+    cluster.client.admin.command("shardCollection", namespace, key={"k": 1})
+    cluster.client.admin.command("split", namespace, middle={"k": "m"})
+    cluster.client.admin.command("moveChunk", namespace, find={"k": "z"}, to="shard1")
+    db.names.insert_one({"k": "x"})
+    collection = cluster.client.config.collections.find_one({"_id": namespace})
+    assert collection is not None
+    newest = cluster.client.config.chunks.find({"uuid": collection["uuid"], "shard": "shard0"}).sort("lastmod", -1)[0]
+    version = {"e": collection["lastmodEpoch"], "t": collection["timestamp"], "v": newest["lastmod"]}
+    with cluster.shard("shard0") as shard:
+        shard[db.name].names.insert_one({"k": "x", "orphan": True})
+        english, one, range_ = {"locale": "en"}, {"k": "x"}, {"k": {"$gte": "x"}}
+        for query, collation, found in ((one, english, 1), (range_, english, 0), (range_, None, 0), (one, None, 1)):
+            command = {"find": "names", "filter": query, "shardVersion": version}
+            command |= {"collation": collation} if collation else {}
+            assert len(shard[db.name].command(command)["cursor"]["firstBatch"]) == found, command
+            # with a collation both shards get it, else the one that has no orphan
+            routed = 1 + found if collation else 1
+            assert len(list(db.names.find(query, collation=collation))) == routed, command
+
+
 def test_types_come_back_as_they_went(db: Any) -> None:
     raw = db.types.with_options(codec_options=CodecOptions(document_class=RawBSONDocument))
     raw.insert_one({"_id": 1, "n": Int64(5)})

@@ -2,13 +2,14 @@
 
 import datetime
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import bson
 import pytest
 from bson import Int64, MaxKey, MinKey
 from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure
+from pymongo.read_concern import ReadConcern
 
 from microshard.embedded.point_operation import ordered
 from microshard.embedded.sharded_cluster import Mongos
@@ -86,18 +87,69 @@ def test_reads_and_writes_of_one_key_go_straight_to_the_shard(straight: Mongos, 
     assert _counted(straight)["toRouterMongod"] == after["toRouterMongod"] + 1
 
 
-def test_a_write_straight_to_a_shard_has_the_default_write_concern(cluster: SmallCluster, targeted: Any) -> None:
+def _on_shard(cluster: SmallCluster, collection: Any, command: str, operation: Callable[[], Any]) -> list[str]:
+    """What the log of shard0 says of the commands of this name that the operation has sent there."""
+    log = cluster.folder / "shard0" / "mongod.log"
     with cluster.shard("shard0") as shard:
         shard.admin.command("profile", 0, slowms=-1)  # logs every operation
+        before = log.stat().st_size
         try:
-            targeted.update_one({"k": 3}, {"$set": {"x": 1}})
+            operation()
         finally:
             shard.admin.command("profile", 0, slowms=100)
-    lines = (cluster.folder / "shard0" / "mongod.log").read_text(encoding="utf-8").splitlines()
-    command = f'"command":{{"update":"{targeted.name}"'
-    logged = [line for line in lines if command in line and f'"$db":"{targeted.database.name}"' in line]
-    assert logged
+    lines = log.read_bytes()[before:].decode().splitlines()
+    sent, database = f'"command":{{"{command}":"{collection.name}"', f'"$db":"{collection.database.name}"'
+    found = [line for line in lines if sent in line and database in line]
+    assert found
+    return found
+
+
+def test_a_write_straight_to_a_shard_has_the_default_write_concern(cluster: SmallCluster, targeted: Any) -> None:
+    logged = _on_shard(cluster, targeted, "update", lambda: targeted.update_one({"k": 3}, {"$set": {"x": 1}}))
     assert all('"shardVersion"' in line and '"writeConcern":{"w":"majority"' in line for line in logged)
+
+
+@pytest.fixture
+def majority(straight: Mongos) -> Iterator[None]:
+    """The default read concern of the cluster is majority."""
+    with straight.client() as client:
+        client.admin.command("setDefaultRWConcern", 1, defaultReadConcern={"level": "majority"})
+        yield
+        client.admin.command("setDefaultRWConcern", 1, defaultReadConcern={"level": "local"})
+
+
+@pytest.mark.parametrize(
+    ("command", "read"),
+    [
+        ("find", lambda things: things.find_one({"k": 3})),
+        ("find", lambda things: things.find_one({"k": {"$lt": 3}})),
+        ("aggregate", lambda things: list(things.aggregate([{"$match": {"k": 3}}]))),
+        ("aggregate", lambda things: things.count_documents({"k": 3})),
+        ("aggregate", lambda things: things.database.command("count", things.name, query={"k": 3})),
+        ("count", lambda things: things.database.command("count", things.name, query={"$where": "this.k == 3"})),
+        ("aggregate", lambda things: things.distinct("k")),
+    ],
+    ids=["straight", "find", "aggregate", "countDocuments", "count", "count where", "distinct"],
+)
+@pytest.mark.usefixtures("majority")
+def test_a_read_has_the_default_read_concern(cluster: SmallCluster, targeted: Any, command: str, read: Any) -> None:
+    logged = _on_shard(cluster, targeted, command, lambda: read(targeted))
+    assert all('"readConcern":{"level":"majority"' in line for line in logged)
+
+
+@pytest.mark.usefixtures("majority")
+def test_a_read_keeps_its_own_read_concern(cluster: SmallCluster, targeted: Any) -> None:
+    own = targeted.with_options(read_concern=ReadConcern("local"))
+    for read in (lambda: own.find_one({"k": 3}), lambda: own.find_one({"k": {"$lt": 3}})):
+        assert all('"readConcern":{"level":"local"' in line for line in _on_shard(cluster, own, "find", read))
+
+
+@pytest.mark.usefixtures("majority")
+def test_stages_that_read_local_only_do_without_it(targeted: Any) -> None:
+    assert len(list(targeted.aggregate([{"$collStats": {"count": {}}}]))) == 2
+    assert list(targeted.aggregate([{"$unionWith": {"coll": "other", "pipeline": [{"$indexStats": {}}]}}])) != []
+    assert targeted.estimated_document_count() == 1000
+    assert list(targeted.aggregate([{"$match": {"k": 3}}, {"$out": "copy"}])) == []
 
 
 def test_a_cursor_on_a_shard_is_continued_there(targeted: Any) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from microshard.embedded import wire
-from microshard.embedded.client_protocol import with_write_concern
+from microshard.embedded.client_protocol import with_concern
 from microshard.embedded.cluster_clock import ClusterClock
 from microshard.embedded.errors import without_clocks
 from microshard.embedded.server import forwarded_commands
@@ -20,7 +20,7 @@ CONCERN = bson.encode({"writeConcern": {"w": "majority"}})[4:-1]
 def _with_concern(command: dict[str, Any], sequences: bytes = b"") -> wire.Message:
     message = wire.build(bson.encode(command), sequences=sequences)
     body_end = len(message) - len(sequences)
-    return wire.parse(with_write_concern(message, body_end, message.index(0, 25), CONCERN))
+    return wire.parse(with_concern(message, body_end, message.index(0, 25), CONCERN))
 
 
 @given(st.dictionaries(st.text("abc", min_size=1), st.integers(0, 9)), st.binary(max_size=30))
