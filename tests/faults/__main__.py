@@ -63,7 +63,7 @@ def main() -> int:
                     (folder / "router").mkdir()
                     with small_cluster(folder / "router") as cluster:
                         rows += router.campaign(cluster, wanted.seed, each=300, tell=tell)
-                        rows.append(conversations.campaign(cluster, wanted.seed, times=1500, tell=tell))
+                        rows.append(conversations.campaign(cluster, wanted.seed, commands=10_000, tell=tell))
                         rows.append(two_ways.campaign(cluster, wanted.seed, operations=20_000, tell=tell))
                 case "deploys":
                     rows.append(endless.campaign(folder / "deploys", wanted.deploys, tell))

@@ -166,22 +166,21 @@ class Bystanders:
             yield f"another client's cursor ended: {error!r}"
 
 
-def campaign(cluster: SmallCluster, seed: int, times: int, tell: Callable[[str], None] = lambda _: None) -> Row:
-    """So many conversations in batches; during each and after it, what the bystanders have."""
+def campaign(cluster: SmallCluster, seed: int, commands: int, tell: Callable[[str], None] = lambda _: None) -> Row:
+    """Conversations of so many commands in all, in batches; during each and after it, what the bystanders have."""
     rng = random.Random(seed)
-    row = Row("conversations", "embedded mongos")
+    row = Row("commands of conversations", "embedded mongos")
     bystanders = Bystanders(cluster)
     with concurrent.futures.ThreadPoolExecutor(SIDE_BY_SIDE) as clients:
-        while row.times < times and not row.lost:
-            seeds = [rng.random() for _ in range(min(BATCH, times - row.times))]
+        while row.times < commands and not row.lost:
+            seeds = [rng.random() for _ in range(BATCH)]
             batch = [clients.submit(converse, cluster.mongos.port, random.Random(each)) for each in seeds]
             wrong: list[str] = []
             while not wrong and not all(conversation.done() for conversation in batch):
                 wrong += bystanders.wrong()
             said = [conversation.result() for conversation in batch]
             wrong += bystanders.wrong()
-            row.times += len(batch)
+            row.times += sum(map(len, said))
             row.lost += [f"{what}; seed {seed}, with {_SHORT.repr(said)}" for what in wrong]
-            if row.times % 200 == 0:
-                tell(f"{row.times:,} of {times:,} conversations")
+            tell(f"{row.times:,} of {commands:,} commands")
     return row

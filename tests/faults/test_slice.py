@@ -47,7 +47,7 @@ def test_fuzzing_the_loader_by_its_coverage(tmp_path: Path) -> None:
 def test_hostile_clients(tmp_path: Path) -> None:
     with small_cluster(tmp_path) as cluster:
         clean(router.campaign(cluster, SEED, each=12, connections=400))
-        clean([conversations.campaign(cluster, SEED, times=60)])
+        clean([conversations.campaign(cluster, SEED, commands=400)])
 
 
 @pytest.mark.long
@@ -55,7 +55,7 @@ def test_hostile_clients(tmp_path: Path) -> None:
 def test_very_many_hostile_clients(tmp_path: Path) -> None:
     with small_cluster(tmp_path) as cluster:
         clean(router.campaign(cluster, SEED, each=150))
-        clean([conversations.campaign(cluster, SEED, times=400)])
+        clean([conversations.campaign(cluster, SEED, commands=2500)])
 
 
 def test_disks_that_fail_and_files_that_end_anywhere(tmp_path: Path) -> None:
