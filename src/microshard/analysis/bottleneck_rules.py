@@ -313,16 +313,21 @@ ORDER: tuple[Bottleneck, ...] = (
 )  # fmt: skip
 
 
-def skewed(found: Candidate) -> Candidate | None:
+def skewed(found: Candidate, shard_of: Mapping[str, str]) -> Candidate | None:
     """The skew behind a limit that one shard alone reached; None when the shards shared the work.
 
-    Unequal shards that nothing waits for are no bottleneck: skew needs a limit that a shard reached.
+    Unequal shards that nothing waits for are no bottleneck: skew needs a limit that a shard reached. Nor are members of
+    one shard: a primary has more to do than its secondaries. `shard_of`: mongod → its replica set.
     """
-    if not found.holds or len(found.work) < 2:
+    work: dict[str, float] = {}
+    for name, value in found.work.items():
+        shard = shard_of.get(name, name)
+        work[shard] = work.get(shard, 0.0) + value
+    if not found.holds or len(work) < 2:
         return None
-    mean = sum(found.work.values()) / len(found.work)
-    hot = max(found.work, key=lambda name: found.work[name])
-    times = found.work[hot] / mean if mean > 0 else 1.0
+    mean = sum(work.values()) / len(work)
+    hot = max(work, key=lambda name: work[name])
+    times = work[hot] / mean if mean > 0 else 1.0
     if _over(times, "skew") < 1:
         return None
     sentence = f"{hot} had {times:.1f} times the {found.measure} of an average shard; {found.sentence}"

@@ -98,6 +98,7 @@ class Evidence:
     records: int  # whole records of hosts in it
     hosts: tuple[HostLoad, ...] = ()
     shards: tuple[MongodLoad, ...] = ()
+    shard_of: Mapping[str, str] = field(default_factory=dict)  # mongod → its replica set
     routers: tuple[ProcessLoad, ...] = ()
     client: ProcessLoad | None = None  # of several clients the one nearest to its limit
     volumes: tuple[VolumeLoad, ...] = ()
@@ -130,6 +131,7 @@ def gather(phase: PhaseResult, summary: TelemetrySummary, point: Point) -> Evide
             for name, load in loads.items()
             if roles.get(name) == "shards"
         ),
+        shard_of={p.name: p.replica_set for p in point.processes if p.replica_set},
         routers=tuple(load for name, load in loads.items() if roles.get(owners[name]) == "router"),
         client=max(clients, key=lambda load: load.cpu / (load.limit or math.inf), default=None),
         volumes=tuple(_volumes(summary, roles, hosts)),

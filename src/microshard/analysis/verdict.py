@@ -22,7 +22,7 @@ def judge(evidence: Evidence) -> Verdict:
         return Verdict("unknown", reason, {"seconds": evidence.seconds, "records": float(evidence.records)})
     found = candidates(evidence)
     if found and found[0].holds:
-        if (skew := skewed(found[0])) is not None:
+        if (skew := skewed(found[0], evidence.shard_of)) is not None:
             return _verdict(skew, found[0])
         return _verdict(found[0], found[1] if len(found) > 1 and found[1].score >= NEAR else None)
     host = busiest_host(evidence)

@@ -186,6 +186,8 @@ def test_a_limit_that_one_shard_alone_reached_is_skew() -> None:
     assert verdict.runner_up.name == "CPU"
     even = evidence(hosts=(host(0.95),), shards=(shard(cpu=2.2), shard("shard02", cpu=1.6)))
     assert judge(even).name == "CPU"
+    members = replace(hot, shard_of={"shard01": "rs0", "shard02": "rs0"})
+    assert judge(members).name == "CPU", "a primary beside its secondary is no skew"
 
 
 def test_unequal_shards_nobody_waits_for_are_no_bottleneck() -> None:
