@@ -63,16 +63,15 @@ deploys: dev ## 500 deploys and teardowns in one run: does anything grow? (30 mi
 	@$(BIN)/python -m tests.faults deploys --deploys 500
 
 # The tests of standalone and replica sets with the mongod of each version, and those of sharded clusters on 6.0.27.
-VERSION_TESTS := tests/cluster/workloads --ignore tests/cluster/workloads/test_sharded.py tests/cluster/run/test_standalone.py
+VERSION_TESTS = tests/cluster/run/test_standalone.py $(filter-out %/test_sharded.py,$(wildcard tests/cluster/workloads/test_*.py))
+SHARDED_TESTS := tests/cluster/workloads/test_sharded.py tests/cluster/ansible/test_sharded.py
 test-versions: dev ## the tests of standalone and replica sets on MongoDB 4.4, 5.0 and 6.0, those of sharded clusters on 6.0 (VERSION=4.4: one of them)
 	@$(BIN)/microshard versions --fetch
-	@$(BIN)/python -m pytest --quiet -m "" tests/cluster/run/test_versions.py tests/unit/plugins/test_templates.py
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) --dist worksteal -m "" tests/cluster/run/test_versions.py tests/unit/plugins/test_templates.py
 	@for version in $(or $(VERSION),4.4 5.0 6.0); do echo "MongoDB $$version"; \
-	  sharded=; [ $$version = 6.0 ] && sharded="tests/cluster/workloads/test_sharded.py tests/cluster/ansible/test_sharded.py"; \
+	  tests="$(VERSION_TESTS)"; [ $$version != 6.0 ] || tests="$$tests $(SHARDED_TESTS)"; \
 	  MICROSHARD_MONGOD=$$($(BIN)/microshard versions --path $$version) \
-	  $(BIN)/python -m pytest --quiet -m "cluster and not long" $(VERSION_TESTS) || exit 1; \
-	  [ -z "$$sharded" ] || MICROSHARD_MONGOD=$$($(BIN)/microshard versions --path $$version) \
-	  $(BIN)/python -m pytest --quiet -m "cluster and not long" $$sharded || exit 1; done
+	  $(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "cluster and not long" $$tests || exit 1; done
 
 # VERSION=6.0: with that mongod of `make versions` as router and shards.
 WITH_VERSION = $(if $(VERSION),MICROSHARD_MONGOD=$$($(BIN)/microshard versions --path $(VERSION)))
