@@ -117,12 +117,15 @@ def _build(folder: Path, version: str, machine: str, driver: str | None) -> None
     with zipfile.ZipFile(folder / f"{info}-py3-none-any.whl", "w", zipfile.ZIP_DEFLATED) as wheel:
         for name, content in files.items():
             wheel.writestr(name, content)
-    others = _driver_locks(driver)
+    if driver:
+        try:
+            for library in _libraries(version, machine, _driver_locks(driver)).iterdir():
+                shutil.copy2(library, folder)
+        except PlaceError as error:
+            raise PlaceError(_no_driver(driver, f"{version} of the client hosts", error)) from error
     for library in _libraries(version, machine, _locks()).iterdir():
-        if not (others and library.name.startswith("pymongo-")):
+        if not (driver and library.name.startswith("pymongo-")):
             shutil.copy2(library, folder)
-    for library in _libraries(version, machine, others).iterdir() if others else ():
-        shutil.copy2(library, folder)
     data = _data_locks()
     for package in _libraries(version, machine, data, sources=True).iterdir() if data else ():
         shutil.copy2(package, folder)
@@ -198,12 +201,16 @@ def make_local_environment(driver: str) -> Path:
                 raise PlaceError(tried.stderr.strip().splitlines()[-1])
         except (PlaceError, OSError, subprocess.CalledProcessError) as error:
             version = ".".join(map(str, sys.version_info[:2]))
-            raise PlaceError(
-                f"client.driver {driver}: its environment cannot be made with Python {version}: {error}. Its wheel is "
-                "downloaded once, by its locked hash, and needs Python 3.11"
-            ) from error
+            raise PlaceError(_no_driver(driver, version, error)) from error
         complete.touch()
     return folder
+
+
+def _no_driver(driver: str, python: str, error: Exception) -> str:
+    return (
+        f"client.driver {driver}: its environment cannot be made with Python {python}: {error}. Its wheel is "
+        "downloaded once, by its locked hash, and needs Python 3.11"
+    )
 
 
 def _libraries(version: str, machine: str, locks: Sequence[Path], *, sources: bool = False) -> Path:

@@ -51,6 +51,10 @@ def test_a_driver_whose_environment_cannot_be_made_is_refused_with_the_reason(
     with pytest.raises(PlaceError, match=r"client\.driver pymongo==3\.13: its environment cannot be made with Python"):
         install.make_local_environment("pymongo==3.13")
     assert not (install.local_environment("pymongo==3.13") / "complete").exists()
+    for name in ("client", "pip", "data"):
+        (tmp_path / "requirements" / f"{name}.lock").touch()
+    with pytest.raises(PlaceError, match=r"client\.driver pymongo==3\.13: .* with Python 3\.13 of the client hosts"):
+        install.client_wheels("3.13-x86_64", "pymongo==3.13")
 
 
 def test_hosts_get_another_environment_for_another_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
