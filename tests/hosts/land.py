@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,10 @@ import yaml  # type: ignore[import-untyped]
 from microshard.embedded.binary import find_mongod
 from tests.cloud.fleets import dummy_environment
 from tests.cloud.strict import Machines, Simulation
-from tests.hosts.bed import Bed, BedError, Machine
+from tests.hosts.bed import Bed, BedError, Machine, bed, lacking, wheels
 from tests.hosts.bed.disks import attach
 from tests.hosts.bed.system import command
+from tests.hosts.needs import need
 
 MONGOD = "opt/microshard-lab/mongod"
 USER = "admin"  # of Debian's images
@@ -200,3 +201,16 @@ def as_image(machine: Machine) -> None:
     shutil.copy(find_mongod(), machine.root / MONGOD)
     (machine.root / MONGOD).chmod(0o755)
     command("chroot", str(machine.root), "chown", "-R", USER, f"/home/{USER}")
+
+
+@contextlib.contextmanager
+def land_of(count: int, folder: Path) -> Iterator[Land]:
+    """An account with so many machines, for the time of the context. Skips where this machine cannot make them."""
+    need(lacking())
+    wheels.fetch()
+    with bed(count) as lab:
+        for machine in lab.machines:
+            as_image(machine)
+        made = Land(lab, folder)
+        with listening(lab.namespace) as socket_, made.simulation.serving(listening=socket_):
+            yield made

@@ -15,10 +15,8 @@ from microshard.backends import local_processes
 from microshard.records.run_folder import RunFolder
 from tests.cloud.strict import Fault
 from tests.cluster import mongosh
-from tests.hosts.bed import bed, lacking, wheels
 from tests.hosts.bed.lab import OPEN_FILES
-from tests.hosts.land import Land, as_image, listening
-from tests.hosts.needs import need
+from tests.hosts.land import Land, land_of
 
 FILE = f"""\
 microshard: 1
@@ -64,14 +62,8 @@ TWO_POINTS = (
 
 @pytest.fixture(scope="module")
 def _land(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Land]:
-    need(lacking())
-    wheels.fetch()
-    with bed(2) as lab:
-        for machine in lab.machines:
-            as_image(machine)
-        land = Land(lab, tmp_path_factory.mktemp("ec2"))
-        with listening(lab.namespace) as socket, land.simulation.serving(listening=socket):
-            yield land
+    with land_of(2, tmp_path_factory.mktemp("ec2")) as land:
+        yield land
 
 
 @pytest.fixture
@@ -119,10 +111,18 @@ def test_from_the_plan_to_the_empty_account(land: Land) -> None:
     # Xen: no serial, the name it is attached as. Its root is Xen's as well, and none of these.
     ("instance_type: m4.large\n    image: debian-12\n    volumes:\n      data: {type: standard, size_gib: 8}\n"
      "      log: {type: gp3, size_gib: 1, filesystem: ext4}\n",
-     {"data": ("/dev/xvdf", ""), "log": ("/dev/xvdh", "")}),
-], ids=["Xen"])  # fmt: skip
+     {"data": [("/dev/xvdf", "")], "log": [("/dev/xvdh", "")]}),
+    # NVMe disks of the instance store, in no mapping, and EBS beside them: by model, by serial, in any order.
+    ("instance_type: m5d.4xlarge\n    image: debian-12\n    volumes:\n"
+     "      data: {type: instance_store, size_gib: 279}\n"
+     "      journal: {type: instance_store, size_gib: 9}\n      log: {type: gp3, size_gib: 1, filesystem: ext4}\n",
+     {"data": [("/dev/nvme1n1", "AWS")], "journal": [("/dev/nvme2n1", "AWS")], "log": [("/dev/nvme3n1", "vol")]}),
+    ("instance_type: m3.2xlarge\n    image: debian-12\n    volumes:\n"
+     "      data: {type: instance_store, size_gib: 74}\n      log: {type: standard, size_gib: 1}\n",
+     {"data": [("/dev/xvdf", "")], "log": [("/dev/xvdh", "")]}),
+], ids=["Xen", "NVMe instance store", "instance store on Xen"])  # fmt: skip
 def test_disks_are_found_as_the_type_shows_them(
-    land: Land, shard_hosts: str, expected: dict[str, tuple[str, str]]
+    land: Land, shard_hosts: str, expected: dict[str, list[tuple[str, str]]]
 ) -> None:
     before, _, rest = FILE.partition("    instance_type: c5.xlarge\n")
     _, kernel, rest = rest.partition("    kernel:")
@@ -130,8 +130,10 @@ def test_disks_are_found_as_the_type_shows_them(
     code, said = land.run("run", "joined.yml", "--on", "ec2", "--set", "repetitions=1")
     assert code == 0, f"{said}\n{land.log()}"
     kept = json.loads((land.run_folder / "hosts" / "shard_hosts-1" / "storage.json").read_text())
-    found = {v["name"]: (v["devices"][0]["path"], v["devices"][0]["serial"][:3]) for v in kept}
-    assert found == expected
+    found = {v["name"]: [(d["path"], d["serial"][:3]) for d in v["devices"]] for v in kept}
+    assert found.keys() == expected.keys()
+    for name, devices in expected.items():
+        assert found[name] == devices, name
 
 
 @pytest.mark.long

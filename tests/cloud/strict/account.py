@@ -133,7 +133,8 @@ class Machines:
 
     An instance gets the next of `addresses`, when there is one, and `boot` is called with it, the key of its user, its
     user data, and its disks beside the root as their type shows them → GiB: on Nitro by a volume's id, on Xen by the
-    device it is attached as: /dev/xvdf for /dev/sdf (EC2 user guide, "Device names for volumes").
+    device it is attached as: /dev/xvdf for /dev/sdf (EC2 user guide, "Device names for volumes"); NVMe disks of an
+    instance store are there without being mapped, by a serial number that begins with AWS.
     `end` is called when it terminates.
     """
 

@@ -287,7 +287,7 @@ def _complete(call: Call, region: Region, instance: Any) -> None:
         key = region.backend.key_pairs[call.get("KeyName")].public_key
         root = region.backend.amis[call.get("ImageId")].root_device_name
         nitro = INSTANCE_TYPES[instance.instance_type]["EbsInfo"]["NvmeSupport"] == "required"
-        disks = {
+        disks = _own_disks(call, instance) | {
             attached.volume_id if nitro else device.replace("/dev/sd", "/dev/xvd"): int(
                 region.backend.volumes[attached.volume_id].size
             )
@@ -310,6 +310,16 @@ def _complete(call: Call, region: Region, instance: Any) -> None:
         for name in created:
             region.backend.tags.pop(name, None)
     region.hide(*created)
+
+
+def _own_disks(call: Call, instance: Any) -> dict[str, int]:
+    """The instance store: NVMe disks are all there, those of other types as they are mapped."""
+    info = INSTANCE_TYPES[instance.instance_type].get("InstanceStorageInfo", {})
+    sizes = [int(disk["SizeInGB"] * 10**9 / 2**30) for disk in info.get("Disks", ()) for _ in range(disk["Count"])]
+    if info.get("NvmeSupport", "unsupported") != "unsupported":
+        return {f"AWS{instance.id[2:].upper()}{number}": gib for number, gib in enumerate(sizes)}
+    mapped = [m["DeviceName"] for m in call.members("BlockDeviceMapping") if "VirtualName" in m]
+    return {name.replace("/dev/sd", "/dev/xvd"): gib for name, gib in zip(mapped, sizes, strict=False)}
 
 
 def _complete_volumes(call: Call, region: Region, instance: Any) -> list[str]:

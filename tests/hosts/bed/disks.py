@@ -1,7 +1,7 @@
 """A machine's loop devices as the disks of an instance: a loop device cannot have a serial number of its own.
 
 What stands in /sys for a disk is shown as the kernel's drivers show it: NVMe with serial and model, Xen's without both.
-The files of the device stand for QEMU's NVMe or virtio disks, which containers cannot have: hostlib reads nothing else.
+The model is shown at /sys because QEMU's own NVMe disks (tests/hosts/vm) have a serial of one's own, one model.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 
 from tests.hosts.bed.machine import Machine
-from tests.hosts.bed.system import command
+from tests.hosts.bed.system import BedError, command
 
 # Inside the machine: /sys/block and /sys/class/block as they are, and the disks beside the rest, with what the kernel's
 # NVMe driver says of them. What they do not say themselves the loop device says.
@@ -35,7 +35,8 @@ for number, (serial, device) in enumerate(json.loads(sys.argv[1]).items(), 1):
     for name in os.listdir(loop):
         os.symlink(f"{loop}/{name}", f"{disk}/{name}")
     os.mkdir(f"{disk}/device")
-    for name, said in () if xen else (("serial", serial), ("model", "Amazon Elastic Block Store")):
+    model = "Amazon EC2 NVMe Instance Storage" if serial.startswith("AWS") else "Amazon Elastic Block Store"
+    for name, said in () if xen else (("serial", serial), ("model", model)):
         with open(f"{disk}/device/{name}", "w") as file:
             file.write(said + "\\n")
     os.mknod(f"/dev/{node}", stat.S_IFBLK | 0o660, os.stat(device).st_rdev)
@@ -45,8 +46,13 @@ for place in ("/sys/block", "/sys/class/block"):
 
 
 def attach(machine: Machine, volumes: Mapping[str, int]) -> None:
-    """Empty disks with these serial numbers, or Xen's names (→ GiB), instead of what the machine had; at most three."""
+    """Empty disks with these serial numbers, or Xen's names (→ GiB), instead of what the machine had; at most three.
+
+    AWS… is a disk of an instance store, vol… a volume of EBS.
+    """
     shown = {}
+    if len(volumes) > len(machine.devices):
+        raise BedError(f"{machine.name} has {len(machine.devices)} devices for {', '.join(volumes)}")
     for (serial, gib), (name, device) in zip(volumes.items(), machine.devices.items(), strict=False):
         with (machine.folder / f"{name}.img").open("r+b") as image:
             image.truncate(0)

@@ -1,0 +1,110 @@
+"""Fleets side by side on real hosts: what they measure, and what one leaves that loses its hosts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from microshard.records.run_folder import RunFolder
+from tests.hosts.land import Land, land_of
+from tests.hosts.test_ec2 import FILE
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+
+# Points of two types of instances, which cannot share hosts, two of each.
+FLEETS = (
+    FILE.replace("documents: 20000", "documents: 3000").replace("repetitions: 2", "repetitions: 1")
+    + """\
+matrix:
+  infrastructure.shard_hosts.instance_type: [c5.xlarge, m5.xlarge]
+  topology.storage.block_compressor: [zlib, none]
+"""
+)
+SLOW = "workload.1.measure.iterations=150"  # long enough to end a host meanwhile
+
+
+@pytest.fixture(scope="module")
+def _land(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Land]:
+    with land_of(4, tmp_path_factory.mktemp("fleets")) as land:
+        yield land
+
+
+@pytest.fixture
+def land(_land: Land) -> Iterator[Land]:
+    _land.fresh()
+    (_land.folder / "fleets.yml").write_text(FLEETS)
+    yield _land
+    assert _land.simulation.everything() == {}
+
+
+def results(folder: Path) -> dict[str, dict[str, Any]]:
+    """The result files by point and step."""
+    return {p.relative_to(folder).as_posix(): json.loads(p.read_text()) for p in folder.glob("results/p0?/r?.json")}
+
+
+def measured(folder: Path) -> dict[str, Any]:
+    """What a run has found and done, without what only a clock or AWS decides."""
+    found = {
+        name: (
+            result["valid"], result["axes"], result["order"], result["versions"],
+            [(p["name"], p["counters"].get("documents"), p["answer"], len(p["samples"])) for p in result["phases"]],
+        )
+        for name, result in results(folder).items()
+    }  # fmt: skip
+    plan = RunFolder.open(folder).plan()
+    placed = {p.id: (p.label, [(process.name, process.host) for process in p.processes]) for p in plan.points}
+    return {"results": found, "points": placed, "steps": [(s.index, s.point, s.name) for s in plan.steps]}
+
+
+def most_networks(land: Land) -> int:
+    """How many VPCs, one a fleet, existed at a time."""
+    alive = most = 0
+    for action in land.simulation.actions():
+        alive += {"CreateVpc": 1, "DeleteVpc": -1}.get(action, 0)
+        most = max(most, alive)
+    return most
+
+
+def test_fleets_side_by_side_measure_what_they_measure_one_after_the_other(land: Land) -> None:
+    found = []
+    for parallel in (1, 2):
+        code, said = land.run("run", "fleets.yml", "--on", "ec2", "--parallel", str(parallel))
+        assert code == 0, f"{said}\n{land.log()}"
+        assert most_networks(land) == parallel
+        found.append(measured(land.run_folder))
+        assert len(found[-1]["results"]) == 4
+        assert (land.run_folder / "report" / "report.html").exists()
+        land.fresh()
+    assert found[1] == found[0]
+
+
+def test_a_fleet_that_loses_its_hosts_ends_its_points_alone_and_resume_measures_them(land: Land) -> None:
+    process = land.start("run", "fleets.yml", "--on", "ec2", "--parallel", "2", "--set", SLOW)
+    land.wait(process, lambda: {r["fleet"] for r in land.journal("step started")} == {"fleet1", "fleet2"})
+    folder = land.run_folder
+    hosts = json.loads((folder / "hosts" / "fleet1.json").read_text())["hosts"]
+    (lost,) = [m for m in land.lab.machines if m.address == hosts[0]["private_address"]]
+    ended = land.end(lost, "Server.SpotInstanceTermination")
+    said, _ = process.communicate(timeout=600)
+    assert process.returncode == 3, f"{said}\n{land.log()}"
+    failed = {r["point"]: r["message"] for r in land.journal("point failed")}
+    assert failed.keys() == {"p01", "p02"}
+    assert all(f"shard_hosts-1: {ended}" in message for message in failed.values())
+    before = {path: path.read_bytes() for path in folder.glob("results/p0?/r1.json")}
+    assert {path.parent.name for path in before} == {"p03", "p04"}
+    assert all(json.loads(content)["valid"] for content in before.values()), said
+    assert land.simulation.everything() == {}
+
+    code, said = land.run("resume", folder.name)
+    assert code == 0, f"{said}\n{land.log()}"
+    assert "2 of 4 measured, 2 to go" in said
+    assert all(path.read_bytes() == content for path, content in before.items())
+    assert sorted((r["valid"], r["point"]) for r in results(folder).values()) == [(True, f"p0{n}") for n in range(1, 5)]
+    answers = {json.dumps(r["phases"][-1]["answer"]) for r in results(folder).values()}
+    assert len(answers) == 1
+    done = [(r["point"], r["name"]) for r in land.journal("step done")]
+    assert len(done) == len(set(done)) == 4, "nothing was measured twice"
