@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,8 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from microshard.backends import local_processes
+from microshard.hostlib.files import sha256
+from microshard.records.data_images import folder_of, kept_images
 from microshard.records.run_folder import RunFolder
 from tests.faults.neighbours import Neighbours
 from tests.faults.table import Row, traceback_in
@@ -34,6 +37,13 @@ MOMENTS = {
     "mongos": ("deploy", "load", "measure", "pause", "teardown"),
     "router mongod": ("deploy", "load", "measure", "pause", "teardown"),
 }
+# Of runs that keep data images and are restored from them, by the deployment of a second repetition too.
+OF_IMAGES = {
+    "runner": ("deploy", "keep_data", "teardown"),
+    "ansible-playbook": ("deploy", "keep_data"),
+    "shard": ("deploy", "keep_data"),
+    "config server": ("deploy", "keep_data"),
+}
 ALONE = ("runner", "ansible-playbook", "engine", "shard")  # what a standalone mongod has too: quicker
 
 
@@ -49,18 +59,20 @@ class Kill:
         return f"{self.signal.name} to {self.victim} at {self.stage}"
 
 
-KINDS = ("standalone", "sharded")
+KINDS = ("standalone", "sharded")  # of a whole campaign
+IMAGES = "images"  # a sharded cluster that is kept as data images and restored
 REPETITIONS = 2
 
 
 def definition(kind: str, repetitions: int = REPETITIONS) -> dict[str, Any]:
     """The cheapest experiment that has every stage: two points that take turns on this machine."""
     topology: dict[str, Any] = {
-        "kind": kind,
+        "kind": "standalone" if kind == "standalone" else "sharded",
         "storage": {"cache": {"policy": "host_total_mb", "value": 256}},
     }
-    if kind == "sharded":
+    if kind != "standalone":
         topology["shards"] = {"count": 1}
+    images = {"load": {"image": "use"}, "order": {"seed": 1, "redeploy": "per_repetition"}}
     return {
         "microshard": 1,
         "name": f"kills-{kind}",
@@ -72,6 +84,7 @@ def definition(kind: str, repetitions: int = REPETITIONS) -> dict[str, Any]:
         "matrix": {"topology.storage.block_compressor": ["zlib", "none"]},
         "repetitions": repetitions,
         "order": {"seed": 1},
+        **(images if kind == IMAGES else {}),
     }
 
 
@@ -127,6 +140,8 @@ class Campaign:
     @staticmethod
     def everything(kind: str) -> list[Kill]:
         """Every victim, signal and stage once."""
+        if kind == IMAGES:
+            return [Kill(v, s, stage) for v, stages in OF_IMAGES.items() for s in SIGNALS for stage in stages]
         victims = [v for v in MOMENTS if (v in ALONE) == (kind == "standalone")]
         if kind == "sharded":
             victims += ["runner", "shard"]
@@ -161,6 +176,7 @@ class Campaign:
     def _broken_run(self, kind: str, wanted: list[Kill], most: int, until: float) -> None:
         """A run that is hit again and again, taken up each time, and left in peace at the end."""
         self.kept = {}
+        shutil.rmtree(folder_of(self.folder / "runs"), ignore_errors=True)  # so that images are made again
         run: RunFolder | None = None
         hits: list[Kill] = []
         while wanted and len(hits) < most and not self._complete(run, kind):
@@ -348,7 +364,17 @@ class Campaign:
         if not (run / "report" / "report.html").is_file():
             self.wrong.append("there is no report")
         self.leftover += left(run, self.token)
-        self.wrong += self.neighbours.harmed()
+        self.wrong += [*self.neighbours.harmed(), *_damaged_images(self.folder / "runs")]
+
+
+def _damaged_images(runs: Path) -> Iterator[str]:
+    """Whatever was killed, an image that has its name is whole."""
+    for kept in kept_images(runs):
+        for file in kept.image.files if kept.image else ():
+            if sha256(str(kept.path / "data" / file.path)) != file.sha256:
+                yield f"{kept.path.name}: {file.path} is not what was kept"
+        if kept.image is None:
+            yield f"{kept.path.name} has no manifest"
 
 
 def _names(hits: Sequence[Kill]) -> str:
