@@ -54,7 +54,7 @@ def test_a_late_client_sends_all_it_has_missed_and_counts_from_when_it_was_due()
     latency.finish(began + 0.5)
     found = pacing.held(latency, schedule(100), 0.5)
     assert (found.operations, found.backlog, found.reached) == (50, 0, True)
-    assert found.longest_wait_ms == pytest.approx(290, abs=40)
+    assert found.longest_wait_ms >= 280, "what was due 10 ms after the stall began"
     # 30 of 50 operations were late: the 75th percentile sees it from the intended time, and not from the sending.
     assert latency.intended.get_value_at_percentile(75) > 100_000 > latency.sent.get_value_at_percentile(75)
 
