@@ -38,17 +38,3 @@ def test_a_cluster_over_hosts_of_two_releases_is_measured_and_leaves_nothing(
     pythons = [".".join(map(str, hosts[name]["client_python"]["version"][:2])) for name in ("host1", "host3")]
     assert pythons == [PYTHONS[suite], PYTHONS[SUITE]]
     assert controller.left() == []
-
-
-def test_client_hosts_with_unlike_pythons_are_named_before_anything_is_made(
-    other: tuple[str, Bed], tmp_path: Path
-) -> None:
-    suite, machines = other
-    names = [machine.name for machine in machines.machines]
-    inventory = machines.write_inventory({"shard_hosts": names, "client_hosts": ["host1", "host3"]}, name="two-clients")
-    controller = Controller(machines, tmp_path, inventory)
-    definition = small(infrastructure={"shard_hosts": {"count": 3}, "client_hosts": {"count": 2}})
-    code, said = controller.run("run", controller.write(definition), "--on", inventory)
-    assert code == 4, said
-    assert f"host1 has {PYTHONS[suite]}" in said
-    assert controller.left() == []

@@ -210,12 +210,18 @@ class MongoProcess:
         return running.pid if running else None
 
     def _await_hello(self, deadline: float, child: Handle) -> None:
-        while not wire.answers(self.address, self.port, self.launch.access):
+        while True:
+            try:
+                self.hello()
+            except (OSError, ValueError) as error:
+                reason = str(error) or type(error).__name__
+            else:
+                return
             code = child.poll()
             if code is not None:
                 raise HostError(self.exit_reason(code))
             if time.monotonic() > deadline:
-                raise HostError(f"{self.label} did not answer in time.{self.quoted_log()}")
+                raise HostError(f"{self.label} did not answer in time: {reason}.{self.quoted_log()}")
             time.sleep(_POLL)
 
     def record(self) -> dict[str, Any]:

@@ -66,12 +66,14 @@ def _certificates(addresses: Iterable[str]) -> tuple[bytes, bytes]:
     authority = (
         builder(issuer, authority_key)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(key_cert_sign=True, crl_sign=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key()), critical=False)
         .sign(authority_key, hashes.SHA256())
     )
     server = (
         builder(_name("microshard server"), server_key)
         .add_extension(x509.SubjectAlternativeName([_alternative(a) for a in dict.fromkeys(addresses)]), critical=False)
+        .add_extension(_usage(digital_signature=True), critical=True)
         # Members are each other's clients.
         .add_extension(
             x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False
@@ -84,6 +86,13 @@ def _certificates(addresses: Iterable[str]) -> tuple[bytes, bytes]:
     )
     pem = serialization.Encoding.PEM
     return authority.public_bytes(pem), private + server.public_bytes(pem)
+
+
+def _usage(**allowed: bool) -> x509.KeyUsage:
+    """What a key is for. RFC 5280, 4.2.1.3 and 4.2.1.9, asks for it; Python 3.13 and newer refuse without."""
+    every = ("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
+    every += ("key_cert_sign", "crl_sign", "encipher_only", "decipher_only")
+    return x509.KeyUsage(**{use: allowed.get(use, False) for use in every})
 
 
 def _name(text: str) -> x509.Name:
