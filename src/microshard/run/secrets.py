@@ -90,10 +90,8 @@ def _certificates(addresses: Iterable[str]) -> tuple[bytes, bytes]:
 
 def _usage(**allowed: bool) -> x509.KeyUsage:
     """What a key is for. RFC 5280, 4.2.1.3 and 4.2.1.9, asks for it; Python 3.13 and newer refuse without."""
-    every = (
-        "digital_signature content_commitment key_encipherment data_encipherment key_agreement key_cert_sign".split()
-    )
-    every += ["crl_sign", "encipher_only", "decipher_only"]
+    every = ["digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement"]
+    every += ["key_cert_sign", "crl_sign", "encipher_only", "decipher_only"]
     return x509.KeyUsage(**{use: allowed.get(use, False) for use in every})
 
 
