@@ -40,6 +40,12 @@ ON_BED: dict[str, Any] = {
 }
 # Sharded ones are not among them: they need a real mongos, and this machine has none. What is left out is as planned.
 SMALL: dict[str, dict[str, Any]] = {
+    "secondary-reads": {
+        "workload.0.load.documents": 5000,
+        "workload.1.measure.warm_up_seconds": 1,
+        "workload.1.measure.duration_seconds": 5,
+        "matrix.axes": {"workload.1.measure.writers": [0, 16], "workload.1.measure.threads": [8]},
+    },
     "query-forms": {"workload.0.load.documents": 5000, "matrix.workload.1.measure.form": ["plain", "index-where"]},
 }
 
