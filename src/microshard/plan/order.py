@@ -6,6 +6,7 @@ import dataclasses
 import json
 import random
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from microshard.model.plan import HostNeeds, Plan, Point, Purpose, Redeploy, Step
 
@@ -14,6 +15,23 @@ def host_settings(point: Point) -> str:
     """What prepare.yml sets on the hosts of a point and a point with other settings changes: alike or not, as text."""
     package = point.mongodb["version"] if point.mongodb["source"] == "packages" else None
     return json.dumps([point.machines, package], sort_keys=True, default=str)
+
+
+def later_settings(first: Point, points: Sequence[Point]) -> dict[str, list[dict[str, Any]]]:
+    """Group of hosts → the kernel settings of other points than the first that differ from its own, each once."""
+
+    def kernel(point: Point, group: str) -> dict[str, Any]:
+        settings = point.machines.get(group, {}).get("kernel", {})
+        # Readahead is the volumes' (role host_storage).
+        return {k: value for k, value in settings.items() if value is not None and k != "readahead_sectors"}
+
+    later: dict[str, list[dict[str, Any]]] = {}
+    for point in points:
+        for group in point.machines:
+            settings, known = kernel(point, group), later.setdefault(group, [])
+            if settings not in ({}, kernel(first, group), *known):
+                known.append(settings)
+    return later
 
 
 def steps(

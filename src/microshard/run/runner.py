@@ -17,7 +17,7 @@ from microshard.model.data_images import DataImage, DataImageVariables
 from microshard.model.plan import Plan, Point, Step
 from microshard.model.result import StepResult
 from microshard.model.run_records import JournalEvent, LedgerRecord
-from microshard.plan.order import host_settings
+from microshard.plan.order import host_settings, later_settings
 from microshard.records.run_folder import DiskError, RunFolder, write_json
 from microshard.run.ansible import PlaybookError
 from microshard.run.backend import Backend, Binaries
@@ -137,7 +137,7 @@ class Runner:
         """
         first = self.plan.point(self.plan.steps[0].point) if self.plan.steps else self.plan.points[0]
         with self._stage(None, "prepare"):
-            self._prepare(first, later=_later_settings(first, self.plan.points))
+            self._prepare(first, later=later_settings(first, self.plan.points))
             for point in self.plan.points:
                 # Another version of packages would replace the first one's.
                 if host_settings(dataclasses.replace(point, machines=first.machines)) == self.in_force:
@@ -426,23 +426,6 @@ class Runner:
             self.outcome.stages[stage] = self.outcome.stages.get(stage, 0.0) + seconds
             index, point = (None, None) if step is None else (step.index, step.point)
             self._journal(JournalEvent("stage", stage=stage, step=index, point=point, seconds=round(seconds, 3)))
-
-
-def _later_settings(first: Point, points: Sequence[Point]) -> dict[str, list[dict[str, Any]]]:
-    """Group of hosts → the kernel settings of other points than the first that differ from its own, each once."""
-
-    def kernel(point: Point, group: str) -> dict[str, Any]:
-        settings = point.machines.get(group, {}).get("kernel", {})
-        # Readahead is the volumes' (role host_storage).
-        return {k: value for k, value in settings.items() if value is not None and k != "readahead_sectors"}
-
-    later: dict[str, list[dict[str, Any]]] = {}
-    for point in points:
-        for group in point.machines:
-            settings, known = kernel(point, group), later.setdefault(group, [])
-            if settings not in ({}, kernel(first, group), *known):
-                known.append(settings)
-    return later
 
 
 def _brought(point: Point, binaries: Binaries) -> str:
