@@ -42,6 +42,10 @@ options:
     description: Namespace and number of documents of collections that are there already; another number fails.
     type: dict
     default: {}
+  users:
+    description: Whether a topology whose clients log in has the users of C(secrets/users.json); false drops them.
+    type: bool
+    default: true
   security:
     description: C(authorization) and C(tls); the files are in C(secrets/) of O(run_folder).
     type: dict

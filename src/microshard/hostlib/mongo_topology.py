@@ -1,4 +1,4 @@
-"""Module mongo_topology: make the running processes of a point the planned topology, with its users."""
+"""Module mongo_topology: make the running processes of a point the planned topology, with its users or without."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ ARGUMENTS = {
     "zones": {"type": "list", "elements": "dict", "default": []},
     "balancer": {"type": "dict", "default": {}},
     "documents": {"type": "dict", "default": {}},
+    "users": {"type": "bool", "default": True},
     "security": {"type": "dict", "default": {}},
     "run_folder": {"type": "path", "default": ""},
     "timeout": {"type": "float", "default": 90},
@@ -58,7 +59,8 @@ def main(parameters: dict[str, Any], *, check: bool) -> dict[str, Any]:
             _verify_documents(point, parameters["documents"], Deadline(parameters["timeout"], access, processes))
         if access.key:
             deadline = Deadline(parameters["timeout"], access, processes)
-            changes += _create_users(point, run_folder, deadline, check=check)
+            change_users = _create_users if parameters["users"] else _drop_users
+            changes += change_users(point, run_folder, deadline, check=check)
     except (PyMongoError, HostError) as problem:
         raise HostError(name_processes(str(problem), processes)) from None
     return {
@@ -164,6 +166,18 @@ def _create_users(point: dict[str, Any], run_folder: str, deadline: Deadline, *,
                     client.admin.command("createUser", user, **options)
                 except OperationFailure as error:
                     raise HostError(f"createUser {user} on {endpoint}: {server_message(error)}") from None
+    return changes
+
+
+def _drop_users(point: dict[str, Any], _run_folder: str, deadline: Deadline, *, check: bool) -> list[str]:
+    """Drop all users on every set, or on a standalone, so that the data can be kept without them; what was done."""
+    changes = []
+    for name, endpoint in _writable_servers(point, deadline).items():
+        with connect(endpoint, deadline) as client:
+            if client.admin.command("usersInfo")["users"]:
+                changes.append(f"users of {name} dropped")
+                if not check:
+                    client.admin.command("dropAllUsersFromDatabase")
     return changes
 
 

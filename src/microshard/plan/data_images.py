@@ -23,7 +23,7 @@ def data_image_policy(experiment: Experiment, backend: str) -> DataImagePolicy:
         step.kind != "load" and (step.phase.writes() or step.phase.moves_chunks) for step in experiment.workload
     )
     refused = place or next(_obstacles_of_data(experiment), "")
-    secured = "its servers use TLS" if any(experiment.topology.security.at(backend).values()) else ""
+    secured = "its servers have logins or TLS" if any(experiment.topology.security.at(backend).values()) else ""
     return DataImagePolicy(experiment.load.image, refused, changes and not refused, place or secured)
 
 
@@ -33,8 +33,6 @@ def _obstacles(experiment: Experiment, backend: str) -> Iterator[str]:
         yield "data images are kept on this machine only"
     if experiment.topology.storage.engine != "wiredTiger":
         yield "the storage engine is not WiredTiger"
-    if experiment.topology.security.at(backend).get("authorization"):
-        yield "the data have users with the passwords of one run"
     if any(volume for _, volume in experiment.infrastructure.shard_hosts.volumes.named()):
         yield "the data are on volumes of their own"
 

@@ -46,6 +46,7 @@ def test_no_secret_of_a_run_is_anywhere_else(cli: Cli) -> None:
         },
         matrix={},
         repetitions=1,
+        load={"image": "use"},
     )
     process = cli.start("run", path)
     cli.wait_for(lambda: "run started" in cli.folders[0].journal.path.read_text())
@@ -75,5 +76,11 @@ def test_no_secret_of_a_run_is_anywhere_else(cli: Cli) -> None:
         if file.is_file():
             content = file.read_bytes()
             searched += 1
-            assert not [s for s in secrets if s in content], file
+            # The oplog of a data image names the users that were dropped, without their passwords.
+            known = {b"microshard-admin", b"microshard-workload"} if "images" in file.parts else set()
+            assert not [s for s in secrets - known if s in content], file
     assert searched > 30
+    # The data image, which was searched too, is restored under other passwords and another key.
+    code, output = cli.run("run", path, "--set", "load.image=only")
+    assert code == 0, output
+    assert "data restored" in [event.event for event in cli.folders[-1].journal.records()]

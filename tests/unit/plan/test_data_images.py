@@ -31,7 +31,7 @@ def _point(**changes: Any) -> Point:
         ({"workload": [{"measure": LOAD["load"]}]}, "what its measurements load is never restored"),
         ({"workload": [QUERY, {**LOAD, "name": "later"}]}, "after another phase"),
         ({"topology": {"kind": "sharded", "balancer": {"enabled": True}}}, "balancer"),
-        ({"topology": {"kind": "sharded", "security": {"authorization": True}}}, "passwords"),
+        ({"topology": {"kind": "sharded", "security": {"authorization": True}}}, ""),
     ],
 )
 def test_points_whose_data_would_not_be_the_same_are_loaded(changes: dict[str, Any], words: str) -> None:
