@@ -40,6 +40,16 @@ ON_BED: dict[str, Any] = {
 }
 # Sharded ones are not among them: they need a real mongos, and this machine has none. What is left out is as planned.
 SMALL: dict[str, dict[str, Any]] = {
+    "initial-sync": {
+        "topology.storage.oplog_size_mb": 990,
+        "workload.0.load.databases": 1,
+        "workload.0.load.collections": 2,
+        "workload.0.load.load": {"documents": 5000, "document_bytes": 1000, "threads": 4},
+        "workload.1.measure.before_seconds": 2,
+        "workload.1.measure.time_limit_seconds": 120,
+        "workload.1.measure.load": {"threads": 2, "batch_size": 10, "rate": 20},
+        "matrix.zip": {"workload.1.measure.load_runs": [False], "workload.1.measure.interruptions": [0]},
+    },
     "secondary-reads": {
         "workload.0.load.documents": 5000,
         "workload.1.measure.warm_up_seconds": 1,
