@@ -10,6 +10,7 @@ from tests.hosts.bed.lab import beds, make
 from tests.hosts.needs import REQUIRED, need
 
 
+@pytest.mark.long
 def test_every_machine_boots_with_volumes_and_is_reached_with_its_own_key(lab: Bed) -> None:
     for machine in lab.machines:
         said = lab.ssh(machine, "hostname; sudo id -un; ls", *machine.devices.values()).stdout.split()
@@ -17,6 +18,7 @@ def test_every_machine_boots_with_volumes_and_is_reached_with_its_own_key(lab: B
     assert len({device for machine in lab.machines for device in machine.devices.values()}) == 9
 
 
+@pytest.mark.long
 def test_a_foreign_host_key_is_not_taken(lab: Bed, tmp_path: Path) -> None:
     strange = tmp_path / "known_hosts"
     strange.write_text((lab.folder / "known_hosts").read_text().replace("AAAAI", "AAAAJ", 1))
