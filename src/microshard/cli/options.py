@@ -19,12 +19,15 @@ class ExperimentFile(click.Path):
         path = Path(value)
         if path.suffix or len(path.parts) != 1 or path.exists():
             return path
+        from microshard.experiment.errors import nearest_name
         from microshard.this_machine import project_root
 
-        shipped = project_root() / "experiments" / f"{path}.yml"
-        if not shipped.is_file():
-            self.fail(f"{path} is no file, and no experiment of `microshard experiments` has that name", param, ctx)
-        return shipped
+        shipped = {file.stem: file for file in (project_root() / "experiments").glob("*.yml")}
+        if path.name not in shipped:
+            near = nearest_name(path.name, shipped)
+            hint = f"; did you mean {near}?" if near else ""
+            self.fail(f"{path} is no file, and none of `microshard experiments` has that name{hint}", param, ctx)
+        return shipped[path.name]
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Files, and the names of the shipped experiments."""

@@ -23,9 +23,10 @@ def test_columns_that_a_narrow_terminal_lacks_are_named(width: int, missing: byt
     assert missing in tables.partition(b"not shown")[2] if missing else b"not shown" not in tables
 
 
-def test_a_command_that_does_not_exist_has_neighbours() -> None:
-    process = start("stauts", stdout=subprocess.PIPE)
-    assert b"did you mean status" in process.communicate()[1]
+@pytest.mark.parametrize(("words", "meant"), [(["stauts"], b"status"), (["plan", "quickstrat"], b"quickstart")])
+def test_a_command_or_an_experiment_that_does_not_exist_has_neighbours(words: list[str], meant: bytes) -> None:
+    process = start(*words, stdout=subprocess.PIPE)
+    assert b"did you mean " + meant in process.communicate()[1]
     assert process.returncode == 2
 
 
