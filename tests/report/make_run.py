@@ -381,7 +381,8 @@ def _measure(point: dict[str, Any], clock: float, seconds: float, wrong: bool, s
 
 
 def _verdict(busy: float, name: str) -> dict[str, Any]:
-    sentence = f"the 2 cores of local were {busy:.0%} busy, {busy * 2:.2f} of them with the shards".replace("%", " %")
+    full = f"the 2 cores of the machine were {busy:.0%} busy"
+    sentence = f"{full}, {busy * 2:.2f} of them with the shards".replace("%", " %")
     second = {"name": "cache", "sentence": "60 % of what it did was moving pages", "figures": {"stall_share": 0.6}}
     return {
         "name": name,

@@ -104,9 +104,9 @@ def memory(evidence: Evidence) -> Iterator[Candidate]:
     for host in evidence.hosts:
         waits = host.stall.get("memory", 0.0)
         if host.swap:
-            sentence = f"{host.name} swapped {host.swap / MIB:.1f} MiB/s"
+            sentence = f"{host.place} swapped {host.swap / MIB:.1f} MiB/s"
             yield Candidate("memory", _over(host.swap, "swap"), sentence, {"swap_bytes_per_second": host.swap})
-        sentence = f"on {host.name} tasks waited for memory {_percent(waits)} of the time"
+        sentence = f"on {host.place} tasks waited for memory {_percent(waits)} of the time"
         yield Candidate("memory", _over(waits, "memory_stall"), sentence, {"memory_stall_share": waits})
     for shard in evidence.shards:
         faults = shard.use.faults
@@ -209,7 +209,7 @@ def cores(evidence: Evidence) -> Iterator[Candidate]:
             who = {"others": "background CPU load", "router": "the router", "client": "the client"}.get(
                 role, f"the {role}"
             )
-            full = f"the {host.cores:g} cores of {host.name} were {_percent(host.busy)} busy"
+            full = f"the {host.cores:g} cores of {host.place} were {_percent(host.busy)} busy"
             sentence = f"{full}, {used:.2f} of them by {who}"
             figures = {"busy": host.busy, "cores": host.cores, f"cores_of_{role}": used}
             filled = _over(host.busy, "cores_busy")
@@ -272,7 +272,7 @@ def network(evidence: Evidence) -> Iterator[Candidate]:
         if host.segments_again and host.segments:
             share = host.segments_again / host.segments
             busy = min(host.segments / 100, 1.0)  # of a handful of segments one lost means nothing
-            sentence = f"{host.name} sent {share:.1%} of its TCP segments again"
+            sentence = f"{host.place} sent {share:.1%} of its TCP segments again"
             yield Candidate("network", _over(share, "segments_again") * busy, sentence, {"segments_again_share": share})
     if evidence.response and evidence.round_trip:
         share = min(evidence.round_trip / evidence.response, 1.0)

@@ -44,6 +44,11 @@ class HostLoad:
     segments_again: float = 0.0
 
     @property
+    def place(self) -> str:
+        """What a sentence calls it: the machine of a run without hosts has no name but `local`."""
+        return "the machine" if self.name == "local" else self.name
+
+    @property
     def waiting_for_disk(self) -> float:
         """Share of the time in which a task waited for I/O; where the kernel does not say, of the idle cores'."""
         return self.stall.get("io", self.iowait)

@@ -45,7 +45,7 @@ def _rounded(candidate: Candidate) -> dict[str, float]:
 
 def _nothing(evidence: Evidence) -> str:
     host = busiest_host(evidence)
-    busy = f"; the cores of {host.name} were {host.busy:.0%} busy".replace("%", " %") if host else ""
+    busy = f"; the cores of {host.place} were {host.busy:.0%} busy".replace("%", " %") if host else ""
     used = sum(sum(h.roles.values()) - h.roles.get("others", 0.0) for h in evidence.hosts)
     if evidence.concurrency and used / evidence.concurrency >= ALWAYS_ON_A_CPU:
         return (
