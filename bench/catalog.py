@@ -25,7 +25,7 @@ BENCHES = (
     Bench("speed_up", (7,), 300, 90),
     Bench("telemetry", (10,), 240, 120),
     Bench("quickstart", (6,), 930, 200),
-    Bench("data_images", (12,), 1800, 420),
+    Bench("data_images", (12,), 1800, 540),
     Bench("hosts", (9,), 2100, 240),
     Bench("install", (11,), 240, 200),
     Bench("ec2_fleet", (0,), 120, 60),
