@@ -217,7 +217,8 @@ def _server(records: Sequence[ServerRecord], started: float, ended: float) -> Se
         dirty_bytes_max=_most(parts, lambda r: r.wt.get("dirty_bytes")),
         tickets_read_out_max=_most(parts, lambda r: r.wt.get("tickets_read_out")),
         tickets_write_out_max=_most(parts, lambda r: r.wt.get("tickets_write_out")),
-        states=sorted({part.record.state for part in parts if part.record.state is not None}),
+        # That of a moment: the record that covers the end was made after it, when the next phase may have begun.
+        states=sorted({r.state for r in records if r.state is not None and started <= r.t <= ended}),
     )
 
 

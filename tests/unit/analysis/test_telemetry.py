@@ -207,6 +207,11 @@ def test_queues_tickets_stalls_and_background_work_of_a_mongod() -> None:
     assert found.round_trip_min == pytest.approx(101e-6)
 
 
+def test_the_state_a_member_has_after_the_end_is_that_of_another_phase() -> None:
+    records = [server_record(float(t)) | {"state": "primary" if t < 106 else "other"} for t in range(100, 111)]
+    assert server_use(server_records(*records), 100, 105.5)["shard01"].states == ["primary"]
+
+
 def test_a_server_that_reports_no_tickets_and_no_checkpoints_is_not_one_with_none() -> None:
     records = [server_record(float(t)) for t in range(100, 111)]
     for record in records:
