@@ -1,7 +1,5 @@
 """`make bench`: every benchmark of the catalogue, one after the other, and docs/benchmarks.md with its picture."""
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import json

@@ -1,7 +1,5 @@
 """What every benchmark needs: rounds within a time, progress, a scratch folder, its own command line."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

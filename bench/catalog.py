@@ -1,7 +1,5 @@
 """Which benchmarks there are, in the order in which they are run."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

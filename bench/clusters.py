@@ -1,7 +1,5 @@
 """What benchmarks on small clusters share: the pre-split collection of inspections, and who used the CPU."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import subprocess

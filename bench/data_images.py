@@ -7,8 +7,6 @@ each repetition, loaded or restored. `up` of an empty cluster is compared with m
 The quick form has fewer documents, points and repetitions, and no targets.
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 import subprocess

@@ -4,8 +4,6 @@ Each host has three data volumes. The simulation answers at once, so the figures
 and of the simulation; the calls show whether they grow by pages or by hosts.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

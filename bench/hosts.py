@@ -9,8 +9,6 @@ other what real hosts do at the same time, so the growth is an upper bound. The 
 the controller (the command and all it waited for: Ansible, ssh) and of the machine.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -3,8 +3,6 @@
 `python -m bench.hosts_again RUN`, a helper of bench/hosts.py: it is started inside the network of the hosts.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -5,8 +5,6 @@ checkout's tracked files, and a virtual environment into which the bundled pip i
 alone. What the registry serves it serves to both.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

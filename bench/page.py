@@ -1,7 +1,5 @@
 """docs/benchmarks.md and its picture, from findings."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

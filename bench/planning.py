@@ -1,7 +1,5 @@
 """Planning and validating experiments of up to 10,000 points (row 8): seconds of the commands, and their growth."""
 
-from __future__ import annotations
-
 import statistics
 import subprocess
 import sys

@@ -8,8 +8,6 @@ tasks around each phase. The quick form has fewer documents, points and repetiti
 nothing of the whole one.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import statistics

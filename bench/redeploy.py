@@ -6,8 +6,6 @@ teardown playbook and a deploy of the same from nothing. Restarted processes are
 they did meanwhile by their logs.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import statistics
 import sys

@@ -1,7 +1,5 @@
 """Findings as text for a terminal and as Markdown tables."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from bench.findings import Findings, Growth, Row, Target, formatted

@@ -6,8 +6,6 @@ added until the folder has the size that export is measured with. Every step run
 time is that of a command and the peak of memory is its own. `--profile` shows where the time of each step goes.
 """
 
-from __future__ import annotations
-
 import argparse
 import cProfile
 import dataclasses

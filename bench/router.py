@@ -14,8 +14,6 @@ A series takes about a second and the ways follow one another, each round in the
 machine whose speed drifts meets all ways alike, and the result is the median of the rounds' ratios.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

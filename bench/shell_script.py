@@ -1,7 +1,5 @@
 """The loop over mongods that one would write by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 # Its shell is python with pymongo: faster to start than mongosh.

@@ -9,8 +9,6 @@ other and all at once. They share nothing but the machine, so what is missing to
 caches and hypervisor, not the cluster.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

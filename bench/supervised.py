@@ -4,8 +4,6 @@ This process becomes the one that inherits orphans (PR_SET_CHILD_SUBREAPER, prct
 benchmark started as daemons are its own descendants, whatever became of the benchmark, and only those are ended.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

@@ -7,8 +7,6 @@ without, each round in the reverse order of the last one: what they cost is less
 drifts by in longer stretches.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

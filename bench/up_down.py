@@ -6,8 +6,6 @@ same mongods one by one and ends them by SIGTERM; and a bare concurrent start un
 has neither a router nor a cluster. Every way gives each mongod the same cache.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

@@ -7,8 +7,6 @@
 2. A ladder of 8 rungs: seconds of the whole phase that were not measured, over those that were. Target: below 5 %.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil

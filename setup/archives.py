@@ -5,8 +5,6 @@ Both are built in a copy of the tree, so that the tools leave nothing in it. In 
 src/microshard/shipped are links to the folders of the top level; the archives have the files.
 """
 
-from __future__ import annotations
-
 import argparse
 import gzip
 import hashlib

@@ -4,8 +4,6 @@ A vulnerability is a failure unless requirements/audit.toml accepts it, with a r
 answer is none: a build must not depend on it. It is said then that nothing was audited.
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import json

@@ -1,7 +1,5 @@
 """What this machine has and what set-up must say about it: facts from one place, judged by pure functions."""
 
-from __future__ import annotations
-
 import ctypes
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """The command: look, say what will be installed, install what is missing, say how long it took."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import fcntl

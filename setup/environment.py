@@ -1,7 +1,5 @@
 """The virtual environment: made, filled by pip from the lock files, byte-compiled where start-up time counts."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """What .venv was made from, so that a set-up with nothing to do knows it by reading a few files."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable

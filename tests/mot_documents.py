@@ -1,7 +1,5 @@
 """Documents of the data set `mot` as Python values, and the answer of the greenness query computed from them."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

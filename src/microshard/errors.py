@@ -1,7 +1,5 @@
 """What the command line says when something goes wrong, and the exit code it ends with."""
 
-from __future__ import annotations
-
 EXIT_OK = 0
 EXIT_BUG = 1  # an unexpected error: please report it
 EXIT_DEFINITION = 2  # the experiment file or the command line is wrong

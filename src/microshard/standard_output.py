@@ -4,8 +4,6 @@ Imports next to nothing: it is in force before the imports that take time. Encod
 writes characters that an encoding lacks in those every encoding has.
 """
 
-from __future__ import annotations
-
 import codecs
 import io
 import os

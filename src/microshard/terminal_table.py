@@ -3,8 +3,6 @@
 Nothing is said by colour alone, and a terminal without Unicode gets ASCII.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """The machine microshard runs on: the facts a plan is made for and a lock file keeps, and where the project is."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import getpass

@@ -3,8 +3,6 @@
 `make compare-mongos MONGOS=/path/to/mongos` compares with that mongos, on the same cluster, instead of with a mongod.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

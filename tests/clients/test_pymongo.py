@@ -4,8 +4,6 @@ They come from the source distribution of the locked PyMongo, fetched by its has
 `pymongo_failures.txt` lists every test that may fail, and must, by the reason for it.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

@@ -1,7 +1,5 @@
 """The command line, in this process or in one that gets a signal: its output and exit code."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

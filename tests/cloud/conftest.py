@@ -1,7 +1,5 @@
 """One simulated EC2 for all tests of this folder, empty before each; nothing here can reach the real one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

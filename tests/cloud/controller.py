@@ -3,8 +3,6 @@
 The process of a line is a fork of this one, so that the half second boto3 takes to load is spent once.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

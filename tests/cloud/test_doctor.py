@@ -1,7 +1,5 @@
 """What the doctor finds in an account, and that it makes nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every shipped experiment gets the hosts and volumes it plans, `today` and as `published`, and they are removed."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Bad input and bad luck: the right error or the right way round it, and nothing left after the teardown."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections.abc import Iterator

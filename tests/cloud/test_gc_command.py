@@ -1,7 +1,5 @@
 """`microshard gc` over the account and the run folders of this machine."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import subprocess

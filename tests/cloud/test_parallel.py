@@ -3,8 +3,6 @@
 The simulated hosts answer nobody; what fleets measure side by side is in tests/hosts/test_ec2.py.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """The plan of an experiment with the account at hand: what it asks, and that it makes nothing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

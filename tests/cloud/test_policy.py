@@ -1,7 +1,5 @@
 """The policy in docs/ec2.md: enough for everything microshard does, and nothing more."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

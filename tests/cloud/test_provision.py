@@ -1,7 +1,5 @@
 """A fleet as it is made, over real HTTP."""
 
-from __future__ import annotations
-
 import dataclasses
 import stat
 from pathlib import Path

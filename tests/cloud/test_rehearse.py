@@ -1,7 +1,5 @@
 """`microshard rehearse`: what an account would refuse is said at once, what it costs, and nothing is created."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

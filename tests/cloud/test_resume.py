@@ -3,8 +3,6 @@
 The simulated hosts answer nobody; what happens on hosts is in tests/hosts/test_ec2.py.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The role as a playbook uses it, with Ansible's own command."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

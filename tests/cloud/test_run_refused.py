@@ -1,7 +1,5 @@
 """`microshard run --on ec2` where AWS says no: the reason by name, the right exit code, and nothing left."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """docs/scale.md says what the plan and the simulated EC2 say: every figure of its tables is computed here again."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The simulation itself: what the real EC2 refuses is refused, what it keeps is kept, faults strike as ordered."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Gone means gone: in order, in spite of errors, more than once, and after the controller was killed."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import dataclasses
 import datetime

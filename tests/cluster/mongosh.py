@@ -1,7 +1,5 @@
 """mongosh and other packages from npm, for tests that work with them."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The whole campaign of faults: `make faults`, or `make faults SECONDS=600` for a part of the kills."""
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import importlib.util

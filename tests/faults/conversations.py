@@ -5,8 +5,6 @@ run side by side, and meanwhile two other clients use a cursor each, one over bo
 a capped collection.
 """
 
-from __future__ import annotations
-
 import concurrent.futures
 import contextlib
 import random

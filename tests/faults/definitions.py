@@ -1,7 +1,5 @@
 """Experiment files made wrong: each must load or be refused by file, line and key, soon and without a traceback."""
 
-from __future__ import annotations
-
 import random
 import time
 import traceback

@@ -1,7 +1,5 @@
 """Disks that are full, read-only or failing, and files that end anywhere: said by name, nothing whole is lost."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import errno

@@ -1,7 +1,5 @@
 """Deploys and teardowns in a row, in one run: memory, open files, temporary files and ports must not grow."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import statistics

@@ -5,8 +5,6 @@ begins with the shipped experiments and the traps. Ends with exit code 0 when ev
 should be; otherwise the input is written into CORPUS and its name is printed.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

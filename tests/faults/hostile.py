@@ -1,7 +1,5 @@
 """Messages no client should send: each wrong in a chosen way, or right but for some changed bytes."""
 
-from __future__ import annotations
-
 import random
 import struct
 from collections.abc import Callable

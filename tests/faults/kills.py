@@ -1,7 +1,5 @@
 """The kill campaign: every part of a run is hit at every stage, and `microshard resume` must mend what that broke."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import random

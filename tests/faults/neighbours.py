@@ -1,7 +1,5 @@
 """Somebody else's things, planted beside a campaign's: none may be touched."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path

@@ -4,8 +4,6 @@ A client here speaks bytes, not a driver (`hostile`). Between the batches a well
 answer is known.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

@@ -1,7 +1,5 @@
 """No key is accepted and then ignored: with another value it changes the plan, or is refused, or is warned about."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path

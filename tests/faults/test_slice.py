@@ -1,7 +1,5 @@
 """A slice of every campaign, another one each day; `make faults` runs them whole."""
 
-from __future__ import annotations
-
 import datetime
 import os
 import subprocess

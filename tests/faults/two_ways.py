@@ -7,8 +7,6 @@ else: it splits, refines, renames, drops and creates both collections anew, and 
 thread moves chunks.
 """
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import random

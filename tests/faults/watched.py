@@ -1,7 +1,5 @@
 """A run as it is seen from outside: its processes by the kernel, its stage by what runs, what it has left."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

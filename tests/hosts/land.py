@@ -1,7 +1,5 @@
 """The simulated EC2 on a bed's network: its instances are the bed's machines, and boot and end as instances do."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import json

@@ -1,7 +1,5 @@
 """A mirror of MongoDB's repository for Debian or Ubuntu on a bed's network, its packages made as MongoDB makes them."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import gzip

@@ -1,7 +1,5 @@
 """A mirror of MongoDB's repository for Amazon Linux 2023, with packages made and signed as MongoDB makes its own."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -7,8 +7,6 @@ what its README says must lie beside the playbook is the test's to put there. `i
 user has of their own: a mirror, a device, a binary. Nothing of microshard runs on the controller but the roles.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

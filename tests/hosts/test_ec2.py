@@ -3,8 +3,6 @@
 However a run ends – done, over its budget, with hosts taken away, killed – nothing of it is left in the account.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Fleets side by side on real hosts, and shipped experiments in small on the hosts of their scale `today`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A guest as an image makes it: nothing installed, no lists of packages, its first start not over, apt's lock held."""
 
-from __future__ import annotations
-
 import shlex
 import subprocess
 import time

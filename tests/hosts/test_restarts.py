@@ -1,7 +1,5 @@
 """What an engine has done on other hosts than its own: mongods restarted, page caches dropped."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import json

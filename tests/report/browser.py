@@ -1,7 +1,5 @@
 """Headless Chromium over its debugging pipe: JSON messages on two file descriptors, nothing listens on a port."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import fcntl

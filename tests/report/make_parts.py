@@ -1,7 +1,5 @@
 """Fabricates the optional parts of results, one set for each kind of experiment (docs/contracts.md)."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import random

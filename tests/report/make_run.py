@@ -1,7 +1,5 @@
 """Fabricates the folder of a run in the format of docs/contracts.md, whole or damaged in a chosen way."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

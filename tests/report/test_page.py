@@ -1,7 +1,5 @@
 """The page in a real browser: offline, readable, nothing overlapping, at three widths, light and dark, and in print."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Exit codes are those the documentation names, and whatever the runner raises ends in one of them."""
 
-from __future__ import annotations
-
 import ast
 import builtins
 import importlib

@@ -1,7 +1,5 @@
 """The answer of a search in words: a sentence, why it stops there, what would change it, the sweep that checks it."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 A candidate's score is the strongest figure over its threshold: from 1 on it holds. docs/report.md explains every rule.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal

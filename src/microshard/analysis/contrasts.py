@@ -3,8 +3,6 @@
 A point counts when all its repetitions are there and held their gates, and no other program used the machine beside it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

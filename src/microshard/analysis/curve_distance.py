@@ -5,8 +5,6 @@ the root mean square of the logarithm of measured over published, given as a fac
 the two speed-ups are typically a factor of two apart.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

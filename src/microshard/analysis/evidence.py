@@ -1,7 +1,5 @@
 """The evidence for a verdict: telemetry of one phase by host, shard, router, client and volume."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Gates: which measurements are valid. A gate that cannot be determined does not pass."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

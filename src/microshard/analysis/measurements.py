@@ -1,7 +1,5 @@
 """From result files to measurements, and from the measurements of a point to the figures of its phases."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterable, Sequence

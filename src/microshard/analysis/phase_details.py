@@ -4,8 +4,6 @@ Percentiles come from the merged histograms of all repetitions that count: perce
 curves over time: they are those of the representative repetition, the one with the median result.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import Counter

@@ -3,8 +3,6 @@
 A missing or damaged file raises nothing; it is named in `RunFiles.unreadable`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """The published experiment that a run repeats, beside the measured one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -3,8 +3,6 @@
 Times are in the unit of their metric, shares are 0 to 1, CPU use of processes is in cores, sizes are in bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal

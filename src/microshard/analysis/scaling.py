@@ -11,8 +11,6 @@ Weighted by X/N its residuals are relative errors, so a non-negative least squar
 best fit: no start values, no local minimum, no negative coefficients.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ mtools 1.7.2 (mloginfo, mlogfilter) was made for the text logs of MongoDB up to 
 no supported format; so the few things a report needs are read here. Lines that are no JSON are counted and passed over.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import zlib

@@ -4,8 +4,6 @@ A record describes the interval before its time. Figures over a window weight ea
 lies in the window, so that a query shorter than the sampling interval still gets its share of the record covering it.
 """
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The verdict on a phase: its bottleneck, the figures that rests on, and the resource that came second."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from microshard.analysis.bottleneck_rules import Candidate, busiest_host, candidates, skewed

@@ -1,7 +1,5 @@
 """The mongod and mongos of a point: found on this machine, or what hosts are to install, and the controller's cache."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import os

@@ -6,8 +6,6 @@ On this machine another driver (client.driver) has an environment of its own in 
 wheel, before the libraries of the environment that runs microshard.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import functools

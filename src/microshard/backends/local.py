@@ -1,7 +1,5 @@
 """This machine as the place of a run: one host, everything below the run's folder, processes on loopback."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

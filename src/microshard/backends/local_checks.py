@@ -1,7 +1,5 @@
 """`microshard doctor` for this machine: whether experiments can run on it. Creates nothing."""
 
-from __future__ import annotations
-
 import platform
 import resource
 import shutil

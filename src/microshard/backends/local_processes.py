@@ -1,7 +1,5 @@
 """The processes of a run on this machine: found, explained when they died, and removed with their data."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

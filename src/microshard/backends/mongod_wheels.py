@@ -5,8 +5,6 @@ locked hashes and unpacked. These mongods need OpenSSL 1.1, which comes from a w
 alone: the file started is a script that names the libraries beside it.
 """
 
-from __future__ import annotations
-
 import platform
 import subprocess
 import sys

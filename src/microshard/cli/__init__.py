@@ -3,8 +3,6 @@
 This file imports next to nothing: Ctrl-C is handled from its first line on, before the imports that take time.
 """
 
-from __future__ import annotations
-
 import sys
 
 from microshard.errors import EXIT_BUG

@@ -1,7 +1,5 @@
 """The command advise: the best shard count instead of a whole grid."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The command about data images: listed and removed."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Experiments that were imported: the programs they would execute are shown, and executed only when the user agrees."""
 
-from __future__ import annotations
-
 import contextlib
 import shlex
 import sys

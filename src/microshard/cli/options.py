@@ -1,7 +1,5 @@
 """Options that several commands share."""
 
-from __future__ import annotations
-
 import glob
 from collections.abc import Callable
 from pathlib import Path

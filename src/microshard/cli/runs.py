@@ -1,7 +1,5 @@
 """Commands about run folders: report, list, show, rm, export, import, compare."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path

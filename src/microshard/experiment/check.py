@@ -1,7 +1,5 @@
 """Pydantic's errors as problems at their place in the file: what was found, what is allowed, the nearest valid name."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """Problems of an experiment file: where they are, what was found, what is allowed, and how they are printed."""
 
-from __future__ import annotations
-
 import datetime
 import difflib
 import json

@@ -1,7 +1,5 @@
 """Loads an experiment file: read it, apply scale and overrides, check types and rules."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path

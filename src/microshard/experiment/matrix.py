@@ -1,7 +1,5 @@
 """The points of an experiment: every combination of its axes, checked as a whole experiment."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@
 versions, and where they are from, are in options.json.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """What an experiment asks: whether its question can be answered, and what its points are called."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol

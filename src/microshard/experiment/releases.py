@@ -3,8 +3,6 @@
 Rules refuse by it what a release does not have, and a plan says what is new in a release this project has not measured.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Iterator

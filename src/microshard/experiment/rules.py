@@ -3,8 +3,6 @@
 What depends on the hosts (RAM, ports, disk, EBS limits) is checked when planning.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 

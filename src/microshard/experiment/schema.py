@@ -3,8 +3,6 @@
 It says what one key may hold. Rules across keys (an io1 volume needs iops, an engine needs a version) are the loader's.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """MongoDB versions: those Python packages carry, and what differs between releases."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 # requirements/mongodb.in and requirements/versions: Linux on x86-64.

@@ -4,8 +4,6 @@ The data are composed here from the parser's events, not by a YAML loader: this 
 reading (an alias bomb is never expanded) and types scalars by YAML 1.2 alone, without tags.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A search for the best shard count: the request, in lock.json, and the answer, in advice.json."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from microshard.model.result import Better

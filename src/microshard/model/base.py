@@ -1,7 +1,5 @@
 """What all models of the experiment file share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Self

@@ -3,8 +3,6 @@
 The part above the marker is written by hand.
 """
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import inspect
@@ -81,10 +79,11 @@ def _named(hint: Any) -> Iterator[type]:
 
 
 def _table(kind: Any) -> str:
-    comments = _comments(kind)
+    written = {name: entry for base in reversed(kind.__mro__[:-1]) for name, entry in _written(base).items()}
     rows = ["| field | type | default | meaning |", "|---|---|---|---|"]
     for field in dataclasses.fields(kind):
-        cells = (f"`{field.name}`", f"`{field.type}`", _default(field), comments.get(field.name, ""))
+        annotation, comment = written[field.name]
+        cells = (f"`{field.name}`", f"`{annotation}`", _default(field), comment)
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(rows) + "\n"
 
@@ -103,8 +102,8 @@ def _default(field: dataclasses.Field[Any]) -> str:
     )
 
 
-def _comments(kind: type) -> dict[str, str]:
-    """Field → the comment behind it, or the lines of comment above it."""
+def _written(kind: type) -> dict[str, tuple[str, str]]:
+    """Field → its type as the source has it, and the comment behind it or the lines of comment above it."""
     source = textwrap.dedent(inspect.getsource(kind))
     lines = source.splitlines()
     (tree,) = ast.parse(source).body
@@ -117,7 +116,7 @@ def _comments(kind: type) -> dict[str, str]:
                 above.insert(0, lines[number].strip().removeprefix("#").strip())
                 number -= 1
             behind = lines[(node.end_lineno or node.lineno) - 1][node.end_col_offset or 0 :].strip().removeprefix("#")
-            found[node.target.id] = " ".join([*above, behind.strip()]).strip()
+            found[node.target.id] = ast.unparse(node.annotation), " ".join([*above, behind.strip()]).strip()
     return found
 
 

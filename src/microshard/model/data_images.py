@@ -3,8 +3,6 @@
 `manifest.json` of an image says of what its data were made and what every file must be.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

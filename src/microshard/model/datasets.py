@@ -1,7 +1,5 @@
 """Facts about each data set that planning needs: size, indexes, options. workloads/datasets generates the documents."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import shutil

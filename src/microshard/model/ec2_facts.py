@@ -5,8 +5,6 @@ planner and `microshard doctor` refuse what they forbid, and the simulation of t
 of instances are in microshard.backends.ec2.data.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The experiment: the whole file."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal

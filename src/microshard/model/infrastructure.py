@@ -1,7 +1,5 @@
 """The hosts of an experiment: instance types and network on EC2, volumes, kernel and NUMA settings."""
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Iterator
 from typing import Annotated, Literal

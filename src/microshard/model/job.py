@@ -1,7 +1,5 @@
 """The job an engine executes, job.json (docs/contracts.md); workloads/connections.py reads it and adds the logins."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Keys of an open loop: operations at a rate, constant or Poisson, and the search for the highest rate that holds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 

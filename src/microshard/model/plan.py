@@ -4,8 +4,6 @@ It is computed by pure functions from an experiment and a few facts about the ho
 compared. Paths are relative to the run folder; units are in the names (MiB, bytes, seconds).
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Mapping

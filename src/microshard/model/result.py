@@ -3,8 +3,6 @@
 Engines fill `PhaseResult`; the runner adds telemetry, verdict, gates, environment and order (docs/contracts.md).
 """
 
-from __future__ import annotations
-
 import statistics
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self

@@ -1,7 +1,5 @@
 """The records of a run's folder besides plan and results: marker, lock, backend, journal, ledger, bundle."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -3,8 +3,6 @@
 Shares are 0 to 1, CPU of processes is in cores, sizes are in bytes, times in seconds.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What is deployed: MongoDB itself, shards, members, mongos, caches, balancer, collections."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Annotated, Any, Literal

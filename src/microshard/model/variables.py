@@ -4,8 +4,6 @@ playbooks/group_vars/all.yml fills the variables of the roles from them. Paths a
 say otherwise.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The plan of a whole experiment."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence

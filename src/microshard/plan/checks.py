@@ -1,7 +1,5 @@
 """What a backend does not support, and what does not fit on its hosts: refused before anything is created."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 

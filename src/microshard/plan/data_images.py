@@ -1,7 +1,5 @@
 """Which points may be restored from a data image, and what decides the content of one."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

@@ -3,8 +3,6 @@
 All constants were measured on 2 cores of a 2020s server with mongod 6.0.5. During a run measured times replace them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The hosts of a point: which process is on which, their volumes, kernel settings and NUMA binding."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

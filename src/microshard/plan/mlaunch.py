@@ -4,8 +4,6 @@ mlaunch keeps what it was called with in `.mlaunch_startup`, JSON of protocol ve
 and `unknown_args`, those it passes on to mongod and mongos.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import shlex

@@ -1,7 +1,5 @@
 """The order in which points are measured, and plans for different hosts joined into one."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import random

@@ -1,7 +1,5 @@
 """A plan as text: tables, labels and durations."""
 
-from __future__ import annotations
-
 import io
 
 from rich.console import Console

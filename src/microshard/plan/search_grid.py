@@ -1,7 +1,5 @@
 """From an experiment and the options of `microshard advise` to a search: the full grid it replaces, and its limits."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The processes, replica sets, collections and zones of a topology."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

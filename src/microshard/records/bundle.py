@@ -9,8 +9,6 @@ Two exports of a run are the same, byte by byte. Import trusts nothing that it h
 only below the run's folder.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io

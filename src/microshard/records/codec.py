@@ -5,8 +5,6 @@ can be read; a whole file of a newer format is refused. Pydantic would do the sa
 import and another to look at these types, which every `microshard list` would wait for.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import types

@@ -1,7 +1,5 @@
 """The data images beside the folders of runs: listed, removed, and bound by their size."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

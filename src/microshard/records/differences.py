@@ -1,7 +1,5 @@
 """What differs between two nested values, by dotted key."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

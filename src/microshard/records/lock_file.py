@@ -1,7 +1,5 @@
 """experiment.lock.yml: the experiment a run really was, for others to run again and see what differs."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil

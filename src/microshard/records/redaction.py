@@ -4,8 +4,6 @@ Nothing is guessed away silently: what is replaced becomes a word that says what
 word throughout a bundle, so that the files still belong together.
 """
 
-from __future__ import annotations
-
 import contextlib
 import getpass
 import ipaddress

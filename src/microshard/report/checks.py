@@ -1,7 +1,5 @@
 """What the reader must know before the figures. The rules and limits are stated in docs/report.md."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 
 from microshard.analysis.contrasts import disturbed

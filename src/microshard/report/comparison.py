@@ -1,7 +1,5 @@
 """A comparison for the terminal and for programs."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import Any

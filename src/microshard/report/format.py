@@ -1,7 +1,5 @@
 """Numbers as people read them: three digits that mean something, units named beside them; and tables of them."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The one sentence a run ends with: the answer to its question, from the points that count."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

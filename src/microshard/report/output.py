@@ -1,7 +1,5 @@
 """The files of a report: written whole or not at all."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -3,8 +3,6 @@
 Columns are left out by priority until the table fits; a line is never broken. Nothing is said by colour alone.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """Tables: the summary in terminal and page; on the page also further figures, engines' own tables, the published
 figures next to the measured ones, and how the points differ."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """The one sentence each picture is about, computed from its data."""
 
-from __future__ import annotations
-
 from microshard.analysis.contrasts import OTHERS, counted
 from microshard.analysis.report_model import ReportModel
 from microshard.report import format as fmt

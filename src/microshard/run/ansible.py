@@ -1,7 +1,5 @@
 """Run the project's playbooks with Ansible in another process, which sends its events through a pipe."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

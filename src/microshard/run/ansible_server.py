@@ -9,8 +9,6 @@ Internal names of ansible-core: ansible.cli.playbook.main, and for loading ahead
 ansible_collections.ansible.builtin, ansible.plugins.loader: init_plugin_loader and the loaders of plugins.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import importlib

@@ -4,8 +4,6 @@ A backend answers what differs between this machine, hosts reached by SSH and ho
 and playbooks are the same for all. docs/architecture.md shows how they work together.
 """
 
-from __future__ import annotations
-
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Run folders: found by name, listed with their state, removed."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

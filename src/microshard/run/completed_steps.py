@@ -1,7 +1,5 @@
 """The steps earlier parts of a run have completed, and the remaining ones."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence

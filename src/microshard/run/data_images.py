@@ -1,7 +1,5 @@
 """The data images of a run: which of its points are restored, and what is kept of those that are not."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path

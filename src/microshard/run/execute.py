@@ -1,7 +1,5 @@
 """Execute a prepared run, and report how it ended."""
 
-from __future__ import annotations
-
 import dataclasses
 import shutil
 import signal

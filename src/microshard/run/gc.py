@@ -3,8 +3,6 @@
 One collector looks at the run folders of this machine (below); another one, of microshard.backends.ec2, at an account.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """From an experiment file to a plan, and from a plan to the files of a run folder."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import hashlib

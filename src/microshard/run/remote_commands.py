@@ -1,7 +1,5 @@
 """The commands that lead to a host or a process of a running cluster: ssh, tail, mongosh."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

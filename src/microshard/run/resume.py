@@ -1,7 +1,5 @@
 """Resume a run that was stopped or aborted: finished measurements stay, the first missing one comes next."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

@@ -1,7 +1,5 @@
 """The runner: executes the steps of a plan in their order and cleans up whatever happens."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

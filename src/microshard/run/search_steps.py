@@ -1,7 +1,5 @@
 """The steps of a search: each is chosen from the results of the earlier ones (microshard/search), not by the plan."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections import Counter

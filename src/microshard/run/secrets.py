@@ -3,8 +3,6 @@
 They are in `secrets/` of the run's folder, 0700, every file 0600; other files name only their paths.
 """
 
-from __future__ import annotations
-
 import base64
 import datetime
 import ipaddress

@@ -4,8 +4,6 @@ A score is the logarithm of how fast a measurement was (minus that of a time, th
 ratios and more is better. The noise is pooled over all counts, because one count has two or three measurements only.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Mapping, Sequence

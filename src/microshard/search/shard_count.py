@@ -10,8 +10,6 @@ turns out larger. No law of scaling is assumed: only that between two measured c
 both its slopes.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Collection, Mapping, Sequence

@@ -4,8 +4,6 @@ This file imports next to nothing: from its first line on a signal ends the engi
 imports that take their time.
 """
 
-from __future__ import annotations
-
 import sys
 
 from microshard.hostlib.proc import Terminated, leave, orderly_end

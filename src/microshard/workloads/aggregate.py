@@ -1,7 +1,5 @@
 """The engine `aggregate`: times a pipeline and keeps its answer."""
 
-from __future__ import annotations
-
 import functools
 import statistics
 import time

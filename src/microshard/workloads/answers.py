@@ -1,7 +1,5 @@
 """Answers and plans of queries in a form that can be compared, whatever topology and server version they came from."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """A load of inserts and reads that runs in worker processes next to what an engine measures."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import defaultdict

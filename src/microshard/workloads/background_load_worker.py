@@ -10,8 +10,6 @@ are pseudo-random 32-bit integers for secondary indexes, pad is binary, random f
 the other.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import sys

@@ -1,7 +1,5 @@
 """The engine `balance`: a load runs while the cluster balances itself; the distribution is recorded each second."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from typing import Any

@@ -1,7 +1,5 @@
 """What all engines share: the interface they implement, what they are given, and the result they fill."""
 
-from __future__ import annotations
-
 import contextlib
 import difflib
 import importlib

@@ -1,7 +1,5 @@
 """What the engine `balance` needs of a sharded cluster: where the data is, what was moved, and migrations by hand."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time

@@ -1,7 +1,5 @@
 """The engine `command`: runs a user's program that prints JSON lines (docs/extending.md has the protocol)."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """The engine `initial_sync`: adds an empty member to a replica set and follows it until it is SECONDARY."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from pathlib import Path

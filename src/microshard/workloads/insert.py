@@ -1,7 +1,5 @@
 """The engine `insert`: loads a data set with several processes, counts it and measures its size and its cost."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 

@@ -4,8 +4,6 @@ Its messages (workers.py has the protocol): {"ready"}, {"documents", "bytes"} no
 {"finished", "latency" (of the batches, PacedLatency), "cpu_seconds"}.
 """
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Iterator

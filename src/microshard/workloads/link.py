@@ -8,8 +8,6 @@ line. It is no network: no packets, no loss. "bind" is another address to listen
 new network namespace and reads the port to connect to from a second line.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ctypes
 import json

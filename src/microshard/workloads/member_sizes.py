@@ -1,7 +1,5 @@
 """The engine `member_sizes`: compares the sizes of members that store the same data differently."""
 
-from __future__ import annotations
-
 import re
 import time
 from dataclasses import dataclass

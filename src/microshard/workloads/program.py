@@ -5,8 +5,6 @@ says why); 2 the job is wrong (no result is written); 143 ended by SIGTERM (130 
 error and what was finished before.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

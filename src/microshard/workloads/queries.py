@@ -1,7 +1,5 @@
 """The engine `queries`: how many documents? The same question in several forms, with the plan of each."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from typing import Any

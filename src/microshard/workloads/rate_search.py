@@ -3,8 +3,6 @@
 A rung begins without a backlog of the one before, because each engine is started anew.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

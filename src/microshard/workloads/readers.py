@@ -1,7 +1,5 @@
 """The engine `readers`: reads documents by `_id` with many clients while others write, and reports the latencies."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from typing import Any

@@ -5,8 +5,6 @@ messages (workers.py has the protocol): {"ready"}, {"operations"} four times a s
 {"finished", "latency", "documents", "missing", "cpu_seconds"}.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import random

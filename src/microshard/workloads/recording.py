@@ -1,7 +1,5 @@
 """Latency histograms (HdrHistogram, microseconds) and operation rates, and their parts of a result."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import struct

@@ -7,8 +7,6 @@ Mongods on other hosts are restarted by the play that runs the engine: the engin
 its result, the role `workload` has it done, and the answer is in `restarts/answer-N.json` (docs/contracts.md).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

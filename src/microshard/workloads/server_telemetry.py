@@ -7,8 +7,6 @@ a mongos only the round trip is measured. One that does not answer in time is re
 sampled again; the others are not affected. JOB.json has an engine's "point" and "secrets". Ends on SIGTERM at once.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

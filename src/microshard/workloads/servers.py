@@ -1,7 +1,5 @@
 """Requests to the servers of a point: their memory and storage traffic, the size of a collection, replication lag."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import threading

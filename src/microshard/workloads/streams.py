@@ -5,8 +5,6 @@ chunk per range puts each range on one shard. A worker takes a batch from each o
 belongs to one shard, the router need not split it, and neighbouring batches of all workers go to different shards.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -6,8 +6,6 @@ finished after the last document. A member that has become SECONDARY no longer r
 the last report is in the line of its log with which an initial sync ends.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import time

@@ -1,7 +1,5 @@
 """The engine `traffic`: a plain load of inserts and reads, to fill collections or to be measured itself."""
 
-from __future__ import annotations
-
 from pymongo import ASCENDING
 
 from microshard.model.phases.traffic import TrafficPhase

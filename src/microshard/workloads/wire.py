@@ -1,7 +1,5 @@
 """The engine `wire`: a load through compressed connections; bytes before and after, by every process's serverStatus."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ worker writes JSON lines to its standard output: "ready" once it can start, its 
 "finished", or with "error" and exit code 3. It dies with the engine.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import selectors

@@ -1,7 +1,5 @@
 """`python -m tests.cloud.strict`: the simulation in a process of its own; it prints its address."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 

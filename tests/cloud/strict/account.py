@@ -1,7 +1,5 @@
 """The simulated account: what moto's model lacks, how it changes with time, and what is visible of it."""
 
-from __future__ import annotations
-
 import re
 import secrets
 import time

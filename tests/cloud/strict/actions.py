@@ -1,7 +1,5 @@
 """Calls moto does not have or is too lenient with: launches, placement groups, spot, termination, SSM, quotas."""
 
-from __future__ import annotations
-
 import base64
 import fnmatch
 import hashlib

@@ -1,7 +1,5 @@
 """Faults to inject: which call they strike, how often, and what happens."""
 
-from __future__ import annotations
-
 import fnmatch
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """What the real EC2 refuses and moto accepts: the order of deletion, and what may be launched."""
 
-from __future__ import annotations
-
 import base64
 from typing import Any
 

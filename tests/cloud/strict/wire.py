@@ -1,7 +1,5 @@
 """EC2's query protocol: requests as they arrive, and answers as EC2 writes them."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping

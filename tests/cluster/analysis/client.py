@@ -5,8 +5,6 @@ insert (one, with j: true), blob (one of 200 kB that no compressor makes smaller
 pause). Each connection repeats it until the time is over.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import sys

@@ -4,8 +4,6 @@ The first, 10.9.0.1, is for the client, the second, 10.9.0.2, for the servers. W
 is kept for a while and written to the other's. Both are gone when this process ends.
 """
 
-from __future__ import annotations
-
 import ctypes
 import fcntl
 import os

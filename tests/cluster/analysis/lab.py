@@ -1,7 +1,5 @@
 """Real mongods, a real client and the real samplers: the evidence of a few seconds' work."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

@@ -1,7 +1,5 @@
 """Every bottleneck provoked for real, and named; and work that has none."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

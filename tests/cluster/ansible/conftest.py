@@ -1,7 +1,5 @@
 """A lab of its own for every test, torn down whatever happened."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Plays as the runner calls them: a subprocess, its events on an inherited file descriptor."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

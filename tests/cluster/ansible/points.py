@@ -1,7 +1,5 @@
 """Small points and their variables, built from the plan's own types."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

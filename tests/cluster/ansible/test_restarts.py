@@ -1,7 +1,5 @@
 """What an engine asks of the hosts is done by the play, as on hosts it must be; here the host is this machine."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

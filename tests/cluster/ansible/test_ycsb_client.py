@@ -1,7 +1,5 @@
 """The role ycsb_client on this machine: Java found or named, the built client copied once."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

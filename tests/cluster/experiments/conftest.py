@@ -1,7 +1,5 @@
 """The command line and its published experiments, at tiny scale."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """balancer-throttling and add-shards at tiny scale: documents are conserved, and the parts of a result add up."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

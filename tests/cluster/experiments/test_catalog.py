@@ -1,7 +1,5 @@
 """Published experiments that have no other test file here: each runs as it is, made tiny, and its figures add up."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """block-compression by hidden members, at tiny scale: the same data in every member, and sizes that add up."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """initial-sync at tiny scale: the stages sum up to the total, and the new member has every document and index."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

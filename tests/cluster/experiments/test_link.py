@@ -1,7 +1,5 @@
 """A link made by the kernel carries what it is given, no faster than its rate, and leaves nothing behind."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """wire-compression at tiny scale: what one process has compressed another has opened."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.cluster.experiments.conftest import Published

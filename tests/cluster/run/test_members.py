@@ -1,7 +1,5 @@
 """A replica set is brought up for work by hand, and members are added to it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Secrets of a whole run are nowhere but in its folder for them, and gone at the end."""
 
-from __future__ import annotations
-
 import json
 import stat
 import tarfile

@@ -1,7 +1,5 @@
 """Runs that travel, runs at the same time, and experiments whose values look like templates."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -3,8 +3,6 @@
 Read without a driver: none speaks to all of them.
 """
 
-from __future__ import annotations
-
 import subprocess
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Mongods for tests, and jobs against them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

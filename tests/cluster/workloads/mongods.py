@@ -1,7 +1,5 @@
 """Real stand-alone mongods, jobs for them and the command that runs a job."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Cold caches: mongods are really restarted, and only those that are ours."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time

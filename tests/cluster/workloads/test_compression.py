@@ -1,7 +1,5 @@
 """The same data in mongods that compress differently: the same documents, other sizes, every byte accounted for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

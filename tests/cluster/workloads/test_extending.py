@@ -1,7 +1,5 @@
 """docs/extending.md: its examples are complete and do what the page says."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

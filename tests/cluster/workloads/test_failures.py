@@ -1,7 +1,5 @@
 """What goes wrong during a load is said, stops it, and leaves no process behind."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """What a load with secondary indexes says of its cost, held against the server and against itself."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

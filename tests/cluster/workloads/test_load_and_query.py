@@ -1,7 +1,5 @@
 """Loading and querying a real mongod through the command."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A server that stalls: an open loop sees it in its latencies, a closed loop asks less meanwhile and does not."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

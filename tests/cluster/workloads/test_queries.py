@@ -1,7 +1,5 @@
 """The same question in several forms, against a real mongod and against the generator's own numbers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Readers and writers at a real replica set: what is counted on either side agrees."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

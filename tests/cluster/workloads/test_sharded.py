@@ -1,7 +1,5 @@
 """The engines against a sharded cluster: ranges land on their shards, and a shard that dies is an error."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

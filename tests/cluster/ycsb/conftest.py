@@ -1,7 +1,5 @@
 """Mongods with records, and jobs of YCSB against them."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

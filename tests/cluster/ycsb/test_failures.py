@@ -1,7 +1,5 @@
 """What goes wrong under YCSB's clients is an error by name; what was measured before is kept."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable

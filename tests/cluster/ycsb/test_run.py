@@ -1,7 +1,5 @@
 """YCSB's clients against a real mongod: loads, runs, ladders."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any

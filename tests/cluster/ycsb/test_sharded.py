@@ -1,7 +1,5 @@
 """Several clients through several mongos: each has one; one that dies is named."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A bed by hand: `python -m tests.hosts.bed up 3`, `status`, `down [NAME…]`."""
 
-from __future__ import annotations
-
 import argparse
 import shlex
 import sys

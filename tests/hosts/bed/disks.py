@@ -4,8 +4,6 @@ What stands in /sys for a disk is shown as the kernel's drivers show it: NVMe wi
 The model is shown at /sys because QEMU's own NVMe disks (tests/hosts/vm) have a serial of one's own, one model.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 

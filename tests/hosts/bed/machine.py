@@ -1,7 +1,5 @@
 """One machine of a bed: a container that boots, with keys, an address and volumes of its own."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

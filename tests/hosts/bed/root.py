@@ -1,7 +1,5 @@
 """The roots machines share, one for each system, built once and kept; every machine has an overlay on one."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

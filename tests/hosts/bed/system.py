@@ -1,7 +1,5 @@
 """Commands of the system, and what is said when they fail."""
 
-from __future__ import annotations
-
 import subprocess
 
 

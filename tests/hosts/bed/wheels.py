@@ -1,7 +1,5 @@
 """What client hosts of a bed are given, fetched where there is a network: inside a bed there is none."""
 
-from __future__ import annotations
-
 import platform
 from pathlib import Path
 

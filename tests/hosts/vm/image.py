@@ -1,7 +1,5 @@
 """The image of the virtual machine: Debian 12 on a disk without partitions and its kernel, built once and kept."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import shutil

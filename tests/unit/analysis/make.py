@@ -1,7 +1,5 @@
 """Typed values for the tests of analysis, from the few fields a test is about."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

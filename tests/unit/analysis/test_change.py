@@ -1,7 +1,5 @@
 """Whether two sets of repetitions differ."""
 
-from __future__ import annotations
-
 import math
 import random
 

@@ -1,7 +1,5 @@
 """Two run folders beside each other."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Gates: what makes a measurement count, and what another attempt can change."""
 
-from __future__ import annotations
-
 import dataclasses
 import secrets
 from pathlib import Path

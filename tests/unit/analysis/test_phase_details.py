@@ -1,7 +1,5 @@
 """Optional parts of results over repetitions: merged percentiles, ladders, stages, curves; and where they are shown."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

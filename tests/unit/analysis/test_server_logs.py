@@ -1,7 +1,5 @@
 """Summaries of logs made of lines as MongoDB 6.0.5 wrote them."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Summaries of synthetic telemetry whose sums are known."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The rules on evidence made by hand: each bottleneck alone, just below its threshold, and several at once."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

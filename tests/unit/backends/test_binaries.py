@@ -1,7 +1,5 @@
 """The MongoDB binaries hosts are to install, as far as the controller is concerned."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import tarfile

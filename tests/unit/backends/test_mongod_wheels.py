@@ -1,7 +1,5 @@
 """The mongods of other versions that Python packages carry, as far as nothing is downloaded."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

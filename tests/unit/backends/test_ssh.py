@@ -1,7 +1,5 @@
 """Clocks of hosts, connections to them, and how a shell comes to a process."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Ctrl-C while the command line is still importing: the exit code of an interruption, and no words of Python's own."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

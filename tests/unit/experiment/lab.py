@@ -1,7 +1,5 @@
 """A place for experiment files that are right or wrong, and what is said about them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from microshard.experiment.document import Document, KeyPath, NoSuchKeyError, SourcePosition, split_key

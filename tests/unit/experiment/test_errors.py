@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from microshard.experiment.errors import DefinitionError, Problem, printable, render
 from tests.unit.experiment.lab import BASE, Lab
 

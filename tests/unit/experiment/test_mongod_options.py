@@ -1,7 +1,5 @@
 """Options of mongod against the version of the experiment."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Right files made wrong, many times over: each loads or is refused with a place in the file, never anything else."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import random

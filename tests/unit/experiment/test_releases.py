@@ -1,7 +1,5 @@
 """What differs between releases is data with a source, and each entry is used."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

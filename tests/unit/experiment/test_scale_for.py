@@ -1,7 +1,5 @@
 """Which scale a command applies."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

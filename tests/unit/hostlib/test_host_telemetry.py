@@ -1,7 +1,5 @@
 """The program that samples a host, on this machine."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Which process a pid is, and how processes are signalled, ended and end themselves."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import signal

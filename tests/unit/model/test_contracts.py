@@ -1,7 +1,5 @@
 """docs/contracts.md is made from the types."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from microshard.model.contracts import MARKER, tables

@@ -1,7 +1,5 @@
 """Facts about data sets: every data set of the experiment file has them and a generator; files are read with care."""
 
-from __future__ import annotations
-
 import importlib.util
 import subprocess
 import sys

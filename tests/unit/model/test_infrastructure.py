@@ -1,7 +1,5 @@
 """Keys that speak of EC2: what is refused, where, and in which words."""
 
-from __future__ import annotations
-
 import pytest
 
 from microshard.model.ec2_facts import ebs_types

@@ -1,7 +1,5 @@
 """Keys of open loops and of searches: what goes together, and what a rung of a search changes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

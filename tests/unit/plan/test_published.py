@@ -1,7 +1,5 @@
 """The published experiments as they are planned: small on this machine, at their size on EC2."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

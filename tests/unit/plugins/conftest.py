@@ -1,7 +1,5 @@
 """Makes the plugins importable the way Ansible does, and renders templates with Ansible's own templar."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path

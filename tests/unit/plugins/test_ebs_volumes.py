@@ -1,7 +1,5 @@
 """Volumes as the dynamic inventory has them."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 from typing import Any

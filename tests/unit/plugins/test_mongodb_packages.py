@@ -1,7 +1,5 @@
 """What the role mongodb_binaries installs from MongoDB's repositories, by distribution: its variables."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Configuration files of engines and versions that are gone: nothing in them that the version does not know."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A run leaves as one file and arrives as it was; what is not whole or not honest does not arrive at all."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

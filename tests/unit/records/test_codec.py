@@ -1,7 +1,5 @@
 """Records become JSON and come back; what does not fit its type is named by its field."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

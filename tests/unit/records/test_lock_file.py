@@ -1,7 +1,5 @@
 """experiment.lock.yml is the experiment again, and says what has changed since."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 

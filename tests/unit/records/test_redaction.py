@@ -1,7 +1,5 @@
 """What must not leave this machine does not."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

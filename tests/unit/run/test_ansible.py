@@ -1,7 +1,5 @@
 """What Ansible is started with, by the real Ansible; and how a failed playbook is explained."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Ansible imported once and forked for each playbook: the real one."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

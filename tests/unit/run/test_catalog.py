@@ -1,7 +1,5 @@
 """The list of runs beside a run that is being executed."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 from pathlib import Path

@@ -1,7 +1,5 @@
 """When hours or money end a run, and the exit code it ends with."""
 
-from __future__ import annotations
-
 import pytest
 
 from microshard.model.plan import Step

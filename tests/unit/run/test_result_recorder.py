@@ -1,7 +1,5 @@
 """Answers are compared between points; results of client hosts become one."""
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import replace
 from pathlib import Path

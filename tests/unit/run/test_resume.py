@@ -1,7 +1,5 @@
 """What a run is taken up with: its journal and its own copy, and never another definition or another plan."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """When the runner prepares the hosts: once for what points share, and again where their settings change."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

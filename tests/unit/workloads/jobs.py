@@ -1,7 +1,5 @@
 """Jobs as the play writes them, for the tests of the engines and of the program that executes them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from microshard.model.phase import PhaseContext

@@ -1,7 +1,5 @@
 """Answers: equal to MongoDB means equal to us; different stays different."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Background load: its documents, and which of them may be read while others are being inserted."""
 
-from __future__ import annotations
-
 import random
 
 from hypothesis import given

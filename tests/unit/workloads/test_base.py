@@ -1,7 +1,5 @@
 """Engines and their parameters: what is wrong with one is reported before anything is done. Progress."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, get_args

@@ -1,7 +1,5 @@
 """Connection strings with logins."""
 
-from __future__ import annotations
-
 from microshard.workloads.connections import on_loopback
 
 

@@ -1,7 +1,5 @@
 """Schedules of an open loop, and what is recorded of operations that are late or never sent."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 import time

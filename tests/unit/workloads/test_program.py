@@ -1,7 +1,5 @@
 """The program that executes a job: its exit codes, and sentences instead of tracebacks."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

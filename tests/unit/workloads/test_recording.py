@@ -1,7 +1,5 @@
 """Histograms: what clients have encoded is decoded, whatever its size."""
 
-from __future__ import annotations
-
 import pytest
 from hdrh.histogram import HdrHistogram
 

@@ -1,7 +1,5 @@
 """What an engine asks of the play, and what it makes of the answers."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

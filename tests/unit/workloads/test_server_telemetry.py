@@ -1,7 +1,5 @@
 """The server sampler: records from serverStatus, and what becomes of a server that is silent."""
 
-from __future__ import annotations
-
 import json
 import signal
 import socket

@@ -1,7 +1,5 @@
 """Who inserts what: every document exactly once, under an `_id` of its range, spread over shards and workers."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """An initial sync as its member reports it."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the account answers before anything is created: machine images and vCPU quotas."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """How this project calls AWS: single calls, paged lists, calls repeated until a new resource is visible, and errors."""
 
-from __future__ import annotations
-
 import difflib
 import functools
 import json

@@ -1,7 +1,5 @@
 """Bring up hosts on EC2: those of a fleet for a run, or of one point that stays up until `down`."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """Check whether experiments can run in an account. Creates nothing: what would create something is a DryRun."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The fleets of an experiment on EC2, and what they cost and violate, before any call that costs money. Pure."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

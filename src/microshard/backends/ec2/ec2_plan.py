@@ -1,7 +1,5 @@
 """Plan an experiment on EC2 for hosts that do not exist yet, and again for those that do."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

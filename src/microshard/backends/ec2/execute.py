@@ -1,7 +1,5 @@
 """Execute or resume the fleets of a run on EC2 one after the other: hosts launched, steps, hosts terminated."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import time

@@ -1,7 +1,5 @@
 """Provision a whole fleet, compare it with what was requested, and describe it as an Ansible inventory."""
 
-from __future__ import annotations
-
 import dataclasses
 import shlex
 from collections.abc import Callable, Iterable, Mapping

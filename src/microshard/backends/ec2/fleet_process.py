@@ -4,8 +4,6 @@ Points, results, telemetry and logs of points are the run's own folders, by link
 everything in the account belong to the fleet alone. So one fleet's end, however it comes, is nothing to the others.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import shutil

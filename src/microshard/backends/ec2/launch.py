@@ -1,7 +1,5 @@
 """Launch instances where there is capacity, wait until they run, and compare their volumes with what was requested."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Limits of EC2, EBS and the account that a fleet violates. Pure: no call, no clock."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

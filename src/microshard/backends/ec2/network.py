@@ -1,7 +1,5 @@
 """The network of a fleet: VPC, subnets, security group, placement group and SSH keys, found or created."""
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import socket

@@ -1,7 +1,5 @@
 """Several fleets of a run at a time, a process for each: as many as --parallel, the quotas and the budget allow."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

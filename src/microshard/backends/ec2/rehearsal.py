@@ -5,8 +5,6 @@ refusal (EC2 API reference). Whether it checks parameters as well is not documen
 not say whether there is capacity.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 

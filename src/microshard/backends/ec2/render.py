@@ -1,7 +1,5 @@
 """Print a cost estimate: hosts, volumes, prices, limits."""
 
-from __future__ import annotations
-
 import time
 
 from rich.console import Console

@@ -1,7 +1,5 @@
 """What a run has in the account: found by tag, name and what it is attached to, and recorded in the run's ledger."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any

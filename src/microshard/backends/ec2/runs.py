@@ -1,7 +1,5 @@
 """A whole run on EC2, and the rest of one that was interrupted: planned, announced, executed, reported."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The specification of a fleet: its groups of hosts with their volumes, and what surrounds them."""
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass

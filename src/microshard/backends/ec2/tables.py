@@ -1,7 +1,5 @@
 """Facts and prices of instance types and volumes from dated tables (data/): no call to AWS is needed to plan."""
 
-from __future__ import annotations
-
 import difflib
 import functools
 import json

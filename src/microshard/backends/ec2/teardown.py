@@ -1,7 +1,5 @@
 """Remove everything of a run in the right order, then search again to prove that it is gone."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping

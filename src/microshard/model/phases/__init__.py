@@ -3,8 +3,6 @@
 A module added here becomes known to the experiment file, the schema and the reference; workloads/NAME.py executes it.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 

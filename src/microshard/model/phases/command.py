@@ -1,7 +1,5 @@
 """Keys of the engine `command`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

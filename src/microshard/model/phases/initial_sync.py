@@ -1,7 +1,5 @@
 """Keys of the engine `initial_sync`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 

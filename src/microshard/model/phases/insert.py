@@ -1,7 +1,5 @@
 """Keys of the engine `insert`."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, ClassVar, Literal

@@ -1,7 +1,5 @@
 """Keys of the engine `queries`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 

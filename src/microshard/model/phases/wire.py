@@ -1,7 +1,5 @@
 """Keys of the engine `wire`."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal

@@ -1,7 +1,5 @@
 """Pictures of what only some experiments have: thread ladders, latencies, stages, one for each measured phase."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial

@@ -1,7 +1,5 @@
 """Pictures over the time of a phase: chunks moved by the balancer, data copied by a new member, the rate of a load."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from statistics import fmean

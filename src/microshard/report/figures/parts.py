@@ -1,7 +1,5 @@
 """Pictures of what a point is made of: CPU by kind and by role, disk use, and the order of the measurements."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

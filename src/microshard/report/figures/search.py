@@ -1,7 +1,5 @@
 """The picture of a search: which shard counts were tried in which order, and how the answer became certain."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 

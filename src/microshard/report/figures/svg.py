@@ -1,7 +1,5 @@
 """From matplotlib's SVG to one that lives in a page: themed, cropped, with ids nobody else uses."""
 
-from __future__ import annotations
-
 import re
 from xml.etree import ElementTree as ET
 

@@ -4,8 +4,6 @@ What is in document n is a pure function of (seed, n), whoever makes it: a count
 and Flood 2014); `stream_key` selects one of 2^64 streams.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any

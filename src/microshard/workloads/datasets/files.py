@@ -1,7 +1,5 @@
 """chunks and dump: documents that are read from files."""
 
-from __future__ import annotations
-
 import lzma
 import struct
 from collections.abc import Callable, Iterator

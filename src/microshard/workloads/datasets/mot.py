@@ -9,8 +9,6 @@ pools of finished BSON elements padded to the longest of their kind. A mask of t
 what is left is the documents, one after the other. 0.3 µs a document were measured on one core (4,096 at a time).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import date
 from functools import cache

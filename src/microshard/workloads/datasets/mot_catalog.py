@@ -5,8 +5,6 @@ first among colours, class 4 (cars) far ahead of motorcycles (1, 2), minibuses (
 follows the public inspection records of the original experiment; the figures are approximations for this project.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """pairs and purchases: generated documents of equal length."""
 
-from __future__ import annotations
-
 from functools import cached_property
 
 import numpy as np

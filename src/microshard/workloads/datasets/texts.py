@@ -5,8 +5,6 @@ syllables, longer the rarer they are. The resulting compression is stated in doc
 held by tests/unit/workloads/datasets/test_datasets.py.
 """
 
-from __future__ import annotations
-
 import random
 from datetime import UTC, datetime, timedelta
 from functools import cache

@@ -1,7 +1,5 @@
 """The YCSB processes of this host: what starts them, and all of them started, watched and stopped together."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """CPU use of the clients, and of the routers and servers that run on their host, while the clients are measured."""
 
-from __future__ import annotations
-
 import time
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The engine `ycsb`: the clients of this host, from their start to their merged result."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The logs of YCSB's clients: HdrHistogram logs with an interval a second, and the binding's report."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

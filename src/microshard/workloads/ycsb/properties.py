@@ -1,7 +1,5 @@
 """The properties of each YCSB client, from the keys of a phase."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Mapping, Sequence

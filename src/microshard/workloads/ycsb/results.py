@@ -1,7 +1,5 @@
 """Results of YCSB phases: of one host's clients, of a thread ladder, and of several client hosts as one."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Experiments on EC2 for the tests."""
 
-from __future__ import annotations
-
 FILE = """\
 microshard: 1
 name: on-ec2

@@ -1,7 +1,5 @@
 """Which points share a fleet."""
 
-from __future__ import annotations
-
 from microshard.backends.ec2.cost_estimate import group_into_fleets
 from microshard.model.infrastructure import Infrastructure
 

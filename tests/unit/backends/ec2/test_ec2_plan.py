@@ -1,7 +1,5 @@
 """Fleets, prices and limits of a whole experiment, as they are planned and printed."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any

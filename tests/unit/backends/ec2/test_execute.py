@@ -1,7 +1,5 @@
 """A run on EC2 that is resumed: which hosts are launched again, for which steps, what is said of it, what is paid."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import io

@@ -1,7 +1,5 @@
 """Limits of volumes, instances, RAM and quotas."""
 
-from __future__ import annotations
-
 import pytest
 
 from microshard.backends.ec2.account import Quota, quota_kind

@@ -1,7 +1,5 @@
 """The SSH keys of a run."""
 
-from __future__ import annotations
-
 import stat
 import subprocess
 from pathlib import Path

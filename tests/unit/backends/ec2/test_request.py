@@ -1,7 +1,5 @@
 """The request that launches a group, and the user data of its hosts."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What a run's ledger says about its resources on EC2."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from microshard.backends.ec2.resources import (

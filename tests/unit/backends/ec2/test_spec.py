@@ -1,7 +1,5 @@
 """From the experiment file to the specification of a fleet, and that to plain data and back."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

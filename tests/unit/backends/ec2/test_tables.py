@@ -1,7 +1,5 @@
 """Facts and prices of instance types and volumes."""
 
-from __future__ import annotations
-
 import json
 from importlib import resources
 

@@ -1,7 +1,5 @@
 """What an experiment may ask of YCSB, and what is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

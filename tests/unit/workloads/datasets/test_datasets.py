@@ -1,7 +1,5 @@
 """Data sets: the same in whichever interval, of the stated size and, for texts, of the stated statistics."""
 
-from __future__ import annotations
-
 import zlib
 from collections import Counter
 from functools import cache

@@ -1,7 +1,5 @@
 """The data set `mot`: the same for everyone, valid BSON, and shaped like the inspections it stands for."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise

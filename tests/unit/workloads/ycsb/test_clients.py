@@ -1,7 +1,5 @@
 """What starts a YCSB client: the JVM and the jar, or what to do without them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

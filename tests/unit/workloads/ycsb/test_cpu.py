@@ -1,7 +1,5 @@
 """What limited a figure, from the CPU of its parts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The logs of YCSB clients: what is read, summarized and merged."""
 
-from __future__ import annotations
-
 import os
 import random
 from pathlib import Path

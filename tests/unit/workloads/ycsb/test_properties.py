@@ -1,7 +1,5 @@
 """From keys to YCSB's properties, client by client."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

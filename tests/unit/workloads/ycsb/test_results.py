@@ -1,7 +1,5 @@
 """Results of YCSB phases: when a ladder ends and where its knee is; several client hosts as one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -11,8 +11,6 @@ first is used where it has a type, and prices that only the second has are marke
 hand: its rows name their sources.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import re
