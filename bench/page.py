@@ -49,13 +49,7 @@ def machine() -> Machine:
             break
     ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     system = f"Linux {platform.release()}"
-    return Machine(
-        cpu,
-        os.cpu_count() or 1,
-        ram,
-        system,
-        version(find_mongod(None)).text,
-    )
+    return Machine(cpu, os.cpu_count() or 1, ram, system, version(find_mongod(None)).text)
 
 
 def kept(out: Path, where: Machine) -> dict[str, Findings] | None:

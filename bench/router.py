@@ -228,17 +228,11 @@ def _take(series: Series, way: str, connections: int, seen: Seen) -> None:
 
 def _rows(found: Findings, kind: Kind, series: Series, connections: int) -> None:
     baseline = "the router mongod directly"
-    for figure, what, target in (
-        ("cpu", "CPU an operation", Target(1.25)),
-        ("p99", "99th percentile", Target(1.3)),
-    ):
+    for figure, what, target in (("cpu", "CPU an operation", Target(1.25)), ("p99", "99th percentile", Target(1.3))):
         ours, other = series[figure, "front", connections], series[figure, "straight", connections]
         name = f"{kind.name}, {what}, {connections} connections"
         found.rows.append(compared(4, name, ours, baseline, other, "µs", target))
-    for figure, what, target in (
-        ("cpu", "CPU an operation", Target(0.6)),
-        ("p99", "99th percentile", Target(1.0)),
-    ):
+    for figure, what, target in (("cpu", "CPU an operation", Target(0.6)), ("p99", "99th percentile", Target(1.0))):
         if kind.targeted:
             ours, other = series[figure, "targeted", connections], series[figure, "front", connections]
             name = f"{kind.name} straight to its shard, {what}, {connections} connections"

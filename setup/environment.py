@@ -187,10 +187,7 @@ class Environment:
     def run(self, purpose: str, command: Sequence[str], extra: dict[str, str] | None = None) -> None:
         """Run `command`, its output into the log; tell the large downloads as they begin."""
         output: list[str] = []
-        with (
-            self._running(command, subprocess.PIPE, extra) as process,
-            self.log.open("a", encoding="utf-8") as log,
-        ):
+        with self._running(command, subprocess.PIPE, extra) as process, self.log.open("a", encoding="utf-8") as log:
             log.write(f"$ {' '.join(command)}\n")
             for line in process.stdout or ():
                 log.write(line)

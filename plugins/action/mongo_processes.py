@@ -12,11 +12,7 @@ from ansible.template import trust_as_template
 from ansible_collections.microshard.lab.plugins.action.in_process import ActionModule as InProcess
 
 _TEMPLATES = {"mongos": "mongos.conf.j2", "config": "configsvr.conf.j2"}
-_ENGINES = {
-    "mmapv1": "mongod-mmapv1.conf.j2",
-    "rocksdb": "mongod-rocksdb.conf.j2",
-    "tokumx": "tokumx.conf.j2",
-}
+_ENGINES = {"mmapv1": "mongod-mmapv1.conf.j2", "rocksdb": "mongod-rocksdb.conf.j2", "tokumx": "tokumx.conf.j2"}
 _FILES = {"start": "start.j2"}
 _FILES_OF_SYSTEMD = {"unit": "microshard@.service.j2", "rotation": "logrotate.j2"}
 

@@ -37,8 +37,7 @@ def test_without_credentials_nothing_is_begun(run: Run, tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("code", "words"),
-    [("ExpiredToken", "log in again"), ("InvalidClientTokenId", "unknown or disabled")],
+    ("code", "words"), [("ExpiredToken", "log in again"), ("InvalidClientTokenId", "unknown or disabled")]
 )
 def test_credentials_that_are_refused(run: Run, lab: Lab, tmp_path: Path, code: str, words: str) -> None:
     lab.simulation.inject(Fault("*", code, times=None))

@@ -30,11 +30,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=KILL_SECONDS, help="for the kills")
     parser.add_argument("--kills", type=int, default=KILLS, help="no more than so many")
     parser.add_argument(
-        "--kinds",
-        nargs="+",
-        choices=(*kills.KINDS, kills.IMAGES),
-        default=kills.KINDS,
-        help="for the kills",
+        "--kinds", nargs="+", choices=(*kills.KINDS, kills.IMAGES), default=kills.KINDS, help="for the kills"
     )
     parser.add_argument("--deploys", type=int, default=25, help="in one run, for the part deploys")
     parser.add_argument("--seed", type=int, default=datetime.date.today().toordinal(), help="that of the day")

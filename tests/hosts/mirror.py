@@ -80,11 +80,7 @@ class Mirror:
 
     def servers(self, version: str, mongod: str | Path) -> None:
         """The two packages of the servers. `mongos` only says its version: nothing else of it is needed here."""
-        server = {
-            "usr/bin/mongod": mongod,
-            "etc/mongod.conf": CONFIGURATION,
-            "lib/systemd/system/mongod.service": UNIT,
-        }
+        server = {"usr/bin/mongod": mongod, "etc/mongod.conf": CONFIGURATION, "lib/systemd/system/mongod.service": UNIT}
         self.add("mongodb-org-server", version, server, AFTERWARDS)
         self.add("mongodb-org-mongos", version, {"usr/bin/mongos": f"#!/bin/sh\necho mongos version v{version}\n"})
 

@@ -57,10 +57,7 @@ def experiment(*points: tuple[int, int]) -> dict[str, Any]:
         "microshard": 1,
         "name": "clients",
         "topology": {"kind": "standalone", "storage": {"cache": {"policy": "host_total_mb", "value": 256}}},
-        "workload": [
-            {"load": {**keys, "batch_size": 20}},
-            {"measure": {**keys, "warm_up_seconds": 2}},
-        ],
+        "workload": [{"load": {**keys, "batch_size": 20}}, {"measure": {**keys, "warm_up_seconds": 2}}],
         "matrix": {
             "include": [
                 {"infrastructure.client_hosts.count": hosts, "workload.1.measure.duration_seconds": seconds}

@@ -288,9 +288,6 @@ def test_a_run_that_was_killed_is_taken_up_on_new_hosts_and_measures_what_is_lef
     assert [host["instance_type"] for host in now["hosts"]] == ["m5.xlarge", "c5.large"]
     assert begun["remarks"] == []
     page = (folder / "report" / "report.html").read_text()
-    for words in (
-        "resumed on new hosts, shard_hosts: 1 x m5.xlarge",
-        "fleet1-1.json: shard_hosts: 1 x c5.xlarge",
-    ):
+    for words in ("resumed on new hosts, shard_hosts: 1 x m5.xlarge", "fleet1-1.json: shard_hosts: 1 x c5.xlarge"):
         assert words in page
         assert words in said

@@ -41,10 +41,7 @@ ON_BED: dict[str, Any] = {
 SMALL: dict[str, dict[str, Any]] = {
     "block-compression": {
         "matrix.axes": {"topology.storage.block_compressor": ["zstd"]},
-        "matrix.zip": {
-            "workload.0.measure.dataset": ["flights", "tpch"],
-            "workload.0.measure.documents": [2000, 7500],
-        },
+        "matrix.zip": {"workload.0.measure.dataset": ["flights", "tpch"], "workload.0.measure.documents": [2000, 7500]},
     },
     "initial-sync": {
         "topology.storage.oplog_size_mb": 990,

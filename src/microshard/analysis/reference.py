@@ -5,13 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from microshard.analysis.curve_distance import CurveDistance, curve_distance
-from microshard.analysis.report_model import (
-    NOT_MEASURED,
-    PointReport,
-    Publication,
-    PublishedValues,
-    ReportedDefinition,
-)
+from microshard.analysis.report_model import NOT_MEASURED, PointReport, Publication, PublishedValues, ReportedDefinition
 from microshard.records.codec import decode
 
 

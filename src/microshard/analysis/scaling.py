@@ -51,9 +51,7 @@ class UslFit:
 
 
 def fit_usl(
-    sizes: Sequence[float],
-    repetitions: Sequence[Sequence[float]],
-    better: Better = "lower",
+    sizes: Sequence[float], repetitions: Sequence[Sequence[float]], better: Better = "lower"
 ) -> UslFit | Refused:
     """Fit the law to the medians of `repetitions` at `sizes`; times ("lower") or rates ("higher").
 

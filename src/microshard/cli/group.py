@@ -47,10 +47,7 @@ _GROUPS = {
         "ssh": ("clusters", "Log in on a host of a run, or where a process of it runs."),
         "down": ("clusters", "Stop what is running and remove its data."),
     },
-    "Sharing": {
-        "export": ("runs", "Export a run as a shareable bundle."),
-        "import": ("runs", "Import a bundle."),
-    },
+    "Sharing": {"export": ("runs", "Export a run as a shareable bundle."), "import": ("runs", "Import a bundle.")},
     "This machine and EC2": {
         "doctor": ("places", "Check a host: whether experiments can run on it."),
         "rehearse": ("places", "Ask EC2 whether a run would be accepted; creates nothing."),

@@ -14,13 +14,7 @@ import bson
 
 from microshard.embedded import api_version, refusals, wire
 from microshard.embedded.compression import NOOP
-from microshard.embedded.errors import (
-    DATABASE_FIELD_MISSING,
-    NOT_OK,
-    STALE_ROUTING,
-    CommandError,
-    ErrorCode,
-)
+from microshard.embedded.errors import DATABASE_FIELD_MISSING, NOT_OK, STALE_ROUTING, CommandError, ErrorCode
 from microshard.embedded.mongod_connections import MongodConnection, RetryDelay
 from microshard.embedded.server import (
     LOCAL_STAGES,

@@ -14,10 +14,7 @@ from .numa import host_cores
 from .ports import listeners
 from .systemd import is_running as systemd_is_running
 
-ARGUMENTS = {
-    "folder": {"type": "path", "required": True},
-    "client_python": {"type": "str", "default": ""},
-}
+ARGUMENTS = {"folder": {"type": "path", "required": True}, "client_python": {"type": "str", "default": ""}}
 
 # The newest that has wheels first.
 _PYTHONS = ("python3.14", "python3.13", "python3.12", "python3.11", "python3")

@@ -90,11 +90,7 @@ def _alone(mongod: str, process: Document) -> Iterator[None]:
     name, data, log = process["name"], process["db_path"], os.path.join(process["folder"], "addresses.log")
     options = {
         "storage": {**(process["options"].get("storage") or {}), "dbPath": data},
-        "net": {
-            "port": process["port"],
-            "bindIp": process["address"],
-            "unixDomainSocket": {"enabled": False},
-        },
+        "net": {"port": process["port"], "bindIp": process["address"], "unixDomainSocket": {"enabled": False}},
         # Nothing else may change: no session is written, no document expires.
         "setParameter": {"disableLogicalSessionCacheRefresh": True, "ttlMonitorEnabled": False},
     }

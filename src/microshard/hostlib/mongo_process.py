@@ -190,11 +190,7 @@ class MongoProcess:
             cpu_limits.create(cgroups[-1], cpus)
         try:
             return proc.spawn(
-                self.command,
-                folder=self.folder,
-                output=self.output,
-                pid_path=self.pid_path,
-                cgroups=cgroups,
+                self.command, folder=self.folder, output=self.output, pid_path=self.pid_path, cgroups=cgroups
             )
         except OSError as error:
             raise HostError(f"{self.label} cannot start: {self.binary}: {error.strerror}") from None

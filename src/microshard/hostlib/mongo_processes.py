@@ -120,11 +120,7 @@ def process_group(parameters: dict[str, Any], run_folder: str, *, check: bool) -
     programs = {key: parameters[key] for key in ("mongod", "mongos")}
     programs["start"] = parameters["files"].get("start", "")
     processes = [
-        replace(
-            MongoProcess.of(plan, run_folder=run_folder, **programs),
-            launch=launch,
-            binding=bindings[plan["name"]],
-        )
+        replace(MongoProcess.of(plan, run_folder=run_folder, **programs), launch=launch, binding=bindings[plan["name"]])
         for plan in parameters["processes"]
         if plan["name"] in names
     ]
@@ -189,8 +185,7 @@ class ProcessGroup:
         deadline = time.monotonic() + timeout
         ordered = sorted(self.processes, key=lambda p: _START_ORDER.get(p.role, 2))
         outcomes = _concurrently(
-            self.concurrency,
-            [partial(p.start, deadline, stop_timeout=stop_timeout, check=self.check) for p in ordered],
+            self.concurrency, [partial(p.start, deadline, stop_timeout=stop_timeout, check=self.check) for p in ordered]
         )
         if not self.check:
             for process in self.processes:
@@ -230,8 +225,7 @@ class ProcessGroup:
     def stop(self, *, timeout: float) -> list[Outcome]:
         """End every process: SIGTERM, and SIGKILL after `timeout` seconds."""
         return _concurrently(
-            len(self.processes) or 1,
-            [partial(p.stop, grace=timeout, check=self.check) for p in self.processes],
+            len(self.processes) or 1, [partial(p.stop, grace=timeout, check=self.check) for p in self.processes]
         )
 
     def remove(self, *, mongos_grace: float) -> list[Outcome]:

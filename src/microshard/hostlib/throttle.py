@@ -38,12 +38,7 @@ class Limits:
 
     def by_key(self) -> dict[str, int | None]:
         """By the names of `io.max`."""
-        return {
-            "rbps": self.bytes_per_second,
-            "wbps": self.bytes_per_second,
-            "riops": self.iops,
-            "wiops": self.iops,
-        }
+        return {"rbps": self.bytes_per_second, "wbps": self.bytes_per_second, "riops": self.iops, "wiops": self.iops}
 
 
 @dataclass(frozen=True)

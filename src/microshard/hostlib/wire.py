@@ -172,12 +172,7 @@ def _authenticate(connection: socket.socket, key: str) -> None:
 
 
 def _continued(answer: dict[str, Any], payload: bytes) -> dict[str, Any]:
-    return {
-        "saslContinue": 1,
-        "conversationId": answer["conversationId"],
-        "payload": payload,
-        "$db": SYSTEM_DATABASE,
-    }
+    return {"saslContinue": 1, "conversationId": answer["conversationId"], "payload": payload, "$db": SYSTEM_DATABASE}
 
 
 def _granted(answer: dict[str, Any]) -> dict[str, Any]:

@@ -49,11 +49,7 @@ _SSH = (
         "its name cannot be resolved",
         "set ansible_host to an address",
     ),
-    (
-        r"Connection refused",
-        "nothing listens at its SSH port",
-        "start sshd there, or set ansible_port",
-    ),
+    (r"Connection refused", "nothing listens at its SSH port", "start sshd there, or set ansible_port"),
     (
         r"timed out|No route to host|Network is unreachable|Host is down",
         "it cannot be reached over the network",

@@ -168,11 +168,7 @@ def write_request(folder: RunFolder, request: RunRequest) -> None:
         definition=request.loaded.experiment.model_dump(mode="json"),
         definition_sha256=hashlib.sha256(request.path.read_bytes()).hexdigest(),
         request=RequestRecord(
-            str(request.path.absolute()),
-            request.scale,
-            dict(request.overrides),
-            request.search,
-            request.parallel,
+            str(request.path.absolute()), request.scale, dict(request.overrides), request.search, request.parallel
         ),
         backend=request.backend,
         host=this_machine.describe(),

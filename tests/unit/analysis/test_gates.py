@@ -78,10 +78,7 @@ def test_of_a_phase_too_short_for_telemetry_the_client_s_cpu_time_is_held_agains
 
 def test_of_several_clients_the_one_that_fills_its_host_most_is_held_against_the_limit() -> None:
     found = telemetry()
-    found["hosts"] |= {
-        "h2": {"cores": 2, "processes": ["client/h2"]},
-        "h3": {"cores": 8, "processes": ["client/h3"]},
-    }
+    found["hosts"] |= {"h2": {"cores": 2, "processes": ["client/h2"]}, "h3": {"cores": 8, "processes": ["client/h3"]}}
     found["processes"] = {"client/h2": {"cpu_mean": 1.9}, "client/h3": {"cpu_mean": 2.0}}
     (check,) = broken(phase(telemetry=found), max_client_cpu=0.9)
     assert check.value == pytest.approx(0.95)

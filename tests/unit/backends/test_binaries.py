@@ -41,12 +41,7 @@ def test_a_tarball_is_named_on_the_hosts_by_version_and_checksum(tmp_path: Path)
     folder = f"/var/lib/microshard/software/mongodb-7.0.99-{sha256[:12]}"
     assert (str(made.mongod), str(made.mongos)) == (f"{folder}/bin/mongod", f"{folder}/bin/mongos")
     assert made.embedded is False
-    assert made.install == {
-        "kind": "tarball",
-        "source": str(tmp_path / "m.tgz"),
-        "sha256": sha256,
-        "folder": folder,
-    }
+    assert made.install == {"kind": "tarball", "source": str(tmp_path / "m.tgz"), "sha256": sha256, "folder": folder}
 
 
 def test_a_tarball_that_is_not_the_one_is_refused(tmp_path: Path) -> None:

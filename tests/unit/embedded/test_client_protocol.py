@@ -61,10 +61,7 @@ def test_aggregations_without_a_collection_are_forwarded_too() -> None:
 
 _CLOCKS = {
     "lastCommittedOpTime": bson.Timestamp(3, 1),
-    "$clusterTime": {
-        "clusterTime": bson.Timestamp(9, 2),
-        "signature": {"hash": bytes(20), "keyId": bson.Int64(0)},
-    },
+    "$clusterTime": {"clusterTime": bson.Timestamp(9, 2), "signature": {"hash": bytes(20), "keyId": bson.Int64(0)}},
     "operationTime": bson.Timestamp(9, 2),
 }
 _ELECTION = {"electionId": bson.ObjectId(), "opTime": {"ts": bson.Timestamp(5, 1), "t": 1}}

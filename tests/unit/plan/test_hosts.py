@@ -99,15 +99,9 @@ def test_processes_are_on_the_hosts_the_placement_names(planned: Any) -> None:
     [
         ({"shards": [["db1", "db2"]]}, "placement.shards: 1 given, there are 2"),
         ({"shards": [["db1"], ["db1", "db2"]]}, "placement.shards.0: 1 hosts for 2 members of shard01"),
-        (
-            {"shards": [["db1", "db4"], ["db1", "db2"]]},
-            "shards.0.1: db4 is not among the hosts: db1, db2, db3, n",
-        ),
+        ({"shards": [["db1", "db4"], ["db1", "db2"]]}, "shards.0.1: db4 is not among the hosts: db1, db2, db3, n"),
         ({"shards": [["db1", "load1"], ["db1", "db2"]]}, "placement.shards.0.1: load1 is no shard host"),
-        (
-            {"shards": [["db1", "db2"], ["db3", "shard_hosts-3"]]},
-            "shards.1.1: shard_hosts-3 has another member",
-        ),
+        ({"shards": [["db1", "db2"], ["db3", "shard_hosts-3"]]}, "shards.1.1: shard_hosts-3 has another member"),
         ({"config_servers": ["db1", "db2"]}, "placement.config_servers: 2 given, there are 1"),
         ({"replica_set": ["db1"]}, "placement.replica_set: a topology of kind sharded has none"),
     ],

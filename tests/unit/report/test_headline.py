@@ -102,10 +102,7 @@ def test_drift_is_the_title_of_the_timeline(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("spread", "sentence"),
-    [
-        (0.0, "4 KiB is 1.25 × as fast as 8 KiB"),
-        (0.6, "No clear difference between the 2 points"),
-    ],
+    [(0.0, "4 KiB is 1.25 × as fast as 8 KiB"), (0.6, "No clear difference between the 2 points")],
 )
 def test_points_without_an_order_are_compared_best_against_worst(tmp_path: Path, spread: float, sentence: str) -> None:
     run = make_run(tmp_path, Shape(shards=(4,), second_axis=("4 KiB", "8 KiB"), spread=spread))

@@ -65,10 +65,7 @@ class Ec2Backend(SshBackend):
     def recorded(self, folder: RunFolder) -> BackendRecord:
         """What SSH hosts record, the region, and the cost."""
         return dataclasses.replace(
-            super().recorded(folder),
-            region=self.region,
-            hourly_usd=self.hourly_usd,
-            expires_at=self.expires_at or None,
+            super().recorded(folder), region=self.region, hourly_usd=self.hourly_usd, expires_at=self.expires_at or None
         )
 
     def cost(self, folder: RunFolder) -> str:

@@ -3,14 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from microshard.backends.ec2.account import (
-    DISTRIBUTIONS,
-    QUICK_RETRY,
-    VPC_QUOTA,
-    fetch_quotas,
-    markets,
-    planning_image,
-)
+from microshard.backends.ec2.account import DISTRIBUTIONS, QUICK_RETRY, VPC_QUOTA, fetch_quotas, markets, planning_image
 from microshard.backends.ec2.api import NO_LOGIN, Api, CloudError, default_region
 from microshard.backends.ec2.cost_estimate import DEFAULT_REGION
 from microshard.backends.ec2.limits import package_versions, package_violations

@@ -6,15 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from microshard.backends.ec2.account import MachineImage
-from microshard.backends.ec2.api import (
-    CAPACITY,
-    SPOT_CAPACITY,
-    Api,
-    CapacityError,
-    CloudError,
-    LaunchError,
-    is_unclear,
-)
+from microshard.backends.ec2.api import CAPACITY, SPOT_CAPACITY, Api, CapacityError, CloudError, LaunchError, is_unclear
 from microshard.backends.ec2.network import FleetNetwork, NetworkBuilder
 from microshard.backends.ec2.request import LaunchAttempt, TypeDescription, run_instances
 from microshard.backends.ec2.resources import record_created, record_creating

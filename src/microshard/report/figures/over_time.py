@@ -9,15 +9,7 @@ from microshard.analysis.report_model import PointReport, ReportModel
 from microshard.model.result import Series
 from microshard.report import format as fmt
 from microshard.report.figures import bars, lines
-from microshard.report.figures.content import (
-    Content,
-    PhaseRows,
-    in_words,
-    phase_rows,
-    phase_title,
-    row_labels,
-    slug,
-)
+from microshard.report.figures.content import Content, PhaseRows, in_words, phase_rows, phase_title, row_labels, slug
 from microshard.report.figures.style import STACK
 from microshard.report.format import Table, table
 

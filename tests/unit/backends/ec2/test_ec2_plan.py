@@ -106,11 +106,7 @@ def test_hosts_of_several_fleets_cannot_stay(tmp_path: Path) -> None:
             'version: "6.0"',
             r"shard_hosts.image: MongoDB 6.0 has no packages for al2023 .*: ubuntu-22.04; versions al2023",
         ),
-        (
-            "topology:\n",
-            "topology:\n  storage: {cache: {policy: host_total_mb, value: 40000}}\n",
-            "40,000 MiB",
-        ),
+        ("topology:\n", "topology:\n  storage: {cache: {policy: host_total_mb, value: 40000}}\n", "40,000 MiB"),
     ],
 )
 def test_limits_are_refused_at_their_place_in_the_file(tmp_path: Path, before: str, after: str, message: str) -> None:

@@ -7,14 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from microshard.backends.ec2.spec import (
-    FleetSpec,
-    GroupSpec,
-    SpecError,
-    VolumeSpec,
-    from_mapping,
-    group_spec,
-)
+from microshard.backends.ec2.spec import FleetSpec, GroupSpec, SpecError, VolumeSpec, from_mapping, group_spec
 from microshard.backends.ec2.tables import fleet_price
 from microshard.model.infrastructure import HostGroup
 
