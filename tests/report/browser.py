@@ -101,15 +101,15 @@ class Browser:
             self.events.append(message)
         return message
 
-    def open(self, path: Path, width: int, dark: bool = False, height: int = 900) -> None:
-        """Show a file at a window width in CSS pixels, and wait until it is loaded."""
+    def open(self, page: Path | str, width: int, dark: bool = False, height: int = 900) -> None:
+        """Show a file or an address at a window width in CSS pixels, and wait until it is loaded."""
         self.events.clear()
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
         scheme = "dark" if dark else "light"
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-        self.call("Page.navigate", url=path.resolve().as_uri())
+        self.call("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self._next()
 

@@ -33,6 +33,7 @@ _GROUPS = {
         "resume": ("experiments", "Resume a run that was stopped or aborted."),
         "list": ("runs", "List runs."),
         "show": ("runs", "Show a run: figures, machine, files."),
+        "watch": ("runs", "Show a run in the browser while it goes on."),
         "report": ("runs", "Write the report of a run again."),
         "compare": ("runs", "Compare runs point by point."),
         "rm": ("runs", "Remove runs for good."),

@@ -1,6 +1,7 @@
-"""Commands about run folders: report, list, show, rm, export, import, compare."""
+"""Commands about run folders: report, list, show, watch, rm, export, import, compare."""
 
 import json
+import threading
 from dataclasses import asdict
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import click
 from microshard.cli.backends import has_processes, in_use
 from microshard.cli.options import json_option, runs_option, share
 from microshard.errors import EXIT_NOT_COMPARABLE, EXIT_WORSE
-from microshard.records.run_folder import RunFolder
+from microshard.interrupts import Stopped, signals
+from microshard.records.run_folder import RunFolder, find_runs
 from microshard.run.catalog import named, named_or_latest, remove, summaries, summary
 
 
@@ -85,6 +87,37 @@ def show(name: str | None, runs: Path) -> None:
     }
     for key, value in lines.items():
         console.print(f"[dim]{key:>10}[/dim]  {value}", highlight=False, soft_wrap=True)
+
+
+@click.command("watch")
+@click.argument("name", required=False, metavar="[RUN]")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port of the page; by default a free one.")
+@click.option(
+    "--prometheus", type=click.IntRange(0, 65535), metavar="PORT", help="Also serve /metrics there for Prometheus."
+)
+@runs_option
+def watch(name: str | None, port: int, prometheus: int | None, runs: Path) -> int:
+    """Serve a page on loopback that shows a run while it goes on, and its report when it has ended.
+
+    By default the run that is being executed, else the newest. The page reads the run's files only; Ctrl-C ends it.
+    Whoever has the address sees the page: it contains a token.
+    """
+    from microshard.run.live import Watch
+    from microshard.run.live_server import LiveServer
+
+    executed = [] if name else [run for run in find_runs(runs) if run.is_executed()]
+    run = executed[-1] if executed else named_or_latest(runs, name)
+    server = LiveServer(Watch(run, has_processes), port, prometheus)
+    click.echo(f"{run.run_id}: {server.url}")
+    if server.metrics_url:
+        click.echo(f"Prometheus: {server.metrics_url}")
+    click.echo("Ctrl-C ends this page, not the run.", err=True)
+    try:
+        with signals():
+            threading.Event().wait()
+    except Stopped:
+        server.close()
+    return 0
 
 
 @click.command("rm")

@@ -57,6 +57,8 @@ class ServerRecord:
     page_faults: float | None = None
     queue: dict[str, float] = field(default_factory=dict)  # readers, writers
     operation_time: float | None = None  # operations being served
+    served: dict[str, float] = field(default_factory=dict)  # reads, writes, commands that ended per s (opLatencies)
+    serving: dict[str, float] = field(default_factory=dict)  # the same: time in the server, s per s
     migrations: float | None = None  # chunk migrations started
     version: str = ""
     state: str | None = None  # primary, secondary or other

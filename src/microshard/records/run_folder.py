@@ -210,7 +210,11 @@ class RunFolder:
         """
         with (self.path / "held").open("a+", encoding="ascii") as file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    time.sleep(0.05)  # it may only be looked at: is_executed holds it for some microseconds
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 file.seek(0)
                 owner = file.read().strip()

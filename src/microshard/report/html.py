@@ -40,13 +40,11 @@ def page(model: ReportModel, pictures: list[Picture]) -> str:
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["svg"] = Markup  # drawn by us, text in it is escaped
-    source = resources.files("microshard.report").joinpath("assets")
-    css = source.joinpath("report.css").read_text(encoding="utf-8")
-    template = environment.from_string(source.joinpath("report.html.j2").read_text(encoding="utf-8"))
+    template = environment.from_string(_asset("report.html.j2"))
     return template.render(
         model=model,
         fmt=fmt,
-        css=Markup(_palette() + css),  # noqa: S704 - our own file
+        css=Markup(_style()),  # noqa: S704 - our own file
         headline=headline.headline(model),
         tiles=list(tiles(model)),
         pictures=pictures,
@@ -64,6 +62,20 @@ def page(model: ReportModel, pictures: list[Picture]) -> str:
         invalid=[entry for point in model.points for entry in point.invalid][:_MOST_INVALID],
         levels={level: [n for n in model.notices if n.level == level] for level in ("error", "warning", "note")},
     )
+
+
+def live_page() -> str:
+    """The page of `microshard watch`, which asks for its numbers itself."""
+    return _asset("watch.html").replace("/* style */", _style())
+
+
+def _asset(name: str) -> str:
+    return resources.files("microshard.report").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _style() -> str:
+    """The style of all pages: the palette of the pictures as variables, then the rules."""
+    return _palette() + _asset("report.css")
 
 
 def _palette() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -31,7 +32,7 @@ class Clock:
     """Remaining time: the plan's estimate, corrected by the measured time of the steps so far."""
 
     plan: Plan
-    started: float = field(default_factory=time.monotonic)
+    now: Callable[[], float] = time.monotonic
     finished_estimate: float = 0.0
     finished_seconds: float = 0.0
     step_started: float | None = None
@@ -39,7 +40,7 @@ class Clock:
 
     def begin(self) -> None:
         """A step begins."""
-        self.step_started = time.monotonic()
+        self.step_started = self.now()
 
     def done(self, step: Step) -> None:
         """A step ended, well or not."""
@@ -53,7 +54,7 @@ class Clock:
     @property
     def running(self) -> float:
         """Seconds since the current step began."""
-        return 0.0 if self.step_started is None else time.monotonic() - self.step_started
+        return 0.0 if self.step_started is None else self.now() - self.step_started
 
     @property
     def share(self) -> float:
@@ -94,11 +95,13 @@ class PointProgress:
 class Progress:
     """Shows a run on a terminal (live) or in a log (a line for each step)."""
 
-    def __init__(self, folder: RunFolder, plan: Plan, console: Console) -> None:
+    def __init__(
+        self, folder: RunFolder, plan: Plan, console: Console, now: Callable[[], float] = time.monotonic
+    ) -> None:
         self.folder = folder
         self.plan = plan
         self.console = console
-        self.clock = Clock(plan)
+        self.clock = Clock(plan, now)
         self.now = self.now_stage = "starting"
         self.current: Step | None = None
         self.failed: dict[str, str] = {}
@@ -165,7 +168,7 @@ class Progress:
         head.add_column(justify="right", no_wrap=True)
         head.add_row(Text(f"{where}{self.now}"), f"{duration(self.clock.remaining)} left")
         return Group(
-            live([self._point(p) for p in self.plan.points], self.console.width),
+            live(self.points(), self.console.width),
             head,
             Padding(ProgressBar(total=1.0, completed=self.clock.share), 0),  # for the line's end
             Text(
@@ -175,6 +178,10 @@ class Progress:
                 no_wrap=True,
             ),
         )
+
+    def points(self) -> list[LivePoint]:
+        """Every point with its state and the values measured so far."""
+        return [self._point(point) for point in self.plan.points]
 
     def _point(self, point: Point) -> LivePoint:
         measured = self.measured.get(point.id, PointProgress())

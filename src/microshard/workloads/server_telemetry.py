@@ -92,7 +92,11 @@ def counters(status: Status) -> dict[str, float]:
         "read_into_bytes": cache.get("bytes read into cache", 0),
         "evicted_by_operations": cache.get("pages evicted by application threads", 0),
         "stall_us": sum(stalls),
-        "operation_us": sum(kind.get("latency", 0) for kind in status.get("opLatencies", {}).values()),
+        **{
+            f"{what}.{kind}": numbers.get(theirs, 0)
+            for kind, numbers in status.get("opLatencies", {}).items()
+            for what, theirs in (("served", "ops"), ("serving_us", "latency"))
+        },
         "migrations": sum(sharding.get(f"count{role}MoveChunkStarted", 0) for role in ("Donor", "Recipient")),
     }
     checkpoint = _checkpoint(engine)
@@ -101,18 +105,24 @@ def counters(status: Status) -> dict[str, float]:
     return {name: float(value) for name, value in found.items()}
 
 
+def _part(rates: Mapping[str, float], section: str) -> dict[str, float]:
+    """The rates of a section: name → rate."""
+    return {name.partition(".")[2]: rate for name, rate in rates.items() if name.startswith(f"{section}.")}
+
+
 def record(process: str, when: float, status: Status, rates: Mapping[str, float]) -> dict[str, Any]:
     """The record of docs/contracts.md; rates are per second, sizes bytes."""
     queue = status.get("globalLock", {}).get("currentQueue", {})
+    serving = {kind: round(rate / 1e6, 6) for kind, rate in _part(rates, "serving_us").items()}
     line: dict[str, Any] = {
         "t": when,
         "process": process,
-        "opcounters": {
-            name.partition(".")[2]: round(rate, 2) for name, rate in rates.items() if name.startswith("opcounters.")
-        },
+        "opcounters": {name: round(rate, 2) for name, rate in _part(rates, "opcounters").items()},
         "connections": int(status["connections"]["current"]),
         "page_faults": round(rates["page_faults"], 2),
-        "operation_time": round(rates["operation_us"] / 1e6, 4),
+        "operation_time": round(sum(serving.values()), 4),
+        "served": {kind: round(rate, 2) for kind, rate in _part(rates, "served").items()},
+        "serving": serving,
         "migrations": round(rates["migrations"], 4),
         "version": str(status.get("version", "")),
         "queue": {kind: int(queue[kind]) for kind in ("readers", "writers") if kind in queue},

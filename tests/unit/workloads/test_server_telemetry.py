@@ -42,14 +42,15 @@ STATUS: dict[str, Any] = {
 
 def test_counters_are_what_only_grows() -> None:
     found = {"opcounters.insert": 10, "opcounters.query": 2, "page_faults": 3, "read_into_bytes": 100, "stall_us": 547}
-    found |= {"evicted_by_operations": 6, "checkpoint_ms": 30, "operation_us": 1000, "migrations": 3}
+    found |= {"evicted_by_operations": 6, "checkpoint_ms": 30, "migrations": 3}
+    found |= {"served.reads": 2, "served.writes": 1, "serving_us.reads": 900, "serving_us.writes": 100}
     assert server.counters(STATUS) == found
 
 
 def test_a_record_has_rates_and_levels() -> None:
     rates = {"opcounters.insert": 5.0, "opcounters.query": 0.0, "page_faults": 1.0, "read_into_bytes": 2.0}
     rates |= {"evicted_by_operations": 8.0, "stall_us": 5e5, "checkpoint_ms": 250.0}
-    rates |= {"operation_us": 2.5e6, "migrations": 0.5}
+    rates |= {"served.reads": 3.0, "serving_us.reads": 2e6, "serving_us.writes": 5e5, "migrations": 0.5}
     found = server.record("shard01", 7.0, STATUS, rates)
     assert found.pop("wt") == {
         "cache_bytes": 70,
@@ -73,6 +74,8 @@ def test_a_record_has_rates_and_levels() -> None:
         "connections": 4,
         "page_faults": 1.0,
         "operation_time": 2.5,
+        "served": {"reads": 3.0},
+        "serving": {"reads": 2.0, "writes": 0.5},
         "migrations": 0.5,
         "opcounters": {"insert": 5.0, "query": 0.0},
         "queue": {"readers": 3, "writers": 2},
