@@ -10,19 +10,7 @@ from typing import Any, Literal
 
 from microshard.experiment.matrix import PointDefinition
 from microshard.model.experiment import Experiment
-from microshard.model.plan import (
-    CacheBudget,
-    Host,
-    Inputs,
-    PlannedChunk,
-    PlannedCollection,
-    PlannedMember,
-    PlannedPhase,
-    PlannedReplicaSet,
-    Point,
-    Process,
-    Role,
-)
+from microshard.model.plan import Host, Inputs, PlannedPhase, Point, Process
 from microshard.model.variables import (
     PointVariables,
     ProcessVariables,
@@ -71,118 +59,56 @@ class Layout:
     members: int = 1
     first_port: int = 0
     cache_mib: float = 64
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)  # of data-bearing mongods
     phases: tuple[PlannedPhase, ...] = ()
-    definition: dict[str, Any] | None = None  # `topology` of an experiment: the planner then lays it out
+    definition: dict[str, Any] | None = None  # `topology` of an experiment, instead of kind, shards and members
 
-    def slots(self) -> list[tuple[str, Role, str | None]]:
-        """Name, role and replica set of each process."""
-        if self.topology == "standalone":
-            return [("mongod1", "standalone", None)]
-        if self.topology == "replica_set":
-            return [(f"rs0-{n + 1}", "member", "rs0") for n in range(self.members)]
-        shards = [f"shard{n + 1:02d}" for n in range(self.shards)]
-        return [("mongos1", "mongos", None), ("config1", "config", "config"), *((s, "shard", s) for s in shards)]
+    def defined(self) -> dict[str, Any]:
+        """`topology` of the experiment; two empty collections in a sharded cluster."""
+        if self.definition is not None:
+            return self.definition
+        if self.topology != "sharded":
+            return {"kind": self.topology, "replica_set": {"members": self.members}}
+        by_range = {"namespace": "vosa.by_range", "shard_key": {"_id": 1}, "presplit": {"policy": "key_ranges"}}
+        by_hash = {"namespace": "vosa.by_hash", "shard_key": {"_id": "hashed"}}
+        return {
+            "kind": "sharded",
+            "shards": {"count": self.shards},
+            "balancer": {"chunk_size_mb": 32},
+            "collections": [by_range, by_hash],
+        }
 
 
 def point(layout: Layout, run_folder: Path) -> Point:
-    """The point, with paths below the run's folder."""
-    if layout.definition is not None:
-        return _planned(layout.definition, layout.first_port, run_folder, layout.phases)
-    first = layout.first_port or free_ports(len(layout.slots()))
-    processes = tuple(
-        _process(layout, run_folder / "deployments" / "p01" / name, role, replica_set, first + offset)
-        for offset, (name, role, replica_set) in enumerate(layout.slots())
-    )
-    names = list(dict.fromkeys(p.replica_set for p in processes if p.replica_set))
-    return Point(
-        id="p01",
-        axes={},
-        label="a point",
-        topology=layout.topology,
-        shards=layout.shards,
-        hosts=(LOCAL,),
-        processes=processes,
-        replica_sets=tuple(_replica_set(name, processes) for name in names),
-        collections=_collections(layout.shards) if layout.topology == "sharded" else (),
-        balancer={"enabled": False, "chunk_size_mb": 32, "secondary_throttle": False},
-        phases=layout.phases,
-        mongodb={"source": "embedded", "version": None, "path": None},
-        network_compressors=("snappy",),
-        cache=CacheBudget("per_process_mb", len(processes), layout.cache_mib, layout.cache_mib, None, True),
-        disk_bytes=0,
-        memory_mib=0,
-        deploy_seconds=0,
-        load_seconds=0,
-        measure_seconds=0,
-    )
-
-
-def _planned(topology: dict[str, Any], first_port: int, run_folder: Path, phases: tuple[PlannedPhase, ...]) -> Point:
-    """The point an experiment with this topology has."""
-    storage = {"cache": {"policy": "per_process_mb", "value": 64}} | topology.get("storage", {})
+    """The point that the planner makes of it, with paths below the run's folder."""
+    topology = {"storage": {}, **layout.defined()}
+    topology["storage"] = {"cache": {"policy": "per_process_mb", "value": 64}} | topology["storage"]
     experiment = Experiment.model_validate({
         "microshard": 1,
         "name": "lab",
-        "topology": {**topology, "storage": storage},
+        "topology": topology,
         "workload": [{"measure": {"engine": "aggregate", "pipeline": [{"$count": "n"}]}}],
     })  # fmt: skip
     there = hosts_by_role(experiment.infrastructure, [LOCAL])
-    inputs = Inputs(cores=2, base_port=first_port or free_ports(ports_needed(experiment.topology, there)))
+    inputs = Inputs(cores=2, base_port=layout.first_port or free_ports(ports_needed(experiment.topology, there)))
     (planned,) = build_plan(experiment, [PointDefinition({}, experiment)], inputs).points
-    moved = tuple(_moved(process, Path(f"deployments/{planned.id}"), run_folder) for process in planned.processes)
-    return dataclasses.replace(planned, id="p01", hosts=(LOCAL,), processes=moved, phases=phases)
+    processes = tuple(_laid_out(process, layout, run_folder) for process in planned.processes)
+    return dataclasses.replace(planned, id="p01", hosts=(LOCAL,), processes=processes, phases=layout.phases)
 
 
-def _moved(process: Process, here: Path, run_folder: Path) -> Process:
-    """With absolute paths."""
-    there = run_folder / "deployments" / "p01"
-    paths: dict[str, Any] = {
-        key: str(there / Path(value).relative_to(here))
+def _laid_out(process: Process, layout: Layout, run_folder: Path) -> Process:
+    """With absolute paths, and the cache and options of a layout that is no definition."""
+    folder = run_folder / "deployments" / "p01" / process.name
+    changes: dict[str, Any] = {
+        key: str(folder / Path(value).relative_to(process.folder))
         for key in ("folder", "db_path", "log_path", "config_path", "pid_path")
         if (value := getattr(process, key)) is not None
     }
-    return dataclasses.replace(process, **paths)
-
-
-def _process(layout: Layout, folder: Path, role: Role, replica_set: str | None, port: int) -> Process:
-    program = "mongos" if role == "mongos" else "mongod"
-    options: dict[str, Any] = {"net": {"compression": {"compressors": "snappy"}}}
-    if program == "mongod" and role != "config":
-        options |= {"storage": {"engine": "wiredTiger"}} | layout.options
-    return Process(
-        name=folder.name,
-        role=role,
-        host="local",
-        address="127.0.0.1",
-        port=port,
-        folder=str(folder),
-        db_path=None if role == "mongos" else str(folder / "data"),
-        log_path=str(folder / f"{program}.log"),
-        config_path=str(folder / f"{program}.conf"),
-        pid_path=str(folder / "pid"),
-        replica_set=replica_set,
-        cache_mib=None if role == "mongos" else 256 if role == "config" else layout.cache_mib,
-        cpu_share=1,
-        options=options,
-    )
-
-
-def _replica_set(name: str, processes: tuple[Process, ...]) -> PlannedReplicaSet:
-    mine = [p for p in processes if p.replica_set == name]
-    return PlannedReplicaSet(name, mine[0].role, tuple(PlannedMember(p.name, p.endpoint) for p in mine))
-
-
-def _collections(shards: int) -> tuple[PlannedCollection, ...]:
-    last = shards - 1
-    ranges = tuple(
-        PlannedChunk(f"shard{n + 1:02d}", None if n == 0 else n * _RANGES, None if n == last else (n + 1) * _RANGES)
-        for n in range(shards)
-    )
-    return (
-        PlannedCollection("vosa.by_range", {"_id": 1}, False, ranges),
-        PlannedCollection("vosa.by_hash", {"_id": "hashed"}, False, ()),
-    )
+    if layout.definition is None and process.role not in {"mongos", "config"}:
+        changes["cache_mib"] = layout.cache_mib
+        compression = {"compression": {"compressors": "snappy"}}
+        changes["options"] = {"net": compression, "storage": {"engine": "wiredTiger"}} | layout.options
+    return dataclasses.replace(process, **changes)
 
 
 def point_variables(made: Point) -> PointVariables:
