@@ -248,7 +248,6 @@ class SshBackend(Backend):
             software=f"{self.base}/software",
             client_folder=self.client_folder(driver),
             client_wheels=str(client_install.wheels_archive(self._python(), driver)),
-            clock_offsets={name: facts["clock_offset"] for name, facts in self.facts.items()},
             client_pythons={name: facts["client_python"]["path"] for name, facts in self.facts.items()},
             make_base=[name for name, facts in self.facts.items() if not facts["writable"]],
         )

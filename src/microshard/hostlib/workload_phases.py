@@ -165,7 +165,8 @@ def _connect_clients(parameters: Parameters) -> dict[str, Any]:
             _remove(parameters["pid_path"])
             return _result(parameters, code or 1, "\n".join(logs.last_lines(_output(parameters))))
         time.sleep(_POLL)
-    return {"changed": True, "msg": "the clients are connected"}
+    with open(ready, encoding="utf-8") as file:
+        return {"changed": True, "msg": "the clients are connected", **json.load(file)}
 
 
 def _finish(parameters: Parameters) -> dict[str, Any]:

@@ -302,7 +302,7 @@ class Infrastructure(Model):
     mongos_hosts: HostGroup | None = None
     """Hosts of the mongos; null puts them on the client hosts."""
     client_hosts: HostGroup = HostGroup()
-    """Hosts of the workload's clients; several take every phase together, each its part (engine ycsb)."""
+    """Hosts of the workload's clients; several take every phase together, each its part."""
     ec2: Ec2 = Ec2()
     """Settings for EC2 only."""
     process_manager: Literal["auto", "direct", "systemd"] = "auto"

@@ -83,7 +83,7 @@ class JobPoint:
 
 @dataclass(frozen=True, slots=True)
 class ClientShare:
-    """Which of several client hosts this is; each runs its share of the clients."""
+    """Which of several client hosts this is; each does its share of the phase."""
 
     index: int = 0
     of: int = 1
@@ -107,8 +107,8 @@ class Job:
     phases: tuple[PlannedPhase, ...]
     step: JobStep = JobStep()
     part: ClientShare = ClientShare()
-    # Epoch seconds at which the clients of all hosts begin; "file": read from a file once all are ready.
+    # Epoch seconds at which all client hosts begin; "file": read from a file once all are ready.
     start_at: float | str | None = None
-    after: bool = False  # the clients of all hosts have finished: only count and measure what they left
+    after: bool = False  # all client hosts have finished: only verify what they left
     tools: dict[str, str] = field(default_factory=dict)  # programs of this host by name: java, ycsb_jar
     secrets: str | None = None  # folder of the run's logins and certificates

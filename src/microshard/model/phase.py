@@ -92,6 +92,11 @@ class PhaseKeys(Model):
         """What keeps the phase from being planned: (key of the phase, sentence)."""
         return ()
 
+    def leaves_hosts_idle(self, key: str, clients: int, context: PhaseContext) -> Iterator[tuple[str, str]]:
+        """For `problems`: fewer clients, given by `key`, than client hosts."""
+        if clients < context.client_hosts:
+            yield key, f"{clients} on {context.client_hosts} client hosts (infrastructure) leave some without any"
+
     def findings(self, topology: Topology, kind: PhaseKind) -> Iterable[KeyFinding]:  # noqa: ARG002
         """Contradictions between these keys and the topology."""
         return ()

@@ -37,7 +37,6 @@ class RunVariables:
     software: str = ""  # folder of programs that are sent, by checksum
     client_folder: str = ""  # of the client's virtual environment
     client_wheels: str = ""  # archive of the client's wheels, on the controller
-    clock_offsets: dict[str, float] = field(default_factory=dict)  # host → s ahead of the controller
     client_pythons: dict[str, str] = field(default_factory=dict)  # host → interpreter of that environment
     make_base: list[str] = field(default_factory=list)  # hosts where root has to create the folder of all runs
 

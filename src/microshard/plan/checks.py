@@ -208,6 +208,10 @@ def not_on_hosts_yet(experiment: Experiment) -> Iterator[Issue]:
         if count > 1 and not step.phase.spreads:
             message = f"{step.phase.engine} works from one client host, not from {count}"
             yield f"workload.{number}.{step.kind}.engine", f"{message} (infrastructure.client_hosts.count)"
+        for key, used in (("search", getattr(step.phase, "search", None)), ("cache", step.phase.restarts())):
+            if count > 1 and step.phase.spreads and used:
+                message = f"works from one client host, not from {count} (infrastructure.client_hosts.count)"
+                yield f"workload.{number}.{step.kind}.{key}", message
     if count > 1 and experiment.topology.kind == "sharded" and mongodb.source == "embedded":
         yield (
             "infrastructure.client_hosts.count",

@@ -21,9 +21,11 @@ from microshard.run.ansible import PlaybookError
 from microshard.run.backend import Backend
 from microshard.run.completed_steps import CompletedStep
 from microshard.run.outcome import Outcome
+from microshard.workloads import several_hosts
 from microshard.workloads.base import PhaseError, find_engine
 
 Result = dict[str, Any]
+_CLOCK_SET_SECONDS = 1.0  # more than what clocks drift, and what comparing them leaves
 
 
 class ResultRecorder:
@@ -168,12 +170,13 @@ def merge_client_results(folder: Path, point: Point, step: Step, shifts: Mapping
     """The result of a step in which every client host took part.
 
     `folder` is results/POINT/STEP: `hosts/HOST/PHASE.json` are the results of the hosts, `together/PHASE.json` what
-    was found after all of them. `shifts`: host → seconds to add to its times. A phase fails by the names of the hosts
+    was found after all of them. `shifts`: host → seconds to add to its times, unless the phase has compared clocks. A
+    phase fails by the names of the hosts
     that have no result. Raises MissingResultError when there is no result at all, or they cannot be merged.
     """
     parts = {
         host: {
-            phase.name: _shifted(_phase(path), shifts.get(host, 0.0))
+            phase.name: _phase(path)
             for phase in point.phases
             if (path := folder / "hosts" / host / f"{phase.name}.json").exists()
         }
@@ -186,13 +189,17 @@ def merge_client_results(folder: Path, point: Point, step: Step, shifts: Mapping
         found = {host: part[planned.name] for host, part in parts.items() if planned.name in part}
         if not found:
             continue  # an earlier phase failed everywhere
-        try:
-            phase = find_engine(planned.engine).merge(found)
-        except PhaseError as error:
-            raise MissingResultError(f"{folder}: {planned.name}: {error}") from error
+        for host, seconds in several_hosts.clock_shifts(found, shifts).items():
+            part, known = _shifted(found[host], seconds), shifts.get(host, 0.0)
+            part.details.pop("clock_offset", None)
+            if abs(seconds - known) > _CLOCK_SET_SECONDS:
+                part.notes["clock"] = f"set by {known - seconds:+.1f} s since the run began; its times are corrected"
         path = folder / "together" / f"{planned.name}.json"
         together = _phase(path) if path.exists() else PhaseResult()
-        phase.storage = together.storage
+        try:
+            phase = find_engine(planned.engine).merge(found, together)
+        except PhaseError as error:
+            raise MissingResultError(f"{folder}: {planned.name}: {error}") from error
         phase.error = phase.error or _missing(planned.name, parts, found) or together.error
         phases.append(phase)
     problems = [f"{p.name}: {p.error.type}: {p.error.message}" for p in phases if p.error]

@@ -3,14 +3,17 @@
 import functools
 import statistics
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from microshard.model.phases.aggregate import AggregateParameters
-from microshard.model.result import Metric
+from microshard.model.result import Metric, PhaseFailure, PhaseResult
 from microshard.workloads import answers, pacing, restarts
 from microshard.workloads.base import Engine, PhaseError, collection_of
 from microshard.workloads.connections import Client
 from microshard.workloads.servers import run_in_threads
+from microshard.workloads.several_hosts import merge_parts, share
 
 
 class AggregateEngine(Engine[AggregateParameters]):
@@ -19,8 +22,23 @@ class AggregateEngine(Engine[AggregateParameters]):
     keys_model = AggregateParameters
     client: Client
 
+    @classmethod
+    def merge(cls, parts: Mapping[str, PhaseResult], together: PhaseResult) -> PhaseResult:
+        """The queries of all client hosts; their answers must be equal."""
+        merged = merge_parts(parts, together)
+        if merged.metric is not None:
+            merged.metric = replace(merged.metric, value=statistics.median(merged.samples))
+        answered = {host: part.answer for host, part in parts.items() if part.answer is not None}
+        first = next(iter(answered), "")
+        for host, answer in answered.items():
+            if parts[host].answer_sha256 != parts[first].answer_sha256:
+                difference = f"{first} and {host}: {_difference(answered[first], answer)}"
+                merged.error = merged.error or PhaseFailure("AnswersDiffer", difference)
+        return merged
+
     def prepare(self) -> None:
         """Connect; nothing has touched the data yet."""
+        self.connections = share(self.keys.connections, self.context.job)
         self.client = self.opened(self.context.connect(maxPoolSize=self.keys.connections))
         self.client.admin.command("ping")
 
@@ -29,7 +47,7 @@ class AggregateEngine(Engine[AggregateParameters]):
         keys, result = self.keys, self.outcome
         for _ in range(keys.warm_up_iterations):
             self._query()
-        total = keys.iterations * keys.connections
+        total = keys.iterations * len(self.connections)
         with self.measured():
             try:
                 for done in range(1, (0 if keys.rate else keys.iterations) + 1):
@@ -37,8 +55,8 @@ class AggregateEngine(Engine[AggregateParameters]):
                         result.notes["cache"] = f"cold: {restarts.empty_caches(self.context)}"
                         restarts.wait_until_answering(self.client, keys.namespace)
                     # All connections start a round together, so that a cold cache is cold for each round.
-                    result.samples += run_in_threads([self._query] * keys.connections)
-                    self.report_progress(done * keys.connections, total, "queries", f"{result.samples[-1]:.3f} s")
+                    result.samples += run_in_threads([self._query] * len(self.connections))
+                    self.report_progress(done * len(self.connections), total, "queries", f"{result.samples[-1]:.3f} s")
                 if keys.rate:
                     self._query_at_rate(total)
             finally:
@@ -50,7 +68,7 @@ class AggregateEngine(Engine[AggregateParameters]):
     def _query_at_rate(self, total: int) -> None:
         """All queries of the phase in an open loop; samples count from the intended time."""
         keys, result, schedule = self.keys, self.outcome, self.keys.schedule(self.keys.rate)
-        latency = [pacing.PacedLatency() for _ in range(keys.connections)]
+        latency = {number: pacing.PacedLatency() for number in self.connections}
 
         def connection(number: int) -> None:
             pacer = pacing.Pacer(schedule, number, keys.connections)
@@ -66,8 +84,8 @@ class AggregateEngine(Engine[AggregateParameters]):
             latency[number].finish(time.monotonic())
 
         began = time.monotonic()
-        run_in_threads([functools.partial(connection, number) for number in range(keys.connections)])
-        found = {"AGGREGATE": pacing.merged(latency)}
+        run_in_threads([functools.partial(connection, number) for number in self.connections])
+        found = {"AGGREGATE": pacing.merged(latency.values())}
         pacing.report(result, found, {"AGGREGATE": schedule}, time.monotonic() - began)
 
     def _query(self) -> float:

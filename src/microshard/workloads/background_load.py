@@ -11,6 +11,7 @@ from microshard.model.phases.traffic import Traffic
 from microshard.model.result import Column, PhaseResult, Series, Table, Windows
 from microshard.workloads.base import Engine, PhaseError
 from microshard.workloads.pacing import PacedLatency, merged, report
+from microshard.workloads.several_hosts import share
 from microshard.workloads.streams import cut
 from microshard.workloads.workers import Workers
 
@@ -31,6 +32,13 @@ class LoadPeriod:
     def seconds(self, now: float) -> float:
         """How long it is or was."""
         return (self.ended if self.ended is not None else now) - self.began
+
+
+def wrong_count(before: int, inserted: int, found: int) -> str:
+    """A sentence, unless every acknowledged document is there once."""
+    if found == before + inserted:
+        return ""
+    return f"{before} documents and {inserted} acknowledged inserts, but {found} are there"
 
 
 class BackgroundLoad:
@@ -67,11 +75,11 @@ class BackgroundLoad:
         `options` are of MongoClient.
         """
         job = engine.context.job
-        keys, count = self.keys, min(self.keys.processes, self.keys.threads)
+        keys, count = self.keys, max(min(self.keys.processes, self.keys.threads), job.part.of)
         works = []
         threads = cut(keys.threads, count)
-        for n in range(count):
-            share = None if keys.documents is None else keys.documents // count + (n < keys.documents % count)
+        for n in share(count, job):
+            documents = None if keys.documents is None else keys.documents // count + (n < keys.documents % count)
             works.append(
                 keys.work()
                 | {
@@ -82,7 +90,7 @@ class BackgroundLoad:
                     "threads": threads[n][1],
                     "clients": keys.threads,
                     "schedule": self.schedule,
-                    "documents": share,
+                    "documents": documents,
                     "first": known + n,
                     "step": count,
                     "known": known,
@@ -132,9 +140,8 @@ class BackgroundLoad:
 
     def check_count(self, before: int, found: int) -> None:
         """Raise PhaseError unless every acknowledged document is there once."""
-        if found != before + self.inserted:
-            message = f"{before} documents and {self.inserted} acknowledged inserts, but {found} are there"
-            raise PhaseError("WrongCount", message)
+        if wrong := wrong_count(before, self.inserted, found):
+            raise PhaseError("WrongCount", wrong)
 
     def begin(self, period: str) -> float:
         """Let it run; returns the moment, epoch seconds."""

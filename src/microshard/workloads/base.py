@@ -92,6 +92,9 @@ class Engine(ABC, Generic[Keys]):
     keys_model: ClassVar[type[PhaseKeys]]
     """The model of the parameters, from model/phases."""
 
+    starts_itself: ClassVar[bool] = False
+    """Whether `run` waits for the start that several client hosts have agreed on."""
+
     keys: Keys
 
     def __init__(self, phase: PlannedPhase, context: Context) -> None:
@@ -113,10 +116,11 @@ class Engine(ABC, Generic[Keys]):
         return None
 
     @classmethod
-    def merge(cls, parts: Mapping[str, PhaseResult]) -> PhaseResult:
+    def merge(cls, parts: Mapping[str, PhaseResult], together: PhaseResult) -> PhaseResult:
         """Merge the results of several client hosts (by host, times on one clock) into one phase.
 
-        For engines whose keys say `spreads`. Raises PhaseError when the parts do not belong together.
+        For engines whose keys say `spreads`. `together` is what `verify` found. Raises PhaseError when the parts do not
+        belong together.
         """
         raise NotImplementedError(f"{cls.__name__} works from one client host ({', '.join(parts)})")
 
@@ -127,6 +131,9 @@ class Engine(ABC, Generic[Keys]):
     @abstractmethod
     def run(self) -> None:
         """Do the work and fill `outcome`."""
+
+    def verify(self) -> None:
+        """After all client hosts have ended, on one of them: what can be known only now. Raises PhaseError."""
 
     def result(self) -> PhaseResult:
         """What was measured."""

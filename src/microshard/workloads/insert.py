@@ -1,16 +1,19 @@
 """The engine `insert`: loads a data set with several processes, counts it and measures its size and its cost."""
 
+import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from microshard.model.datasets import DataError, Index
 from microshard.model.job import JobError
 from microshard.model.phases.insert import InsertParameters
 from microshard.model.plan import PlannedPhase
-from microshard.model.result import StorageSize
+from microshard.model.result import Metric, PhaseResult, StorageSize
 from microshard.workloads import datasets, pacing, servers
 from microshard.workloads.base import Context, Engine, PhaseError, collection_of
-from microshard.workloads.recording import OperationRates
+from microshard.workloads.recording import OperationRates, rate_reached_in
+from microshard.workloads.several_hosts import is_first, merge_parts, share
 from microshard.workloads.streams import assign
 from microshard.workloads.workers import Workers
 
@@ -32,6 +35,17 @@ class InsertEngine(Engine[InsertParameters]):
             raise JobError(f"phase {phase.name}: {error}") from None
         self.workers = Workers("microshard.workloads.insert_worker")
 
+    @classmethod
+    def merge(cls, parts: Mapping[str, PhaseResult], together: PhaseResult) -> PhaseResult:
+        """The load of all client hosts: it ends with the last of them."""
+        merged = merge_parts(parts, together)
+        if merged.metric is not None and "servers_after" in together.details:
+            rate = merged.counters["documents"] / (merged.ended - merged.started)
+            merged.metric, merged.samples = replace(merged.metric, value=rate), [rate]
+            merged.details = merged.details | together.details
+            _add_figures(merged)
+        return merged
+
     def prepare(self) -> None:
         """Start the workers, check that the collection is empty, create its indexes."""
         keys, point = self.keys, self.context.job.point
@@ -43,14 +57,18 @@ class InsertEngine(Engine[InsertParameters]):
         common["options"] = {option: getattr(keys, option) for option in self.dataset.info.options}
         common["schedule"] = self.schedule = keys.schedule(keys.rate, each=keys.batch_size)
         self.on_close(self.workers.end)
-        works = [{"streams": [(s.first, s.first_id, s.count) for s in mine]} for mine in streams]
-        self.workers.start([common | {"client": n, "clients": len(works)} | work for n, work in enumerate(works)])
+        self.workers.start(
+            [
+                common | {"client": n, "clients": keys.processes, "streams": list(map(dataclasses.astuple, streams[n]))}
+                for n in share(keys.processes, self.context.job)
+            ]
+        )
         with self.context.connect() as client:
             target_collection = collection_of(client, keys.namespace)
             if target_collection.find_one({}, {"_id": 1}) is not None:
                 message = f"{keys.namespace} holds documents already; a load needs an empty collection"
                 raise PhaseError("NotEmpty", message)
-            for index in indexes:
+            for index in indexes if is_first(self.context.job) else ():
                 target_collection.create_index(list(index.items()))
         self.before = servers.server_counters(point.processes)
         self.workers.wait_ready()
@@ -98,15 +116,18 @@ class InsertEngine(Engine[InsertParameters]):
             result.ended = result.started + seconds
             result.counters = {"documents": done, "bytes": size, "errors": errors}
         self.set_metric("load rate", "documents/s", done / seconds, "higher")
-        result.notes["average document"] = f"{size / done:.1f} bytes"
         pacing.report(result, {"INSERT": latency}, {"INSERT": self.schedule}, seconds)
         result.windows = self.rates.windows(result.started, seconds)
-        self._verify()
-        self._add_figures(seconds)
+        result.details["servers_before"] = self.before
+        if self.context.job.part.of == 1:  # else the others may still be loading
+            self.verify()
+            _add_figures(result)
 
-    def _verify(self) -> None:
+    def verify(self) -> None:
         """Count, write a checkpoint, measure. Raises PhaseError when a document is missing or there twice."""
         keys, result = self.keys, self.outcome
+        if self.context.job.after:
+            self._check_data()
         began = time.monotonic()
         with self.context.connect() as client:
             found = collection_of(client, keys.namespace).count_documents({})
@@ -123,29 +144,32 @@ class InsertEngine(Engine[InsertParameters]):
             result.notes["orphans"] = f"{on_shards - self.documents} copies left by migrations on their old shards"
         if result.storage.db_path_bytes is None:
             result.notes["disk"] = "the dbPaths are not on this machine; see the telemetry of their hosts"
+        result.details["servers_after"] = servers.server_counters(self.context.job.point.processes)
 
-    def _add_figures(self, seconds: float) -> None:
-        """Add what the load cost; storage traffic is counted up to the end of the checkpoint."""
-        result = self.outcome
-        after = servers.server_counters(self.context.job.point.processes)
-        length = f"{self.rates.seconds:g} s"
-        steady = self.rates.rate_reached_in(STEADY_SHARE, seconds)
-        if steady is not None:
-            self.add_figure(f"rate in {STEADY_SHARE:.0%} of windows of {length}", "documents/s", steady, "higher")
-        else:
-            result.notes["windows"] = f"the load was shorter than a window of {length}"
-        size = result.storage or StorageSize()
-        data, indexes = size.data_bytes or 0, size.index_bytes or 0
-        for name, value in (
-            ("data and indexes", data + indexes),
-            ("data", data),
-            ("indexes", indexes),
-            ("resident memory", after["resident"]),
-        ):
-            self.add_figure(name, "bytes", value, "lower")
-        result.figures += servers.storage_traffic(self.before, after, self.documents)
-        if "reads" not in after:
-            result.notes["storage traffic"] = "not counted by this storage engine; see the telemetry of its host"
+
+def _add_figures(result: PhaseResult) -> None:
+    """Add what the load cost; storage traffic is counted up to the end of the checkpoint."""
+    documents = int(result.counters["documents"])
+    before, after = result.details.pop("servers_before"), result.details.pop("servers_after")
+    result.notes["average document"] = f"{result.counters['bytes'] / documents:.1f} bytes"
+    steady = rate_reached_in(STEADY_SHARE, result.windows)
+    if result.windows is not None and steady is not None:
+        name = f"rate in {STEADY_SHARE:.0%} of windows of {result.windows.seconds:g} s"
+        result.figures.append(Metric(name, "documents/s", steady, "higher"))
+    else:
+        result.notes["windows"] = "the load was shorter than a window (window_seconds)"
+    size = result.storage or StorageSize()
+    data, indexes = size.data_bytes or 0, size.index_bytes or 0
+    for name, value in (
+        ("data and indexes", data + indexes),
+        ("data", data),
+        ("indexes", indexes),
+        ("resident memory", after["resident"]),
+    ):
+        result.figures.append(Metric(name, "bytes", value, "lower"))
+    result.figures += servers.storage_traffic(before, after, documents)
+    if "reads" not in after:
+        result.notes["storage traffic"] = "not counted by this storage engine; see the telemetry of its host"
 
 
 ENGINE = InsertEngine

@@ -19,6 +19,7 @@ from microshard.hostlib.proc import Terminated
 from microshard.model.job import Job, JobError
 from microshard.model.result import PhaseFailure, PhaseResult, StepResult
 from microshard.records.run_folder import DiskError, write_json
+from microshard.workloads import several_hosts
 from microshard.workloads.base import Context, Engine, PhaseError, Progress, cpu_seconds
 from microshard.workloads.connections import read_job
 from microshard.workloads.rate_search import engine_of
@@ -33,11 +34,16 @@ def run_phase(engine: Engine[Any]) -> tuple[PhaseResult, BaseException | None]:
     began, clock, cpu = time.time(), time.monotonic(), cpu_seconds()
     failure: BaseException | None = None
     processes = engine.context.job.point.processes
-    routed = operations_by_way(processes)
+    routed, job = operations_by_way(processes), engine.context.job
     try:
         try:
-            engine.prepare()
-            engine.run()
+            if job.after:
+                engine.verify()
+            elif job.part.of > 1:
+                _run_part(engine)
+            else:
+                engine.prepare()
+                engine.run()
         finally:
             engine.close()
     except (PhaseError, PyMongoError, OSError) as error:
@@ -59,6 +65,17 @@ def run_phase(engine: Engine[Any]) -> tuple[PhaseResult, BaseException | None]:
         text = f"ended by {failure}" if isinstance(failure, Terminated) else str(failure)
         result.error = PhaseFailure(kind, text)
     return result, failure
+
+
+def _run_part(engine: Engine[Any]) -> None:
+    """This host's part of what several client hosts do together."""
+    watch = several_hosts.HostWatch()
+    watch.start()
+    engine.prepare()
+    if engine.context.job.start_at is not None and not engine.starts_itself:
+        engine.outcome.details["clock_offset"] = several_hosts.begin_together(engine.context, engine.phase.name)
+    engine.run()
+    watch.stop()
 
 
 def run_job(job: Job, progress: Progress, folder: Path | None = None) -> tuple[StepResult, int]:

@@ -2,15 +2,17 @@
 
 import statistics
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from microshard.model.phases.readers import ReadersPhase
 from microshard.model.plan import PlannedPhase
-from microshard.model.result import Column, Series, Table
+from microshard.model.result import INTENDED, Column, Metric, PhaseResult, Series, Table
 from microshard.workloads import pacing, recording
 from microshard.workloads.base import Context, Engine, PhaseError, collection_of, cpu_seconds
 from microshard.workloads.connections import Client
 from microshard.workloads.servers import LagMonitor, queries_answered
+from microshard.workloads.several_hosts import is_first, merge_parts, share
 from microshard.workloads.workers import Workers
 
 SAMPLED_IDS = 20_000  # where `_id`s have gaps
@@ -26,6 +28,17 @@ class ReadersEngine(Engine[ReadersPhase]):
         self.workers = Workers("microshard.workloads.readers_worker")
         self.lag = LagMonitor(context.job.point.processes)
         self.rates = recording.OperationRates(1.0)
+
+    @classmethod
+    def merge(cls, parts: Mapping[str, PhaseResult], together: PhaseResult) -> PhaseResult:
+        """The reads and writes of all client hosts; lag and members' queries are those the first one has seen."""
+        merged, (first, *others) = merge_parts(parts, together), parts.values()
+        if all(part.metric for part in (first, *others)):
+            of_clients = {figure.name for part in others for figure in part.figures}
+            lag = [figure for figure in first.figures if figure.name not in of_clients]
+            _set_figures(merged, first.ended - first.started, writers="documents written" in of_clients)
+            merged.figures += lag
+        return merged
 
     def prepare(self) -> None:
         """Determine the `_id`s of the collection; have every reader and writer connected. Raises PhaseError."""
@@ -46,9 +59,12 @@ class ReadersEngine(Engine[ReadersPhase]):
             "read_preference": keys.read_preference,
             "batch": 1,
         }
-        works = [common | {"role": "read", "count": keys.threads, "schedule": self.schedules["READ"]}]
-        if keys.writers:
-            writing = {"role": "write", "count": keys.writers, "batch": keys.write_batch}
+        # Readers and writers of all client hosts have numbers; this host has some of them.
+        readers, writers = (list(share(total, self.context.job)) for total in (keys.threads, keys.writers))
+        reading = {"role": "read", "numbers": readers, "of": keys.threads}
+        works = [common | reading | {"schedule": self.schedules["READ"]}]
+        if writers:
+            writing = {"role": "write", "numbers": writers, "of": keys.writers, "batch": keys.write_batch}
             works.append(common | writing | {"schedule": self.schedules["UPDATE"]})
         self.on_close(self.workers.end)
         self.workers.start(works)
@@ -58,8 +74,9 @@ class ReadersEngine(Engine[ReadersPhase]):
         """Warm up and measure. `started` and `ended` enclose the measured time. Raises PhaseError."""
         result, keys, processes = self.outcome, self.keys, self.context.job.point.processes
         before = queries_answered(processes)
-        self.on_close(self.lag.stop)
-        self.lag.start()
+        if is_first(self.context.job):
+            self.on_close(self.lag.stop)
+            self.lag.start()
         cpu, began = cpu_seconds(), time.monotonic()
         result.started = time.time() + keys.warm_up_seconds
         result.ended = result.started + keys.duration_seconds
@@ -75,10 +92,12 @@ class ReadersEngine(Engine[ReadersPhase]):
                 done += message["operations"]
                 note = f"{done / max(at, 0.1):,.0f} reads/s" if at > 0 else "warming up"
                 self.report_progress(min(max(at, 0.0), keys.duration_seconds), keys.duration_seconds, "s", note)
-        self.lag.stop()
         result.client_cpu_seconds = cpu_seconds() - cpu + sum(m["cpu_seconds"] for m in finished.values())
         after = queries_answered(processes)
         self._report_latencies(finished)
+        if not is_first(self.context.job):
+            return
+        self.lag.stop()
         self._report_lag()
         rows = [[name, after[name] - before.get(name, 0)] for name in sorted(after)]
         result.table = Table([Column("member"), Column("queries answered")], rows)
@@ -92,8 +111,8 @@ class ReadersEngine(Engine[ReadersPhase]):
         missing = sum(m["missing"] for m in finished.values())
         result.counters = {
             "reads": reads.get_total_count(),
-            "writes": latency["UPDATE"].sent.get_total_count() if keys.writers else 0,
-            "documents_written": finished["write"]["documents"] if keys.writers else 0,
+            "writes": latency["UPDATE"].sent.get_total_count() if "write" in finished else 0,
+            "documents_written": finished["write"]["documents"] if "write" in finished else 0,
             "missing": missing,
             "errors": missing,
         }
@@ -101,16 +120,8 @@ class ReadersEngine(Engine[ReadersPhase]):
             raise PhaseError("MissingDocuments", f"{missing} documents of {keys.namespace} were not found")
         if not reads.get_total_count():
             raise PhaseError("NoReads", f"no read ended in {keys.duration_seconds:g} s")
-        pacing.report(result, latency, self.schedules, keys.duration_seconds)
-        counted = latency["READ"].intended if keys.rate else reads
-        milliseconds = {p: counted.get_value_at_percentile(p) / 1000 for p in (50, 95, 99)}
-        self.set_metric("p95 read latency", "ms", milliseconds[95], "lower")
-        self.add_figure("p50 read latency", "ms", milliseconds[50], "lower")
-        self.add_figure("p99 read latency", "ms", milliseconds[99], "lower")
-        self.add_figure("reads", "1/s", result.counters["reads"] / keys.duration_seconds, "higher")
-        if keys.writers:
-            written = result.counters["documents_written"] / keys.duration_seconds
-            self.add_figure("documents written", "1/s", written, "higher")
+        pacing.report(result, latency, {n: s for n, s in self.schedules.items() if n in latency}, keys.duration_seconds)
+        _set_figures(result, keys.duration_seconds, writers=keys.writers > 0)
         result.windows = self.rates.windows(result.started, keys.duration_seconds)
 
     def _report_lag(self) -> None:
@@ -128,6 +139,22 @@ class ReadersEngine(Engine[ReadersPhase]):
         self.add_figure("largest lag", "s", values[-1], "lower")
         times = [round(t - result.started, 3) for t, _ in rows]
         result.series = [Series("lag behind the primary", "s", t=times, lines=lines)]
+
+
+def _set_figures(result: PhaseResult, seconds: float, *, writers: bool) -> None:
+    """Metric and figures of latencies and counters; in an open loop from the intended time."""
+    counted = result.latency.get(f"{INTENDED}READ") or result.latency["READ"]
+    milliseconds = {p: value / 1000 for p, value in counted.percentiles.items()}
+    result.metric = Metric("p95 read latency", "ms", milliseconds["95"], "lower")
+    result.samples = [milliseconds["95"]]
+    result.figures = [
+        Metric("p50 read latency", "ms", milliseconds["50"], "lower"),
+        Metric("p99 read latency", "ms", milliseconds["99"], "lower"),
+        Metric("reads", "1/s", result.counters["reads"] / seconds, "higher"),
+    ]
+    if writers:
+        written = result.counters["documents_written"] / seconds
+        result.figures.append(Metric("documents written", "1/s", written, "higher"))
 
 
 def known_ids(client: Client, namespace: str) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def operate(work: dict[str, Any], number: int, counts: Any, start: Event, pipe: 
     """Connect, wait for the start, operate until the end; latencies are counted after the warm-up."""
     random_ = random.Random(f"{work['seed']}-{work['role']}-{number}")  # noqa: S311 - which documents, not a secret
     result, latency = ProcessResult(), PacedLatency()
-    pacer = Pacer(work["schedule"], number, work["count"])
+    pacer, place = Pacer(work["schedule"], number, work["of"]), work["numbers"].index(number)
     # Monitors of each process only need to see a lost primary.
     with connect(work["uri"], maxPoolSize=1, heartbeatFrequencyMS=10_000, document_class=RawBSONDocument) as client:
         client.admin.command("ping")
@@ -97,7 +97,7 @@ def operate(work: dict[str, Any], number: int, counts: Any, start: Event, pipe: 
             # In an open loop what is on its way at the end counts: it may be there for as long as the server stalls.
             if sent >= measure_from and (end <= until or pacer.open):
                 latency.record(intended, sent, end)
-                counts[number] += 1
+                counts[place] += 1
                 result.documents += documents
                 result.missing += missing
         latency.finish(until, pacer.unsent(until))
@@ -126,12 +126,12 @@ def receive(pipe: Connection) -> ProcessResult | None:
 
 def run(work: dict[str, Any]) -> int:
     """Fork, report when all are connected, start them, report their progress and results. Returns the exit code."""
-    count, role = work["count"], work["role"]
+    count, role = len(work["numbers"]), work["role"]
     work["worker"] = os.getpid()
     context = multiprocessing.get_context("fork")
     counts, start = context.Array("Q", count, lock=False), context.Event()
     pipes: list[Connection] = []
-    for number in range(count):
+    for number in work["numbers"]:
         pipe, other_end = context.Pipe(duplex=False)
         context.Process(target=run_process, args=(work, number, counts, start, other_end)).start()
         other_end.close()

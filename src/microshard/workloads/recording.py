@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import math
 import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -142,6 +143,21 @@ def _empty_histogram(lowest: int, highest: int, digits: int) -> HdrHistogram:
     return HdrHistogram(lowest, highest, digits)
 
 
+EDGE_SECONDS = 0.02  # one clock is read at both ends, but a log rounds to milliseconds
+
+
+def operations_by_window(counts: Iterable[tuple[float, float, float]], started: float, ended: float) -> list[float]:
+    """Operations in each whole second from `started` on; `counts` are (begin, end, operations), spread evenly."""
+    found = [0.0] * max(0, math.floor(ended - started + EDGE_SECONDS))
+    for begin, end, operations in counts:
+        if end <= begin:
+            continue
+        for window in range(max(0, int(begin - started)), min(len(found), int(end - started) + 1)):
+            common = min(end, started + window + 1) - max(begin, started + window)
+            found[window] += operations * max(0.0, common) / (end - begin)
+    return [round(value, 2) for value in found]
+
+
 @dataclass(slots=True)
 class OperationRates:
     """Counts operations in windows of `seconds` each, by the time at which they were reported."""
@@ -165,9 +181,8 @@ class OperationRates:
         values = self.whole(duration)
         return Windows(start, self.seconds, [*values]) if values else None
 
-    def rate_reached_in(self, share: float, duration: float) -> float | None:
-        """The rate per second that at least this share of the whole windows reached."""
-        values = sorted(self.whole(duration), reverse=True)
-        if not values:
-            return None
-        return values[min(-(-int(share * 1000) * len(values) // 1000), len(values)) - 1] / self.seconds
+
+def rate_reached_in(share: float, windows: Windows | None) -> float | None:
+    """The rate per second that at least this share of the windows reached; None without windows."""
+    rates = sorted(windows.rates, reverse=True) if windows else []
+    return rates[min(-(-int(share * 1000) * len(rates) // 1000), len(rates)) - 1] if rates else None

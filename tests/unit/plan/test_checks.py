@@ -140,8 +140,15 @@ def several(*workload: dict[str, Any], topology: dict[str, Any] | None = None) -
 
 def test_an_engine_of_one_client_host_is_refused_by_name_where_there_are_several() -> None:
     ycsb = {"engine": "ycsb", "records": 1000, "clients": 2}
+    cold = {"engine": "aggregate", "pipeline": [{"$count": "n"}], "connections": 2}
     insert = {"load": {"engine": "insert", "documents": 1000}}
-    assert refused("hosts", several(insert, {"measure": ycsb})) == ["workload.0.load.engine"]
+    forms = {"all": {"asks": "how many?", "filter": {}}}
+    queries = {"engine": "queries", "forms": forms, "form": "all"}
+    assert refused("hosts", several({"load": ycsb}, {"measure": queries})) == ["workload.1.measure.engine"]
+    assert refused("hosts", several(insert, {"measure": cold | {"cache": "cold"}})) == ["workload.1.measure.cache"]
+    search = {"search": {"at_most": 5}}
+    assert refused("hosts", several(insert, {"measure": cold | search})) == ["workload.1.measure.search"]
+    assert refused("hosts", several({"load": ycsb}, {"measure": ycsb | search})) == ["workload.1.measure.search"]
     embedded = {"kind": "sharded", "collections": []}
     assert refused("hosts", several({"load": ycsb}, {"measure": ycsb}, topology=embedded)) == [
         "infrastructure.client_hosts.count"
@@ -149,12 +156,22 @@ def test_an_engine_of_one_client_host_is_refused_by_name_where_there_are_several
     assert refused("local", several({"load": ycsb}, {"measure": ycsb})) == ["infrastructure.client_hosts.count"]
 
 
-def test_fewer_clients_than_client_hosts_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("measured", "key"),
+    [
+        ({"engine": "ycsb", "records": 1000}, "clients"),
+        ({"engine": "aggregate", "pipeline": [{"$count": "n"}]}, "connections"),
+        ({"engine": "readers", "threads": 1, "read_preference": "primary"}, "threads"),
+        ({"engine": "insert", "documents": 9, "processes": 1}, "processes"),
+        ({"engine": "traffic", "namespace": "a.b", "seconds_long": 1, "load": {"threads": 1}}, "load.threads"),
+    ],
+)
+def test_fewer_clients_than_client_hosts_are_refused(measured: dict[str, Any], key: str) -> None:
     from microshard.model.plan import Host
     from microshard.plan.build import build_plan
 
     hosts = (Host("db", "10.0.0.1", ("shard_hosts",)), *(Host(n, n, ("client_hosts",)) for n in ("c1", "c2")))
-    one = {"engine": "ycsb", "records": 1000}
-    base = experiment(**several({"load": one | {"clients": 2}}, {"measure": one}))
-    with pytest.raises(PlanError, match=r"workload\.1\.measure\.clients: 1 on 2 client hosts"):
+    ycsb = {"engine": "ycsb", "records": 1000, "clients": 2}
+    base = experiment(**several({"load": ycsb}, {"measure": measured}))
+    with pytest.raises(PlanError, match=rf"workload\.1\.measure\.{key}: 1 on 2 client hosts"):
         build_plan(base, points(base, [1]), Inputs(hosts=hosts, backend="hosts"))

@@ -16,6 +16,8 @@ SCAN_SECONDS_PER_DOCUMENT = 3.5e-6  # aggregation over a warm cache, one shard o
 class AggregatePhase(Paced, Searching):
     """Run an aggregation and time it."""
 
+    spreads: ClassVar[bool] = True
+
     assumptions: ClassVar[tuple[str, ...]] = (
         f"aggregate: {SCAN_SECONDS_PER_DOCUMENT * 1e6:g} µs a document, one shard on one core, warm cache",
     )
@@ -35,7 +37,7 @@ class AggregatePhase(Paced, Searching):
     allow_disk_use: bool = False
     """`allowDiskUse` of the aggregation."""
     connections: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Clients that run the query at the same time."""
+    """Clients, of all client hosts, that run the query at the same time; those of a host begin each round together."""
 
     def rung(self, rate: float, search: RateSearch) -> dict[str, Any]:
         """As many queries as the rate makes in the time; what settles is the same queries before."""
@@ -70,7 +72,8 @@ class AggregatePhase(Paced, Searching):
         return given
 
     def problems(self, context: PhaseContext) -> Iterator[tuple[str, str]]:
-        """An unknown pipeline."""
+        """An unknown pipeline; hosts without a client."""
+        yield from self.leaves_hosts_idle("connections", self.connections, context)
         if isinstance(self.pipeline, str) and self.pipeline not in context.pipelines:
             known = ", ".join(sorted(context.pipelines)) or "none"
             yield "pipeline", f"no pipeline is named {self.pipeline}; known: {known}"

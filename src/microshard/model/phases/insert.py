@@ -25,6 +25,7 @@ class InsertPhase(Paced, PhaseKeys):
     """Fill a collection with a generated data set."""
 
     changes_data: ClassVar[bool] = True
+    spreads: ClassVar[bool] = True
     assumptions: ClassVar[tuple[str, ...]] = (
         f"insert: {LOAD_DOCUMENTS_PER_SECOND:,} documents/s per core of the data hosts; "
         f"{MONGOD_DOCUMENTS_PER_SECOND:,} per mongod (580,650,946 in 88 min on 16 cores: mot-analytics); "
@@ -54,7 +55,7 @@ class InsertPhase(Paced, PhaseKeys):
     batch_size: Annotated[int, Field(ge=1, le=100_000, json_schema_extra={"unit": "documents"})] = 1000
     """Documents per insert command."""
     processes: Annotated[int, Field(ge=1, le=256)] | Literal["auto"] = "auto"
-    """Loader processes; auto is one per core of the client host, at most one per key range."""
+    """Loader processes; auto is one per core of the client hosts, at most one per key range."""
     rate: Annotated[float, Field(gt=0, le=1e9, json_schema_extra={"unit": "documents/s"})] | None = None
     """Open loop: documents a second of all processes together, each batch sent when it is due, whatever the answers
     take; its latency counts from when it was due. null: closed loop, a batch follows the last one's answer."""
@@ -82,7 +83,8 @@ class InsertPhase(Paced, PhaseKeys):
         given = super().parameters(context) | {"documents": self._known(), "file": self._path(context)}
         ranges = context.key_ranges.get(self.namespace, 0)
         if self.processes == "auto":
-            given["processes"] = min(context.cores, ranges or context.cores)
+            cores = context.cores * context.client_hosts
+            given["processes"] = max(min(cores, ranges or cores), context.client_hosts)
         return given
 
     def _path(self, context: PhaseContext) -> str | None:
@@ -97,7 +99,9 @@ class InsertPhase(Paced, PhaseKeys):
         return None if self.dataset == "dump" else self.dataset_info.total
 
     def problems(self, context: PhaseContext) -> Iterator[tuple[str, str]]:
-        """Data that is not available, or has fewer indexes."""
+        """Data that is not available, or has fewer indexes; hosts without a process."""
+        if self.processes != "auto":
+            yield from self.leaves_hosts_idle("processes", self.processes, context)
         key = "dataset"
         try:
             info = dataset_info(self.dataset, dict(self) | {"documents": self._known(), "file": self._path(context)})

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from microshard.model.base import Namespace
 from microshard.model.pacing import Paced, RateSearch, Searching
-from microshard.model.phase import EstimateBasis, KeyFinding, PhaseKind
+from microshard.model.phase import EstimateBasis, KeyFinding, PhaseContext, PhaseKind
 from microshard.model.topology import Topology, data_members
 
 
@@ -15,13 +15,14 @@ class ReadersPhase(Paced, Searching):
     """Read documents by `_id` with many clients at a time, with or without a write load."""
 
     changes_data: ClassVar[bool] = True
+    spreads: ClassVar[bool] = True
 
     engine: Literal["readers"]
     """readers: a process a client, one read after the other."""
     namespace: Namespace = "vosa.mot_results"
     """Collection to read; its `_id`s are whole numbers, as every load makes them."""
     threads: Annotated[int, Field(ge=1, le=1024)] = 8
-    """Readers at the same time."""
+    """Readers at the same time, of all client hosts."""
     read_preference: Literal["primary", "primaryPreferred", "secondary", "secondaryPreferred", "nearest"] = "secondary"
     """Which members serve the reads."""
     duration_seconds: Annotated[float, Field(gt=0, le=86_400, json_schema_extra={"unit": "s"})] = 60.0
@@ -29,7 +30,7 @@ class ReadersPhase(Paced, Searching):
     warm_up_seconds: Annotated[float, Field(ge=0, le=3600, json_schema_extra={"unit": "s"})] = 5.0
     """Reading and writing before the measurement begins."""
     writers: Annotated[int, Field(ge=0, le=1024)] = 0
-    """Writers at the same time: each updates random documents, batch after batch."""
+    """Writers at the same time, of all client hosts: each updates random documents, batch after batch."""
     write_batch: Annotated[int, Field(ge=1, le=100_000, json_schema_extra={"unit": "documents"})] = 100
     """Updates in a batch."""
     write_rate: Annotated[float, Field(gt=0, json_schema_extra={"unit": "documents/s"})] | None = None
@@ -41,6 +42,10 @@ class ReadersPhase(Paced, Searching):
         """Reads at this rate; the writers go on as they do."""
         times = {"duration_seconds": float(search.rung_seconds), "warm_up_seconds": float(search.settle_seconds)}
         return {"rate": rate, "search": None, **times}
+
+    def problems(self, context: PhaseContext) -> Iterator[tuple[str, str]]:
+        """Hosts without a reader."""
+        yield from self.leaves_hosts_idle("threads", self.threads, context)
 
     def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[KeyFinding]:
         """A preference nobody can fulfil; a rate for nobody; keys beside a search."""

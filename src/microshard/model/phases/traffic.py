@@ -20,9 +20,9 @@ class Traffic(Paced):
     """Inserts in batches and reads by `_id`, by several threads, until so many documents are in or it is ended."""
 
     threads: Annotated[int, Field(ge=1, le=1024)] = 4
-    """Clients, each with one operation on its way."""
+    """Clients of all client hosts, each with one operation on its way."""
     processes: Annotated[int, Field(ge=1, le=64)] = 1
-    """Processes the threads are spread over; one uses about one core of the client host at most."""
+    """Processes the threads are spread over, at least one for each client host; one uses about one core at most."""
     batch_size: Annotated[int, Field(ge=1, le=10_000, json_schema_extra={"unit": "documents"})] = 100
     """Documents of an insert."""
     document_bytes: Annotated[int, Field(ge=160, le=1_000_000, json_schema_extra={"unit": "bytes"})] = 1000
@@ -47,6 +47,7 @@ class TrafficPhase(Searching):
     """Insert and read generated documents, by threads."""
 
     changes_data: ClassVar[bool] = True
+    spreads: ClassVar[bool] = True
 
     assumptions: ClassVar[tuple[str, ...]] = (f"traffic: {BYTES_PER_CORE_AND_SECOND / 1e6:g} MB/s of inserts a core",)
 
@@ -84,8 +85,9 @@ class TrafficPhase(Searching):
         yield from self.load.paced_findings("load", used=self.search is not None)
         yield from write_concern_findings(self.load.write_concern, topology, "load", "write_concern")
 
-    def problems(self, context: PhaseContext) -> Iterator[tuple[str, str]]:  # noqa: ARG002
-        """Reads that cannot be checked."""
+    def problems(self, context: PhaseContext) -> Iterator[tuple[str, str]]:
+        """Reads that cannot be checked; hosts without a thread."""
+        yield from self.leaves_hosts_idle("load.threads", self.load.threads, context)
         if self.load.reads and self.databases * self.collections > 1:
             yield "load.reads", "reads are checked, so they need one collection; give each load collections: 1"
 

@@ -242,10 +242,7 @@ class YcsbPhase(Searching):
         most = self.ladder.last if self.threads == "ladder" else self.threads
         if self.clients == "per_mongos" and count > most:
             yield "threads", f"{most} threads over {count} clients (one a mongos) leave some without any"
-        if self.search is not None and context.client_hosts > 1:
-            yield "search", f"works from one client host, and infrastructure has {context.client_hosts}"
-        if count < context.client_hosts:
-            yield "clients", f"{count} on {context.client_hosts} client hosts (infrastructure) leave some without any"
+        yield from self.leaves_hosts_idle("clients", count, context)
 
     def findings(self, topology: Topology, kind: PhaseKind) -> Iterator[KeyFinding]:
         """Keys that belong to the other kind of phase, and routers that are not there."""

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from microshard.model.job import JobError
@@ -11,6 +10,7 @@ from microshard.model.plan import PlannedPhase
 from microshard.model.result import PhaseResult
 from microshard.workloads import servers
 from microshard.workloads.base import Context, Engine, PhaseError, collection_of
+from microshard.workloads.several_hosts import OTHER_HOSTS_SECONDS, agreed_start
 from microshard.workloads.ycsb.clients import ClientProcess, ClientProcesses, find_tools
 from microshard.workloads.ycsb.cpu import CpuSampler
 from microshard.workloads.ycsb.logs import OperationSummary, failures, logged_until, read_log, summarize
@@ -20,7 +20,6 @@ from microshard.workloads.ycsb.results import encoded, fill_result, judge_ladder
 POLL_SECONDS = 0.25
 LOGGED_SECONDS = 1.3  # from the end of an interval to its line in the log, at most
 READY_POLL_SECONDS = 0.02
-OTHER_HOSTS_SECONDS = 60.0  # for hosts that are slower than this one
 START_SECONDS = 0.3  # from the last "ready" to the common start: every thread has read it by then
 LATE_SECONDS = 0.5  # a client that begins later than that is not measured
 
@@ -33,6 +32,7 @@ class YcsbEngine(Engine[YcsbParameters]):
     """
 
     keys_model = YcsbParameters
+    starts_itself = True  # its clients read the start time themselves
 
     def __init__(self, phase: PlannedPhase, context: Context) -> None:
         super().__init__(phase, context)
@@ -57,14 +57,12 @@ class YcsbEngine(Engine[YcsbParameters]):
         return None
 
     @classmethod
-    def merge(cls, parts: Mapping[str, PhaseResult]) -> PhaseResult:
+    def merge(cls, parts: Mapping[str, PhaseResult], together: PhaseResult) -> PhaseResult:
         """The phases of all client hosts as one."""
-        return merge_phases(parts)
+        return merge_phases(parts, together)
 
     def prepare(self) -> None:
         """Find Java and the jar; check that the collection has the documents that the phase needs."""
-        if self.context.job.after:
-            return
         keys, namespace = self.keys, self.keys.namespace
         self.clients.tools = find_tools(self.context.job.tools)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -84,10 +82,6 @@ class YcsbEngine(Engine[YcsbParameters]):
 
     def run(self) -> None:
         """Start all clients, let them begin together, measure, stop them together."""
-        if self.context.job.after:
-            if self.load:
-                self._verify()
-            return
         seconds = self._planned_seconds()
         start_at = self.outcome.started = self._start(seconds)
         try:
@@ -98,8 +92,8 @@ class YcsbEngine(Engine[YcsbParameters]):
         finally:
             self._count_failures()
         self._check_failures()
-        if self.load:
-            self._verify()
+        if self.context.job.part.of == 1:  # else the others may still be loading
+            self.verify()
 
     def _start(self, seconds: float) -> float:
         """Start all clients of this host; returns when they begin."""
@@ -129,7 +123,11 @@ class YcsbEngine(Engine[YcsbParameters]):
             return float(known)
         self._await_ready()
         if job.start_at is not None:
-            return self._read_start(start_file, ready_file)
+            # The other hosts began at about the same time, and their clients may take as long.
+            patience = 2 * keys.start_seconds + OTHER_HOSTS_SECONDS
+            start_at, offset = agreed_start(self.context, self.phase.name, self.clients.check, patience)
+            self.outcome.details["clock_offset"] = offset
+            return start_at
         start_at = time.time() + START_SECONDS
         draft = start_file.with_name("start.part")
         draft.write_text(str(round(start_at * 1000)), encoding="ascii")
@@ -146,18 +144,6 @@ class YcsbEngine(Engine[YcsbParameters]):
                     "NotReady", f"{', '.join(waiting)} not connected after {self.keys.start_seconds} s (start_seconds)"
                 )
             time.sleep(READY_POLL_SECONDS)
-
-    def _read_start(self, start_file: Path, ready_file: Path) -> float:
-        """Report that this host's clients are connected, and wait for the start time of all hosts."""
-        ready_file.touch()
-        # The other hosts began at about the same time, and their clients may take as long.
-        deadline = time.monotonic() + 2 * self.keys.start_seconds + OTHER_HOSTS_SECONDS
-        while not start_file.exists():
-            self.clients.check()
-            if time.monotonic() > deadline:
-                raise PhaseError("NoStartTime", "the clients were connected, but no start time was given")
-            time.sleep(READY_POLL_SECONDS)
-        return int(start_file.read_text(encoding="ascii")) / 1000
 
     def _planned_seconds(self) -> float:
         """From the common start to the end of what is measured; 0 when the work and not the time ends it."""
@@ -330,11 +316,11 @@ class YcsbEngine(Engine[YcsbParameters]):
             self.outcome.details["failures"] = self._failures
         return self.outcome
 
-    def _verify(self) -> None:
+    def verify(self) -> None:
         """Count the documents of a load and measure their size. Raises PhaseError if records are missing."""
+        if not self.load:
+            return
         processes = self.context.job.point.processes
-        if self.context.job.part.of > 1 and not self.context.job.after:
-            return  # the others may still be loading
         with self.context.connect() as client:
             found = collection_of(client, self.keys.namespace).count_documents({})
             if found != self.keys.records:

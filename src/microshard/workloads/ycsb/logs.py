@@ -9,9 +9,8 @@ from typing import Any
 from hdrh.histogram import HdrHistogram
 
 from microshard.model.result import INTENDED
-from microshard.workloads.recording import add, decode, merge, new_histogram
+from microshard.workloads.recording import EDGE_SECONDS, add, decode, merge, new_histogram, operations_by_window
 
-EDGE_SECONDS = 0.02  # the clients and we read one clock, but a log rounds to milliseconds
 BUFFERED = "INSERT-BATCHED_OK"  # inserts that are in a client's batch and not yet sent
 _OPERATIONS = ("READ", "UPDATE", "INSERT", "SCAN", "DELETE", "READ-MODIFY-WRITE")
 
@@ -126,20 +125,8 @@ def summarize(logs: Sequence[Log], started: float, ended: float, *, buffered: bo
         found.rate += operations / (end - begin)
         found.operations += operations
         found.started, found.ended = min(found.started, begin), max(found.ended, end)
-    found.windows = windows(counts, found.started, found.ended)
+    found.windows = operations_by_window(counts, found.started, found.ended)
     return found
-
-
-def windows(counts: Iterable[tuple[float, float, float]], started: float, ended: float) -> list[float]:
-    """Operations in each whole second from `started` on; `counts` are (begin, end, operations), spread evenly."""
-    found = [0.0] * max(0, math.floor(ended - started + EDGE_SECONDS))
-    for begin, end, operations in counts:
-        if end <= begin:
-            continue
-        for window in range(max(0, int(begin - started)), min(len(found), int(end - started) + 1)):
-            common = min(end, started + window + 1) - max(begin, started + window)
-            found[window] += operations * max(0.0, common) / (end - begin)
-    return [round(value, 2) for value in found]
 
 
 def all_operations(histograms: Mapping[str, HdrHistogram]) -> HdrHistogram:

@@ -7,11 +7,12 @@ from typing import Any
 
 from hdrh.histogram import HdrHistogram
 
-from microshard.model.result import INTENDED, Latency, Metric, OpenLoop, PhaseFailure, PhaseResult, Rung, Windows
+from microshard.model.result import INTENDED, Latency, Metric, OpenLoop, PhaseResult, Rung, Windows
 from microshard.workloads.base import PhaseError
 from microshard.workloads.recording import decode, encode, latencies, latency, merge_named
+from microshard.workloads.several_hosts import merge_parts
 from microshard.workloads.ycsb.cpu import client_side_limit
-from microshard.workloads.ycsb.logs import OperationSummary, all_operations, windows
+from microshard.workloads.ycsb.logs import OperationSummary, all_operations
 
 REACHED_SHARE = 0.01  # of the rate that may be missing: a client counts whole seconds
 ALL = "ALL"  # every operation, once
@@ -35,7 +36,7 @@ def fill_result(
     limited = client_side_limit(cpu)
     if facts["target"]:
         outcome.open_loop = {ALL: _held(facts["target"], found.rate, found.ended - found.started, outcome.latency)}
-    outcome.details = {"cpu": dict(cpu), "limited": limited, **facts}
+    outcome.details |= {"cpu": dict(cpu), "limited": limited, **facts}
     clients = "1 client" if facts["clients"] == 1 else f"{facts['clients']} clients"
     outcome.notes["load"] = f"{facts['threads']} threads, {clients}"
     outcome.notes["cpu"] = cpu_note(cpu)
@@ -137,26 +138,11 @@ def _latency_rose(before: Rung, after: Rung, rise: float) -> bool:
     return any(new[p] > old[p] * (1 + rise) for p in ("95", "99"))
 
 
-def merge_phases(named: Mapping[str, PhaseResult]) -> PhaseResult:
-    """One phase of the phases of all client hosts, by the names of the hosts.
-
-    A part that failed makes the whole fail; its error names the host. Raises PhaseError (PartsDiffer).
-    """
-    parts = list(named.values())
-    merged = replace(
-        parts[0],
-        client_cpu_seconds=math.fsum(part.client_cpu_seconds or 0.0 for part in parts),
-        seconds=max(part.seconds for part in parts),
-        counters={n: sum(part.counters.get(n, 0) for part in parts) for other in parts for n in other.counters},
-    )
-    errors = [(who, part.error) for who, part in named.items() if part.error]
-    if errors:
-        who, error = errors[0]
-        more = f" (and {len(errors) - 1} more hosts failed)" if len(errors) > 1 else ""
-        merged.error = PhaseFailure(error.type, f"{who}: {error.message}{more}")
+def merge_phases(named: Mapping[str, PhaseResult], together: PhaseResult) -> PhaseResult:
+    """One phase of the phases of all client hosts, by the names of the hosts. Raises PhaseError (PartsDiffer)."""
+    merged, parts = merge_parts(named, together), list(named.values())
     if not all(part.metric for part in parts):
         return merged
-    merged.started, merged.ended = min(part.started for part in parts), max(part.ended for part in parts)
     merged.details = _details([part.details for part in parts])
     if all(part.rungs for part in parts):
         _merge_ladders(merged, parts)
@@ -165,16 +151,13 @@ def merge_phases(named: Mapping[str, PhaseResult]) -> PhaseResult:
         if merged.kind == "load":
             # Hosts that end earlier than others wait: the load ends with the last of them.
             value = merged.counters["documents"] / (merged.ended - merged.started)
-        every = ({name: decode(one.histogram or "") for name, one in part.latency.items()} for part in parts)
-        _set_throughput(merged, value, merge_named(every))
+        _set_throughput(merged, value)
+        # Each host knows the rate of all, and what it did itself.
         for name, loop in merged.open_loop.items():
             merged.open_loop[name] = _held(loop.rate, value, merged.ended - merged.started, merged.latency)
-        merged.windows = merge_windows([part.windows for part in parts if part.windows])
-    merged.notes = {k: v for k, v in merged.notes.items() if k not in {"load", "cpu", "limited"}}
     clients = f"{merged.details['clients']} clients on {len(named)} hosts"
+    merged.notes = {key: note for key, note in merged.notes.items() if not key.startswith("load of ")}
     merged.notes["load"] = f"{merged.details['threads']} threads, {clients}"
-    for who, part in named.items():
-        merged.notes |= {f"{key} of {who}": part.notes[key] for key in ("cpu", "limited") if key in part.notes}
     return merged
 
 
@@ -206,28 +189,16 @@ def _merge_ladders(merged: PhaseResult, parts: Sequence[PhaseResult]) -> None:
     knee = rungs[verdict.knee]
     merged.rungs, merged.windows = rungs[:end], None
     merged.started, merged.ended = knee.started or 0.0, knee.ended or 0.0
-    _set_throughput(merged, knee.value or 0.0, histograms[verdict.knee])
+    _set_throughput(merged, knee.value or 0.0)
+    merged.latency = latencies(histograms[verdict.knee])
     merged.details |= {"threads": knee.threads, "rungs": [encoded(h) for h in histograms[:end]], "rule": rule}
     merged.figures = [replace(merged.figures[0], value=knee.threads)]
     merged.notes["ladder"] = f"best of {end} rungs: {knee.threads} threads; end: {verdict.why}"
 
 
-def _set_throughput(merged: PhaseResult, value: float, histograms: Mapping[str, HdrHistogram]) -> None:
+def _set_throughput(merged: PhaseResult, value: float) -> None:
     merged.metric = replace(merged.metric, value=value) if merged.metric else None
     merged.samples = [value]
-    merged.latency = latencies(histograms)
-
-
-def merge_windows(parts: Sequence[Windows]) -> Windows:
-    """The windows of all hosts added by time, in the seconds that all hosts cover."""
-    start = max(part.start for part in parts)
-    end = min(part.start + part.seconds * len(part.values) for part in parts)
-    counts = [
-        (part.start + second, part.start + second + 1, value)
-        for part in parts
-        for second, value in enumerate(part.values)
-    ]
-    return Windows(start, 1.0, [*windows(counts, start, end)])
 
 
 def _cpu(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

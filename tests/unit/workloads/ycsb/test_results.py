@@ -9,8 +9,9 @@ from microshard.model.phases.ycsb import Ladder
 from microshard.model.result import Latency, Metric, PhaseFailure, PhaseResult, Rung, Windows
 from microshard.workloads import recording
 from microshard.workloads.base import PhaseError
+from microshard.workloads.several_hosts import merge_windows
 from microshard.workloads.ycsb.logs import summarize
-from microshard.workloads.ycsb.results import fill_result, judge_ladder, merge_phases, merge_windows, rung_result
+from microshard.workloads.ycsb.results import fill_result, judge_ladder, merge_phases, rung_result
 from tests.unit.workloads.ycsb.test_logs import BASE, log
 
 RULE = Ladder().model_dump()
@@ -66,7 +67,7 @@ def part(
 
 def merged_of(*parts: PhaseResult) -> PhaseResult:
     """The one phase of these phases of hosts c1, c2 …"""
-    return merge_phases({f"c{number}": part for number, part in enumerate(parts, 1)})
+    return merge_phases({f"c{number}": part for number, part in enumerate(parts, 1)}, PhaseResult())
 
 
 def value_of(phase: PhaseResult) -> float:
