@@ -1,6 +1,7 @@
-"""Every engine on two and three client hosts: the totals and answers of one."""
+"""Every engine on two and three client hosts: the totals and answers of one, and the loss of a host by name."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 
 from microshard.records.run_folder import find_runs
 from tests.hosts.bed import Bed
-from tests.hosts.controller import Controller
+from tests.hosts.controller import Controller, gone, one_point_lost
 
 pytestmark = pytest.mark.long
 NAMESPACE = "lab.pairs"
@@ -74,3 +75,28 @@ def test_two_and_three_client_hosts_do_what_one_does(
             assert min(counts) > 0
             assert latency["count"] == sum(counts)
     assert controller.left() == []
+
+
+@pytest.mark.timeout(600)
+def test_a_client_host_that_dies_is_named_and_its_part_is_not_made_up(controller: Controller) -> None:
+    lab, host = controller.bed, controller.bed.machines[2]
+    groups = {"shard_hosts": ["host1"], "client_hosts": ["host2", "host3"]}
+    controller.inventory = lab.write_inventory(groups, name="losing")
+    reading = READERS | TIMES
+    points = [
+        {"infrastructure.client_hosts.count": hosts, "workload.1.measure.duration_seconds": seconds}
+        for hosts, seconds in ((2, 60), (1, 3))
+    ]
+    with gone(lab, host, "kill") as vanish:
+        file = controller.write(experiment({"load": INSERT}, {"measure": reading}, points=points))
+        process = controller.start("run", file, "--on", controller.inventory)
+        started = "ls /var/lib/microshard/*/results/p01/r1/hosts/host3/measure/measure/start"
+        deadline = time.monotonic() + 300
+        while lab.ssh(host, started).returncode != 0:
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.3)
+        time.sleep(8)
+        vanish()
+        folder = one_point_lost(controller, process, "has vanished")
+    assert not (folder / "results" / "p01" / "r1.json").exists()
