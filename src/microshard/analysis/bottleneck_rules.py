@@ -108,8 +108,12 @@ def memory(evidence: Evidence) -> Iterator[Candidate]:
         yield Candidate("memory", _over(waits, "memory_stall"), sentence, {"memory_stall_share": waits})
     for shard in evidence.shards:
         faults = shard.use.faults
-        sentence = f"{shard.use.name} had {faults:,.0f} major page faults a second"
-        yield Candidate("memory", _over(faults, "major_faults"), sentence, {"major_faults_per_second": faults})
+        sentence, figures = f"{shard.use.name} had {faults:,.0f} major page faults a second", {}
+        if limit := shard.use.memory_limit:
+            figures = {"resident_bytes": shard.use.rss, "memory_allowed_bytes": limit}
+            sentence += f" and held {shard.use.rss / MIB:,.0f} of the {limit / MIB:,.0f} MiB it may use"
+        figures["major_faults_per_second"] = faults
+        yield Candidate("memory", _over(faults, "major_faults"), sentence, figures)
 
 
 def disk(evidence: Evidence) -> Iterator[Candidate]:

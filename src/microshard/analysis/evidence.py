@@ -25,6 +25,8 @@ class ProcessLoad:
     held: float = 0.0
     throttled: float = 0.0  # share of the quota's periods
     faults: float = 0.0  # major page faults a second
+    rss: float = 0.0  # bytes, the most
+    memory_limit: float | None = None  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,9 @@ def gather(phase: PhaseResult, summary: TelemetrySummary, point: Point) -> Evide
 
 def _process(name: str, use: ProcessUse) -> ProcessLoad:
     held, throttled = use.held_mean or 0.0, use.throttled_mean or 0.0
-    return ProcessLoad(name, use.cpu_mean, use.limit, held, throttled, use.faults_mean or 0.0)
+    return ProcessLoad(
+        name, use.cpu_mean, use.limit, held, throttled, use.faults_mean or 0.0, use.rss_max, use.memory_limit
+    )
 
 
 def _host(name: str, host: HostUse, summary: TelemetrySummary, roles: Mapping[str, str]) -> HostLoad:

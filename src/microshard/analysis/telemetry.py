@@ -119,6 +119,7 @@ def process_use(parts: Sequence[Overlap[HostRecord]]) -> dict[str, ProcessUse]:
             held_mean=_mean(parts, held),
             throttled_mean=_mean(parts, throttled),
             faults_mean=_mean(parts, faults),
+            memory_limit=_most(parts, _entry(figures, "memory_limit")) or None,
         )
 
     return {name: use(name) for name in sorted({name for part in parts for name in part.record.proc})}

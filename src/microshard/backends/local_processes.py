@@ -6,7 +6,7 @@ import shutil
 import signal
 import time
 
-from microshard.hostlib import cpu_limits, emulated_volumes, proc
+from microshard.hostlib import emulated_volumes, proc, process_limits
 from microshard.hostlib.logs import last_lines
 from microshard.model.plan import Point
 from microshard.model.run_records import LedgerRecord
@@ -51,7 +51,7 @@ def clean(folder: RunFolder) -> list[str]:
             proc.wait_until_gone(process, deadline)
     left = [f"process {process.pid}: {process.command_line[:160]}" for process in running(folder)]
     left += emulated_volumes.absent(folder.path)[1]
-    left += cpu_limits.remove_of_run(str(folder.path))
+    left += process_limits.remove_of_run(str(folder.path))
     for path in (folder / name for name in FOLDERS):
         shutil.rmtree(path, ignore_errors=True)
         if path.exists():
@@ -71,5 +71,7 @@ def missing(folder: RunFolder, point: Point) -> list[str]:
             end = (
                 "; the end of its log:\n" + "\n".join(f"    {line}" for line in lines) if lines else "; it left no log"
             )
+            killed = process_limits.out_of_memory(str((folder / process.config_path).parent))
+            end = f": {killed}{end}" if killed else end
             sentences.append(f"{process.name} ({process.endpoint}) is not running any more{end}")
     return sentences

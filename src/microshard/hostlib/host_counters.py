@@ -201,6 +201,20 @@ def cpu_quota(groups: dict[str, str]) -> tuple[float | None, str]:
     return (cores, f"{folder}/cpu.stat") if cores > 0 else (None, "")
 
 
+def memory_limit(groups: dict[str, str]) -> int | None:
+    """Bytes a control group may use; None: no limit."""
+    name = "memory.limit_in_bytes" if "memory" in groups else "memory.max"
+    found = (read(f"{groups.get('memory', groups.get(''))}/{name}") or "max").strip()
+    # Version 1 says the largest number of whole pages.
+    return int(found) if found != "max" and int(found) < 1 << 60 else None
+
+
+def memory_kills(groups: dict[str, str]) -> int:
+    """How many processes of a control group the kernel has killed because it needed more memory than its limit."""
+    name = "memory.oom_control" if "memory" in groups else "memory.events"
+    return parse_words(read(f"{groups.get('memory', groups.get(''))}/{name}") or "", "oom_kill")[0]
+
+
 def device_limits(groups: dict[str, str]) -> dict[str, dict[str, int]]:
     """What a control group allows a process per device "major:minor", operations or bytes a second."""
     if "blkio" not in groups:

@@ -45,6 +45,7 @@ class CpuLimit:
             self.affinity, interpreter = float(os.cpu_count() or 1), False
         self.groups = kernel.control_groups(pid)
         self.quota, self.statistics = kernel.cpu_quota(self.groups)
+        self.memory = kernel.memory_limit(self.groups)
         # One thread at a time executes Python: such a process never uses more than a core.
         self.cores = 1.0 if interpreter else self.affinity
         self.age = 0
@@ -257,6 +258,7 @@ class Sampler:
         first: int | None = None
         ticks = rss = read_bytes = write_bytes = faults = 0
         usable = affinity = single = 0.0
+        memory: int | None = None
         quotas: dict[str, tuple[float, list[int]]] = {}
         for pid in pids:
             text = kernel.read(f"/proc/{pid}/stat")
@@ -278,6 +280,7 @@ class Sampler:
             rss += status["rss"]
             limits = self._cpu_limit(identity)
             affinity = max(affinity, limits.affinity)
+            memory = limits.memory if limits.memory is not None else memory
             single = max(single, limits.cores)
             if spent / kernel.TICKS / seconds >= ACTIVE:
                 usable += limits.cores
@@ -295,6 +298,8 @@ class Sampler:
             "w_bytes": round(write_bytes / seconds, 1),
             "faults": round(faults / seconds, 2),
         }
+        if memory is not None:
+            usage["memory_limit"] = memory
         if quotas:
             counts = [sum(each) for each in zip(*(counts for _, counts in quotas.values()))]
             held, throttled, periods = self._growth(f"held/{name}", counts, seconds)

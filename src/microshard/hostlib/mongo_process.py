@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from . import cpu_limits, logs, numa, ports, proc, process_checks, systemd, wire
+from . import logs, numa, ports, proc, process_checks, process_limits, systemd, wire
 from .errors import HostError
 from .files import read_text, require_own, write_atomically
 from .wire import OPEN, Access
@@ -84,7 +84,7 @@ class MongoProcess:
     journal_path: str | None  # where its journal lies when not in its dbPath
     volumes: dict[str, str] = field(default_factory=dict)  # data, journal, log → its folder on a volume of that
     cgroup: str = ""  # folder of the cgroup it is started in; "" leaves it in that of its parent
-    limits: dict[str, float] = field(default_factory=dict)  # cpus: cores it may use
+    limits: dict[str, float] = field(default_factory=dict)  # of topology.limits, those that are set
     binding: numa.Binding = numa.UNBOUND
     launch: LaunchOptions = LaunchOptions()
 
@@ -103,7 +103,7 @@ class MongoProcess:
         known["config"] = plan.get("config") or ""
         known["start_text"] = start
         known["cgroup"] = plan.get("cgroup") or ""
-        known["limits"] = plan.get("limits") or {}
+        known["limits"] = {key: limit for key, limit in (plan.get("limits") or {}).items() if limit is not None}
         known["volumes"] = plan.get("volumes") or {}
         return cls(**known)
 
@@ -180,14 +180,13 @@ class MongoProcess:
                 f"{self.label} cannot start: its port is held by {ports.holder(self.address, self.port)}. "
                 "That process was not touched; end it or choose another network.base_port"
             )
-        cpus, cgroups = self.limits.get("cpus"), [self.cgroup] if self.cgroup else []
+        cgroups, data = [self.cgroup] if self.cgroup else [], self.db_path or ""
         if self.launch.manager == "systemd":
-            return systemd.start(self.folder, {} if cpus is None else {"CPUQuota": f"{cpus * 100:g}%"})
-        if cpus is not None:
-            if any(map(cpu_limits.is_unified, cgroups)):
-                raise HostError(f"{self.label}: limits.cpus and emulated volumes together need cgroup version 1")
-            cgroups.append(cpu_limits.group_of(self.folder))
-            cpu_limits.create(cgroups[-1], cpus)
+            return systemd.start(self.folder, process_limits.unit_properties(self.limits, data))
+        if self.limits:
+            if any(map(process_limits.is_unified, cgroups)):
+                raise HostError(f"{self.label}: limits and emulated volumes together need cgroup version 1")
+            cgroups += process_limits.create(self.folder, self.limits, data)
         try:
             return proc.spawn(
                 self.command, folder=self.folder, output=self.output, pid_path=self.pid_path, cgroups=cgroups
@@ -237,7 +236,7 @@ class MongoProcess:
         wrong = wrong or process_checks.limits_difference(
             self.launch.limits, record["limits"], process_checks.limits_of(1)
         )
-        wrong = wrong or cpu_limits.difference(self.limits.get("cpus"), running.pid)
+        wrong = wrong or process_limits.difference(self.limits, running.pid, self.db_path or "")
         if self.role != "mongos":  # a mongos answers only when the config servers are a set
             record["options"] = self._parsed_options()
             wrong = wrong or process_checks.options_difference(self.options, record["options"])
@@ -269,6 +268,8 @@ class MongoProcess:
         text = f"{self.label} ended with exit code {code} ({meaning}) before it answered."
         if code == 48:
             text += f" Its port is held by {ports.holder(self.address, self.port)}."
+        if code == -signal.SIGKILL and "memory_mb" in self.limits:
+            text += f" Its memory is limited to {self.limits['memory_mb']:g} MiB: limits.memory_mb is too small for it."
         return text + self.quoted_log()
 
     def quoted_log(self) -> str:
@@ -341,7 +342,7 @@ class MongoProcess:
             return outcome
         if not check:
             if self.limits and self.launch.manager != "systemd":
-                cpu_limits.remove(self.folder)
+                process_limits.remove(self.folder, self.limits)
             _remove_files(self)
         return Outcome(self.name, f"{outcome.did} and removed" if outcome.did else "removed", outcome.pid)
 

@@ -9,7 +9,7 @@ import shutil
 import time
 from typing import Any
 
-from . import logs, proc
+from . import logs, proc, process_limits, systemd
 from .errors import HostError
 from .files import on_volumes, read_text, require_run_folder, write_atomically
 
@@ -63,7 +63,9 @@ def _inspect(folder: str) -> dict[str, Any]:
     for parent, _, files in os.walk(os.path.join(folder, "deployments")):
         for name in files:
             if name in {"mongod.log", "mongos.log"} and not any(parent + "/" in command for command in running):
-                lines[os.path.relpath(parent, folder)] = logs.last_lines(os.path.join(parent, name))
+                killed = process_limits.out_of_memory(parent) or systemd.out_of_memory(parent)
+                words = logs.last_lines(os.path.join(parent, name))
+                lines[os.path.relpath(parent, folder)] = [killed, *words] if killed else words
     return {"run": {"running": running, "logs": lines}, "msg": f"{len(running)} processes"}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -97,7 +98,7 @@ class Unit:
 
     def poll(self) -> int | None:
         """Its exit code, negative for a signal; None while it runs. As of a child process."""
-        shown = self._show("ActiveState", "ExecMainCode", "ExecMainStatus")
+        shown = self.show("ActiveState", "ExecMainCode", "ExecMainStatus")
         if shown["ActiveState"] in {"active", "activating", "reloading", "deactivating"}:
             return None
         status = int(shown["ExecMainStatus"] or 0)
@@ -107,15 +108,27 @@ class Unit:
     def main_pid(self, deadline: float) -> int:
         """The pid of its main process, once there is one; 0 when it ended before."""
         while True:
-            pid = int(self._show("MainPID")["MainPID"] or 0)
+            pid = int(self.show("MainPID")["MainPID"] or 0)
             if pid or self.poll() is not None or time.monotonic() > deadline:
                 return pid
             time.sleep(0.02)
 
-    def _show(self, *properties: str) -> dict[str, str]:
+    def show(self, *properties: str) -> dict[str, str]:
+        """Its properties of these names."""
         shown = control("show", self.name, f"--property={','.join(properties)}")
         found = dict(line.partition("=")[::2] for line in shown.splitlines())
         return {name: found.get(name, "") for name in properties}
+
+
+def out_of_memory(folder: str) -> str:
+    """A sentence where the process in this folder was killed while its unit limited its memory; else ""."""
+    with contextlib.suppress(HostError):
+        unit = Unit(unit_name(folder))
+        shown = unit.show("MemoryMax", "Result")
+        if shown["MemoryMax"].isdigit() and unit.poll() == -signal.SIGKILL:
+            by = "the kernel killed it" if shown["Result"] == "oom-kill" else "it was killed"
+            return f"{by}; its memory is limited to {int(shown['MemoryMax']) >> 20:,} MiB (limits.memory_mb)"
+    return ""
 
 
 def start(folder: str, properties: Mapping[str, str] | None = None) -> Unit:

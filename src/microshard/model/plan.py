@@ -85,7 +85,7 @@ class Process:
     cache_mib: float | None  # WiredTiger cache; None for mongos
     cpu_share: float  # host's cores divided by the data-bearing processes on it (no limit)
     options: dict[str, Any]  # the configuration file in MongoDB's YAML form, with the experiment's options
-    limits: dict[str, float] = field(default_factory=dict, metadata=OPTIONAL)  # cpus: cores its control group allows
+    limits: dict[str, float] = field(default_factory=dict, metadata=OPTIONAL)  # of topology.limits
 
     @property
     def endpoint(self) -> str:

@@ -32,8 +32,8 @@ class HostRecord:
     stall: dict[str, float] = field(default_factory=dict)  # cpu, io, memory: share of time a task waited (PSI)
     vm: dict[str, float] = field(default_factory=dict)  # faults, swap_in, swap_out per s
     tcp: dict[str, float] = field(default_factory=dict)  # out, again: segments per s
-    # cpu, limit (cores), held (threads its quota kept from running), throttled (share of its periods), rss, r_bytes,
-    # w_bytes, faults per s
+    # cpu, limit (cores), held (threads its quota kept from running), throttled (share of its periods), rss,
+    # memory_limit, r_bytes, w_bytes, faults per s
     proc: dict[str, dict[str, float | None]] = field(default_factory=dict)
     db_path_bytes: dict[str, float] = field(default_factory=dict)  # every fifth record
     devices: dict[str, dict[str, VolumeOfProcess]] = field(default_factory=dict)  # process → data, journal
@@ -79,6 +79,7 @@ class ProcessUse:
     held_mean: float | None = field(default=None, metadata=OPTIONAL)  # threads a CPU quota kept from running
     throttled_mean: float | None = field(default=None, metadata=OPTIONAL)  # share of periods cut short by a quota
     faults_mean: float | None = field(default=None, metadata=OPTIONAL)  # major page faults per s
+    memory_limit: float | None = field(default=None, metadata=OPTIONAL)  # bytes its control group allows
 
 
 @dataclass(slots=True)

@@ -183,7 +183,7 @@ def _limits(slot: _Slot, topology: Topology) -> dict[str, float]:
     """The limits of a process, by the closest name that `topology.limits` has."""
     for name in (slot.name, slot.replica_set, "all") if slot.bears_data else ():
         if name in topology.limits:
-            return topology.limits[name].model_dump()
+            return topology.limits[name].model_dump(exclude_none=True)
     return {}
 
 

@@ -17,7 +17,7 @@ from microshard import __version__, this_machine
 from microshard.errors import PlaceError
 from microshard.experiment.load import LoadedExperiment, load
 from microshard.experiment.matrix import PointDefinition, expand
-from microshard.hostlib import cpu_limits, emulated_volumes, throttle
+from microshard.hostlib import emulated_volumes, process_limits, throttle
 from microshard.hostlib.errors import HostError
 from microshard.model.advice import SearchRequest
 from microshard.model.data_images import DataImageVariables
@@ -253,8 +253,9 @@ def _step(point: Point, step: Step, root: Path, *, pause: bool, kinds: Collectio
 def _on_hosts(point: Point, root: Path, *, limited: bool) -> PointVariables:
     """The point with paths on the hosts. `limited`: its processes get their limits on this machine."""
     cgroup, volumes = "", volumes_of_processes(point)
-    if limited and any(p.limits for p in point.processes) and (reason := cpu_limits.why_not()):
-        raise PlaceError(f"{point.id}: {reason}")
+    for limits in [p.limits for p in point.processes if limited and p.limits]:
+        if reason := process_limits.why_not(limits, str(root)):
+            raise PlaceError(f"{point.id}: {reason}")
     if point.volumes:
         # The volumes' limits hold for the processes of this control group, in which a module starts them.
         try:
