@@ -115,7 +115,18 @@ def phase_details(steps: Sequence[tuple[str, PhaseResult]]) -> PhaseDetails:
 
 
 def _has_details(phase: PhaseResult) -> bool:
-    return any((phase.figures, phase.windows, phase.latency, phase.series, phase.stages, phase.rungs, phase.table))
+    return any(
+        (
+            phase.figures,
+            phase.server_latency,
+            phase.windows,
+            phase.latency,
+            phase.series,
+            phase.stages,
+            phase.rungs,
+            phase.table,
+        )
+    )
 
 
 def _complete(series: Series) -> Series:
@@ -130,6 +141,7 @@ def figures_of(phases: Sequence[PhaseResult]) -> PhaseDetails:
         for name, metrics in _by_name(metric for phase in phases for metric in phase.figures).items()
         if (found := median_range(metric.value for metric in metrics)) is not None
     )
+    figures += tuple(_in_servers(phases))
     rungs = tuple(_rungs([rung for phase in phases for rung in phase.rungs]))
     return PhaseDetails(
         figures=figures,
@@ -138,6 +150,16 @@ def figures_of(phases: Sequence[PhaseResult]) -> PhaseDetails:
         knee=_knee(figures, rungs),
         stages=tuple(_stages(phases)),
     )
+
+
+def _in_servers(phases: Sequence[PhaseResult]) -> Iterable[FigureSummary]:
+    """What operations took in the mongods, beside what the client saw."""
+    for kind in dict.fromkeys(kind for phase in phases for kind in phase.server_latency):
+        found = [phase.server_latency[kind] for phase in phases if kind in phase.server_latency]
+        named = {"mean": [one.mean for one in found], "p99 at most": [one.percentiles.get("99") for one in found]}
+        for name, values in named.items():
+            if (span := median_range(values)) is not None:
+                yield FigureSummary(f"{kind} in the mongods, {name}", "us", "lower", span)
 
 
 def median_range(values: Iterable[float | None]) -> MedianRange | None:

@@ -226,6 +226,7 @@ class PhaseResult:
     figures: list[Metric] = field(default_factory=list, metadata=OPTIONAL)  # besides the metric
     windows: Windows | None = field(default=None, metadata=OPTIONAL)
     latency: dict[str, Latency] = field(default_factory=dict, metadata=OPTIONAL)  # by operation; Intended-… with a rate
+    server_latency: dict[str, Latency] = field(default_factory=dict, metadata=OPTIONAL)  # reads, writes …: $collStats
     open_loop: dict[str, OpenLoop] = field(default_factory=dict, metadata=OPTIONAL)  # by operation; ALL: all of them
     series: list[Series] = field(default_factory=list, metadata=OPTIONAL)
     stages: list[Stage] = field(default_factory=list, metadata=OPTIONAL)

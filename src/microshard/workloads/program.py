@@ -23,7 +23,7 @@ from microshard.workloads import several_hosts
 from microshard.workloads.base import Context, Engine, PhaseError, Progress, cpu_seconds
 from microshard.workloads.connections import read_job
 from microshard.workloads.rate_search import engine_of
-from microshard.workloads.servers import operations_by_way
+from microshard.workloads.servers import latencies_between, operation_times, operations_by_way
 
 FAILED = 3
 BAD_JOB = 2
@@ -31,10 +31,12 @@ BAD_JOB = 2
 
 def run_phase(engine: Engine[Any]) -> tuple[PhaseResult, BaseException | None]:
     """Run one engine to its end; errors are in its result, and returned."""
+    job = engine.context.job
+    processes, names = job.point.processes, _namespaces(engine)
+    times = operation_times(processes, names)  # before the clock is read: it is no part of the phase
     began, clock, cpu = time.time(), time.monotonic(), cpu_seconds()
     failure: BaseException | None = None
-    processes = engine.context.job.point.processes
-    routed, job = operations_by_way(processes), engine.context.job
+    routed = operations_by_way(processes)
     try:
         try:
             if job.after:
@@ -60,6 +62,8 @@ def run_phase(engine: Engine[Any]) -> tuple[PhaseResult, BaseException | None]:
     if routed and failure is None:
         after = operations_by_way(processes)
         result.details = {**result.details, "routing": {way: after.get(way, 0) - n for way, n in routed.items()}}
+    if times and failure is None:
+        result.server_latency = latencies_between(times, operation_times(processes, names), len(names))
     if failure is not None:
         kind = failure.kind if isinstance(failure, PhaseError) else type(failure).__name__
         text = f"ended by {failure}" if isinstance(failure, Terminated) else str(failure)
@@ -76,6 +80,18 @@ def _run_part(engine: Engine[Any]) -> None:
         engine.outcome.details["clock_offset"] = several_hosts.begin_together(engine.context, engine.phase.name)
     engine.run()
     watch.stop()
+
+
+def _namespaces(engine: Engine[Any]) -> list[str]:
+    """The collections whose latencies in the servers are read before and after a measured phase.
+
+    Not with several client hosts: each would report what the servers did for all of them.
+    """
+    job = engine.context.job
+    if engine.phase.kind != "measure" or job.part.of > 1 or job.after:
+        return []
+    own = getattr(engine.keys, "namespace", None)
+    return sorted({*(c.namespace for c in job.point.collections), *([own] if own else [])})
 
 
 def run_job(job: Job, progress: Progress, folder: Path | None = None) -> tuple[StepResult, int]:

@@ -16,7 +16,7 @@ from pymongo.errors import OperationFailure, PyMongoError
 from microshard.hostlib import proc
 from microshard.hostlib.host_counters import allocated_bytes, read_pid
 from microshard.model.job import JobPoint, ProcessInfo, ReplicaSetInfo
-from microshard.model.result import Metric, ShardSize, StorageSize
+from microshard.model.result import Latency, Metric, ShardSize, StorageSize
 from microshard.workloads.base import PhaseError, collection_of
 from microshard.workloads.connections import Client, connect
 
@@ -96,6 +96,87 @@ def process_of(info: ProcessInfo) -> proc.LiveProcess | None:
 def with_data(processes: Sequence[ProcessInfo]) -> list[ProcessInfo]:
     """The processes that can hold documents of the experiment."""
     return [process for process in processes if process.bears_data]
+
+
+# --- time of operations in the servers
+
+OWN_QUESTION_US = 1024  # a $collStats counts itself among the reads, and is faster than this
+
+# process → reads, writes, commands, transactions → total µs (key -1) and operations by lower bound of a bucket in µs
+OperationTimes = dict[str, dict[str, dict[int, int]]]
+
+
+def operation_times(processes: Sequence[ProcessInfo], namespaces: Sequence[str]) -> OperationTimes:
+    """$collStats latencyStats of the data-bearing processes, over the namespaces; without those that do not answer."""
+
+    def one(process: ProcessInfo) -> dict[str, dict[int, int]]:
+        found: dict[str, dict[int, int]] = {}
+        # One that is paused or gone must not hold up a measurement.
+        waits = dict.fromkeys(("serverSelectionTimeoutMS", "connectTimeoutMS", "socketTimeoutMS"), STATUS_MS)
+        with contextlib.suppress(PyMongoError), direct(process, **waits) as client:
+            for namespace in namespaces:
+                stats = [{"$collStats": {"latencyStats": {"histograms": True}}}]
+                for answer in collection_of(client, namespace).aggregate(stats):
+                    for kind, seen in answer["latencyStats"].items():
+                        times = found.setdefault(kind, {})
+                        times[-1] = times.get(-1, 0) + int(seen["latency"])
+                        for bucket in seen.get("histogram", []):
+                            times[int(bucket["micros"])] = times.get(int(bucket["micros"]), 0) + int(bucket["count"])
+            return found
+        return {}
+
+    bearing = with_data(processes) if namespaces else []
+    values = run_in_threads([partial(one, process) for process in bearing])
+    return {process.name: value for process, value in zip(bearing, values, strict=True) if value}
+
+
+def latencies_between(before: OperationTimes, after: OperationTimes, questions: int = 1) -> dict[str, Latency]:
+    """Latency in the servers of the operations between two readings, by kind, in µs; percentiles are upper bounds.
+
+    Empty where a server did not answer or counted anew (it was restarted, or the collection dropped). `questions`:
+    namespaces of the later reading.
+    """
+    if before.keys() != after.keys():
+        return {}
+    grown: dict[str, dict[int, int]] = {}
+    for process, kinds in after.items():
+        for kind, times in kinds.items():
+            earlier = before[process].get(kind, {})
+            changes = {bound: count - earlier.get(bound, 0) for bound, count in times.items()}
+            if min(changes.values(), default=0) < 0 or earlier.keys() - times.keys():
+                return {}
+            own = questions if kind == "reads" else 0
+            for bound in sorted(bound for bound in changes if 0 <= bound < OWN_QUESTION_US):
+                mine = min(own, changes[bound])
+                own -= mine
+                changes[bound] -= mine
+                changes[-1] -= mine * bound
+            into = grown.setdefault(kind, {})
+            for bound, count in changes.items():
+                into[bound] = into.get(bound, 0) + count
+    return {kind: _latency(counts) for kind, counts in grown.items() if sum(counts.values()) > counts.get(-1, 0)}
+
+
+def _latency(counts: Mapping[int, int]) -> Latency:
+    buckets = sorted((bound, count) for bound, count in counts.items() if bound >= 0 and count)
+    whole = sum(count for _, count in buckets)
+    percentiles, passed = {}, 0
+    for bound, count in buckets:
+        passed += count
+        for percentile in ("50", "95", "99"):
+            if percentile not in percentiles and passed >= whole * float(percentile) / 100:
+                percentiles[percentile] = _upper_bound(bound)
+    return Latency(whole, max(counts.get(-1, 0), 0) / whole, percentiles=percentiles)
+
+
+def _upper_bound(lower: int) -> float:
+    """Of a bucket of latencyStats: powers of two, with a step half-way between 2,048 µs and 1.6 s (mongod's
+    operation_latency_histogram.cpp, read 2026-11)."""
+    if lower < 2:
+        return 2.0
+    if lower & (lower - 1):
+        return lower * 4 / 3
+    return lower * (1.5 if 2048 <= lower <= 1 << 20 else 2.0)
 
 
 # --- memory and storage traffic

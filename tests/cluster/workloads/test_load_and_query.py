@@ -1,11 +1,17 @@
 """Loading and querying a real mongod through the command."""
 
 import json
+import os
+import signal
+import time
 from typing import Any
 
 import pytest
 
+from microshard.model.job import ProcessInfo
 from microshard.workloads.answers import canonical
+from microshard.workloads.link import SlowLink
+from microshard.workloads.servers import operation_times
 from microshard.workloads.streams import cut
 from tests.cluster.workloads.mongods import QUERY, Mongod, RunJob, load, query, start_job
 from tests.mot_documents import AVERAGE_BYTES, expected_greenness, mot_documents
@@ -117,3 +123,33 @@ def test_a_pipeline_the_server_refuses_is_an_error_with_its_words(shared_mongod:
     assert "Unrecognized pipeline stage name" in result["phases"][0]["error"]["message"]
     assert result["valid"] is False
     assert result["problems"] == [f"measure: OperationFailure: {result['phases'][0]['error']['message']}"]
+
+
+def test_what_the_way_costs_is_not_in_the_time_of_the_server(
+    loaded: tuple[dict[str, Any], list[Any]], shared_mongod: Mongod, run_job: RunJob
+) -> None:
+    link = SlowLink("relay", 100, None)
+    try:
+        way = f"mongodb://127.0.0.1:{link.start('127.0.0.1', shared_mongod.port)}/?directConnection=true"
+        code, result, errors = run_job([shared_mongod], query(iterations=3), uri=way).finish()
+    finally:
+        link.close()
+    assert (code, errors) == (0, "")
+    (measure,) = result["phases"]
+    reads = measure["server_latency"]["reads"]
+    assert 3 <= reads["count"] <= 6  # a warm-up perhaps, and what the engine asks about the collection
+    assert min(measure["samples"]) > reads["mean"] / 1e6 + 0.19  # there and back
+    assert reads["percentiles"]["50"] <= reads["percentiles"]["99"]
+    assert "server_latency" not in loaded[0]["phases"][0]  # a load has other figures
+
+
+def test_a_mongod_that_does_not_answer_holds_up_nothing(mongod: Mongod) -> None:
+    os.kill(mongod.pid(), signal.SIGSTOP)
+    try:
+        before = time.monotonic()
+        info = ProcessInfo(**mongod.info)
+        assert operation_times([info], ["vosa.mot_results"]) == {}
+        assert time.monotonic() - before < 5
+    finally:
+        os.kill(mongod.pid(), signal.SIGCONT)
+    assert operation_times([info], ["vosa.mot_results"])["mongod1"]["reads"]
