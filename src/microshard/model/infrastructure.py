@@ -289,6 +289,27 @@ class Ec2(Model):
                 yield f"controller_cidrs: {cidr} opens SSH to too many; give the address of this machine"
 
 
+class ProcessLimits(Model):
+    """What a mongod may use of its host."""
+
+    cpus: Annotated[float, Field(ge=0.05, le=1024, json_schema_extra={"unit": "cores"})] | None = None
+    """CPU time, in cores: a quota of its control group, as all of these are; each is read back after the start."""
+    memory_mb: Annotated[float, Field(ge=32, le=16_777_216, json_schema_extra={"unit": "MB"})] | None = None
+    """Memory in MiB with the page cache of its files, none of it swapped; the kernel kills a mongod that needs more."""
+    read_iops: Annotated[int, Field(ge=1, le=10_000_000, json_schema_extra={"unit": "1/s"})] | None = None
+    """Reads a second from the disk of its dbPath."""
+    write_iops: Annotated[int, Field(ge=1, le=10_000_000, json_schema_extra={"unit": "1/s"})] | None = None
+    """Writes a second to that disk; as write_mibps it needs cgroup version 2, which counts the kernel's writeback."""
+    read_mibps: Annotated[float, Field(ge=0.1, le=1_000_000, json_schema_extra={"unit": "MiB/s"})] | None = None
+    """MiB a second read from that disk."""
+    write_mibps: Annotated[float, Field(ge=0.1, le=1_000_000, json_schema_extra={"unit": "MiB/s"})] | None = None
+    """MiB a second written to it."""
+
+    def _contradictions(self) -> Iterator[str]:
+        if not self.model_dump(exclude_none=True):
+            yield "cpus: limits need at least one of cpus, memory_mb, read_iops, write_iops, read_mibps, write_mibps"
+
+
 class Infrastructure(Model):
     """The groups of hosts."""
 
