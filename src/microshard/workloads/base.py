@@ -1,5 +1,7 @@
 """What all engines share: the interface they implement, what they are given, and the result they fill."""
 
+from __future__ import annotations  # the classes of PyMongo 3.13 take no parameters
+
 import contextlib
 import difflib
 import importlib

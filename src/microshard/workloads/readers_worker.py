@@ -5,6 +5,8 @@ messages (workers.py has the protocol): {"ready"}, {"operations"} four times a s
 {"finished", "latency", "documents", "missing", "cpu_seconds"}.
 """
 
+from __future__ import annotations  # the classes of PyMongo 3.13 take no parameters
+
 import multiprocessing
 import os
 import random
