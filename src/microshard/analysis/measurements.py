@@ -21,6 +21,8 @@ from microshard.model.plan import Point
 from microshard.model.result import PhaseResult, StepResult
 from microshard.model.telemetry import TelemetrySummary
 
+LEAST_SECONDS = 0.05  # a twentieth of a telemetry record; the kernel counts CPU in hundredths of a second
+
 
 def measurements(
     point: Point | None,
@@ -55,7 +57,7 @@ def measurements(
                 problems=tuple(dict.fromkeys(problems)),
                 question=point.question(phase.name) if point else phase.name,
                 cpu=cpu,
-                roles=cores_by_role(telemetry.processes, roles) | _background_load(cpu, telemetry),
+                roles=cores_by_role(telemetry.processes, roles) | _background_load(phase, cpu, telemetry),
                 storage=_storage(phase, telemetry),
                 data=result.data or "",
             )
@@ -82,10 +84,14 @@ def _cpu(telemetry: TelemetrySummary) -> CpuSplit | None:
     return CpuSplit(cpu["user"], cpu["sys"], cpu["iowait"], cpu["idle"], cpu.get("steal", 0.0))
 
 
-def _background_load(cpu: CpuSplit | None, telemetry: TelemetrySummary) -> dict[str, float]:
-    """Mean cores that none of the run's processes used: other programs, and the kernel's work."""
+def _background_load(phase: PhaseResult, cpu: CpuSplit | None, telemetry: TelemetrySummary) -> dict[str, float]:
+    """Mean cores that none of the run's processes used: other programs, and the kernel's work.
+
+    Unknown for a phase of some milliseconds: nearly all of the telemetry record's second is not the phase's, and a
+    client that ended in it is missing among its processes.
+    """
     cores = sum(host.cores for host in telemetry.hosts.values())
-    if cpu is None or not cores or not telemetry.processes:
+    if cpu is None or not cores or not telemetry.processes or phase.ended - phase.started < LEAST_SECONDS:
         return {}
     return {"others": max(0.0, cpu.busy * cores - sum(use.cpu_mean for use in telemetry.processes.values()))}
 

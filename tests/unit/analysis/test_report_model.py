@@ -228,6 +228,14 @@ def test_what_makes_figures_doubtful_is_warned_of(
     assert warning not in texts(whole, "warning")
 
 
+def test_of_a_phase_of_milliseconds_the_background_load_is_unknown(tmp_path: Path) -> None:
+    run = make_run(tmp_path, Shape(others=0.7))
+    change_results(run, lambda phase: phase.update(ended=phase["started"] + 0.003))
+    model = build(run)
+    assert "background CPU load" not in texts(model, "warning")
+    assert "others" not in figures(model, 1).roles
+
+
 def test_a_client_that_takes_the_cores_is_warned_of(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     change_results(run, lambda p: p.update(client_cpu_seconds=1.9 * (p["ended"] - p["started"])), "p02/*")
