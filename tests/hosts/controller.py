@@ -2,21 +2,17 @@
 
 import contextlib
 import json
-import os
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from microshard.records.run_folder import RunFolder, find_runs
-from tests.cluster.run.conftest import definition
+from tests.cluster.run.conftest import Cli, definition
 from tests.hosts.bed import Bed, Machine
 
-MICROSHARD = Path(sys.executable).with_name("microshard")
+ANSIBLE_PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 
 
 def small(**changes: Any) -> dict[str, Any]:
@@ -32,38 +28,16 @@ def small(**changes: Any) -> dict[str, Any]:
     return base
 
 
-class Controller:
+class Controller(Cli):
     """The command line on a bed's network."""
 
     def __init__(self, bed: Bed, folder: Path, inventory: Path | None = None) -> None:
-        self.bed, self.folder, self.runs = bed, folder, folder / "runs"
+        super().__init__(folder)
+        self.bed = bed
         self.inventory = inventory or bed.inventory
-        self.file = folder / "experiment.yml"
 
-    def start(self, *words: str | Path) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            self.bed.inside([MICROSHARD, *words, "--runs-dir", self.runs]),
-            cwd=self.folder,
-            env={**os.environ, "COLUMNS": "200"},
-            text=True,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-
-    def run(self, *words: str | Path, patience: float = 280) -> tuple[int, str]:
-        process = self.start(*words)
-        try:
-            said, _ = process.communicate(timeout=patience)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGTERM)
-            said, _ = process.communicate(timeout=60)
-            pytest.fail(f"microshard {words} did not end:\n{said}")
-        return process.returncode, said
-
-    def write(self, experiment: dict[str, Any]) -> Path:
-        self.file.write_text(json.dumps(experiment))
-        return self.file
+    def command(self, words: Sequence[str | Path]) -> list[str]:
+        return self.bed.inside(super().command(words))
 
     def left(self) -> list[str]:
         """What of runs is on the machines that can be reached."""

@@ -8,10 +8,9 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import yaml  # type: ignore[import-untyped]
 from microshard.embedded.binary import find_mongod
 from tests.cloud.fleets import dummy_environment
 from tests.cloud.strict import Machines, Simulation
+from tests.cluster.run.conftest import MICROSHARD, Cli
 from tests.hosts.bed import Bed, BedError, Machine, bed, lacking, wheels
 from tests.hosts.bed.disks import attach
 from tests.hosts.bed.system import command
@@ -27,7 +27,6 @@ from tests.hosts.needs import need
 
 MONGOD = "opt/microshard-lab/mongod"
 USER = "admin"  # of Debian's images
-MICROSHARD = str(Path(sys.executable).with_name("microshard"))
 
 # What an instance that had the machine before has left goes: a new one has empty disks and a new root. Software that
 # was sent stays, as in an image of one's own.
@@ -43,18 +42,16 @@ sed -i '/microshard/d' /etc/fstab
 """
 
 
-class Land:
+class Land(Cli):
     """The account, the machines that stand for its instances, and the command line on their network."""
 
+    seconds = 800.0
+
     def __init__(self, lab: Bed, folder: Path) -> None:
+        super().__init__(folder)
         self.lab = lab
-        self.folder = folder
         self.simulation = Simulation(machines=Machines(boot=self._boot, end=self._end))
         self.by_address = {machine.address: machine for machine in lab.machines}
-
-    @property
-    def runs(self) -> Path:
-        return self.folder / "runs"
 
     @property
     def run_folder(self) -> Path:
@@ -68,22 +65,13 @@ class Land:
         self.simulation.machines.addresses[:] = list(self.by_address)
         shutil.rmtree(self.runs, ignore_errors=True)
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        """The command line, on the bed's network."""
-        environment = {
-            **{k: v for k, v in os.environ.items() if not k.startswith("AWS_")},
-            **dummy_environment(self.simulation.url),
-            "COLUMNS": "200",
-        }
-        return subprocess.Popen(
-            self.lab.inside([MICROSHARD, *words]), cwd=self.folder, env=environment, text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+    def command(self, words: Sequence[str | Path]) -> list[str]:
+        return self.lab.inside([MICROSHARD, *words])
 
-    def run(self, *words: str) -> tuple[int, str]:
-        process = self.start(*words)
-        said, _ = process.communicate(timeout=800)
-        return process.returncode, said
+    @property
+    def environment(self) -> dict[str, str]:
+        kept = {k: v for k, v in super().environment.items() if not k.startswith("AWS_")}
+        return kept | dummy_environment(self.simulation.url)
 
     def wait(self, process: subprocess.Popen[str], what: Callable[[], bool]) -> None:
         """Until something is so while a command runs. AssertionError with what it said when it never is."""

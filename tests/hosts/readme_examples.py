@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.hosts.bed import Bed
-from tests.hosts.controller import MICROSHARD
+from tests.hosts.controller import ANSIBLE_PLAYBOOK
 
 ROOT = Path(__file__).parents[2]
 _LONGEST = 15  # lines of an example
-_PLAYBOOK = MICROSHARD.with_name("ansible-playbook")
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ def play(
     playbook = folder / f"{role}.yml"
     text = text or example(role)
     playbook.write_text(lab.moved(text) if isinstance(lab, Here) else text, encoding="utf-8")
-    command: list[str | Path] = [_PLAYBOOK, "--inventory", inventory or lab.inventory, playbook, *words]
+    command: list[str | Path] = [ANSIBLE_PLAYBOOK, "--inventory", inventory or lab.inventory, playbook, *words]
     return subprocess.run(
         lab.inside([*command, "--extra-vars", json.dumps(variables)]),
         cwd=folder,

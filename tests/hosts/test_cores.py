@@ -14,7 +14,7 @@ from microshard.records.run_folder import find_runs
 from microshard.run import secrets
 from tests.cluster import mongosh
 from tests.hosts.bed import Bed, Machine
-from tests.hosts.controller import MICROSHARD, Controller, small
+from tests.hosts.controller import ANSIBLE_PLAYBOOK, Controller, small
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(450)]
 
@@ -73,8 +73,15 @@ class Cores(Controller):
         run = find_runs(self.runs)[-1].path
         secrets.make(run / "secrets", [self.machine.address])  # they went with it
         variables = f"@{run / 'points/p01/vars.json'}"
-        playbook = MICROSHARD.with_name("ansible-playbook")
-        words: list[str | Path] = [playbook, *options, "-i", self.inventory, "-e", variables, f"playbooks/{name}.yml"]
+        words: list[str | Path] = [
+            ANSIBLE_PLAYBOOK,
+            *options,
+            "-i",
+            self.inventory,
+            "-e",
+            variables,
+            f"playbooks/{name}.yml",
+        ]
         root = Path(__file__).parents[2]
         return subprocess.run(self.bed.inside(words), cwd=root, capture_output=True, text=True, check=False)
 

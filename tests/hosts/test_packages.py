@@ -12,7 +12,7 @@ import pytest
 from microshard.embedded import binary
 from microshard.records.run_folder import find_runs
 from tests.hosts.bed import Bed
-from tests.hosts.controller import MICROSHARD, Controller, small
+from tests.hosts.controller import ANSIBLE_PLAYBOOK, Controller, small
 from tests.hosts.mirror import KEY, Mirror, served
 from tests.hosts.needs import need
 
@@ -46,7 +46,7 @@ class Host(Controller):
     def prepared_again(self, **variables: Any) -> subprocess.CompletedProcess[str]:
         """The same preparations once more, by Ansible itself, with other variables than the run's."""
         words: list[str | Path] = [
-            *(MICROSHARD.with_name("ansible-playbook"), "--inventory", self.inventory, "playbooks/prepare.yml"),
+            *(ANSIBLE_PLAYBOOK, "--inventory", self.inventory, "playbooks/prepare.yml"),
             *(
                 "--limit",
                 "host1",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from microshard.records.run_folder import find_runs
-from tests.hosts.controller import MICROSHARD, Controller, gone, one_point_lost, small
+from tests.hosts.controller import ANSIBLE_PLAYBOOK, Controller, gone, one_point_lost, small
 
 
 @pytest.mark.timeout(400)
@@ -43,7 +43,7 @@ def test_a_deployment_stays_is_deployed_again_without_a_change_and_can_be_looked
     (folder,) = find_runs(controller.runs)
     again = controller.bed.inside(
         [
-            MICROSHARD.with_name("ansible-playbook"),
+            ANSIBLE_PLAYBOOK,
             "--inventory",
             controller.bed.inventory,
             "playbooks/deploy.yml",

@@ -38,7 +38,7 @@ def test_a_tarball_is_sent_once_to_every_host_and_its_mongod_is_run(controller: 
     assert record["command"][0] == f"{there}/bin/mongod"
     assert controller.left() == []
     archive.write_bytes(archive.read_bytes() + b"altered")
-    code, said = controller.run("run", controller.file, "--on", controller.bed.inventory)
+    code, said = controller.run("run", controller.folder / "experiment.yml", "--on", controller.bed.inventory)
     assert (code, f"not {sha256}" in said) == (4, True), said
 
 

@@ -146,7 +146,7 @@ def test_what_an_axis_sets_on_the_hosts_is_in_force_for_each_of_its_points(machi
         repetitions=2,
     )
     experiment["topology"] = {"kind": "standalone"}
-    code, said = machines.run("run", machines.write(experiment), "--on", inventory, patience=600)
+    code, said = machines.run("run", machines.write(experiment), "--on", inventory, timeout=600)
     assert code == 0, said
     (run,) = [found.path for found in find_runs(machines.runs)]
     plan = json.loads((run / "plan.json").read_text())
@@ -165,7 +165,7 @@ def test_what_an_axis_sets_on_the_hosts_is_in_force_for_each_of_its_points(machi
 @pytest.mark.timeout(400)
 def test_files_lie_on_their_volumes_servers_keep_to_themselves_and_nothing_is_left(machines: Machines) -> None:
     inventory, experiment = inventory_and_experiment(machines.bed)
-    code, said = machines.run("up", machines.write(experiment), "--on", inventory, patience=250)
+    code, said = machines.run("up", machines.write(experiment), "--on", inventory, timeout=250)
     assert code == 0, said
     (run,) = [found.path for found in find_runs(machines.runs)]
 

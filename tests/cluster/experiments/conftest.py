@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from microshard.backends import local_processes
 from microshard.experiment.load import load, parse_overrides
-from tests.cluster.run.conftest import Cli
+from tests.cluster.run.conftest import Cli, cli
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
+__all__ = ["Published", "cli"]  # the fixture is used here too
 RUN_SECONDS = 400  # of a run that takes half a minute on a quiet machine
 
 
@@ -59,14 +59,6 @@ class Published:
             found = {each["name"] for each in (phase.get("metric"), *phase.get("figures", [])) if each}
             known = [name for name in found if {name, name.partition(", ")[0]} & {*(named or found)}]
             assert sorted(known) == sorted(found)
-
-
-@pytest.fixture
-def cli(tmp_path: Path) -> Iterator[Cli]:
-    tool = Cli(tmp_path)
-    yield tool
-    for folder in tool.folders:
-        local_processes.clean(folder)
 
 
 @pytest.fixture

@@ -5,12 +5,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
 
 from microshard.backends import local_processes
 from microshard.hostlib.proc import LiveProcess
@@ -46,31 +45,40 @@ def definition(**changes: Any) -> dict[str, Any]:
 class Cli:
     """The command line in a folder of its own."""
 
+    seconds = 300.0  # that a command may take
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.runs = folder / "runs"
 
-    def write(self, **changes: Any) -> Path:
+    def write(self, experiment: dict[str, Any] | None = None, **changes: Any) -> Path:
+        """An experiment, by default the one of `definition` with these changes."""
         path = self.folder / "experiment.yml"
-        with path.open("w", encoding="utf-8") as file:
-            YAML(typ="safe").dump(definition(**changes), file)
+        path.write_text(json.dumps(experiment or definition(**changes)), encoding="utf-8")  # JSON is YAML
         return path
+
+    def command(self, words: Sequence[str | Path]) -> list[str]:
+        return [MICROSHARD, *map(str, words), "--runs-dir", str(self.runs)]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "COLUMNS": "200"}
 
     def start(self, *arguments: str | Path) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [MICROSHARD, *map(str, arguments), "--runs-dir", str(self.runs)],
+            self.command(arguments),
             cwd=self.folder,
             text=True,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "COLUMNS": "200"},
+            env=self.environment,
         )
 
-    def run(self, *arguments: str | Path, timeout: float = 300) -> tuple[int, str]:
+    def run(self, *arguments: str | Path, timeout: float | None = None) -> tuple[int, str]:
         process = self.start(*arguments)
         try:
-            output, _ = process.communicate(timeout=timeout)
+            output, _ = process.communicate(timeout=timeout or self.seconds)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGTERM)
             output, _ = process.communicate(timeout=60)

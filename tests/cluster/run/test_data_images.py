@@ -39,9 +39,9 @@ def test_a_sharded_cluster_is_restored_and_answers_the_same_warm_and_cold(cli: C
     phases = [{"measure": {"engine": "aggregate", "pipeline": "mot_greenness", "iterations": 2, "cache": cache},
                "name": cache} for cache in ("warm", "cold")]  # fmt: skip
     load = {"load": {"engine": "insert", "documents": 20000, "seed": 7}}
-    once = {"matrix": {"topology.shards.count": [2]}, "repetitions": 1}
     gates = {"max_shard_skew": 3, "initial_sync": "allow"}
-    path = cli.write(workload=[load, *phases], load={"image": "use"}, gates=gates, **once)
+    matrix = {"topology.shards.count": [2]}
+    path = cli.write(workload=[load, *phases], load={"image": "use"}, gates=gates, matrix=matrix, repetitions=1)
     code, output, _, loaded = _run(cli, path)
     assert code == 0, output
     (kept,) = _loaded(cli)
