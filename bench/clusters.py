@@ -11,7 +11,7 @@ from typing import Any
 from tests.cluster.embedded.lab import SmallCluster, children, cpu_seconds
 
 from bench.alone import ROOT
-from microshard.embedded.sharded_cluster import Mongos
+from microshard.embedded.sharded_cluster import MongosProcess
 from microshard.model.phases.insert import InsertPhase
 from microshard.workloads.streams import RANGE_BITS
 
@@ -105,7 +105,7 @@ def load(cluster: SmallCluster, documents: int, chunks: list[dict[str, Any]]) ->
         raise SystemExit(f"the documents are not spread over all shards: {shares}")
 
 
-def cpu_by_role(cluster: SmallCluster, mongos: Mongos | None = None) -> dict[str, float]:
+def cpu_by_role(cluster: SmallCluster, mongos: MongosProcess | None = None) -> dict[str, float]:
     """CPU seconds used so far: front and router mongod of a mongos (None: the cluster's), shards, config server."""
     config, *shards = cluster.processes
     front = (mongos or cluster.mongos).pid

@@ -34,7 +34,7 @@ from bench.clusters import cpu_by_role
 from bench.findings import Findings, Target, absolute, compared, growth
 from microshard.embedded import wire
 from microshard.embedded.mongod_connections import MongodPool
-from microshard.embedded.sharded_cluster import Mongos
+from microshard.embedded.sharded_cluster import MongosProcess
 
 DOCUMENTS = 10_000
 BATCH = 100
@@ -137,7 +137,7 @@ async def drive(address: tuple[str, int], series: list[bytes], connections: int)
 class Bench:
     """A cluster of two shards, and the ways to it."""
 
-    def __init__(self, cluster: SmallCluster, forwarding: Mongos) -> None:
+    def __init__(self, cluster: SmallCluster, forwarding: MongosProcess) -> None:
         self.cluster = cluster
         self.forwarding = forwarding
         words = Path(f"/proc/{forwarding.router_pid()}/cmdline").read_bytes().split(b"\0")

@@ -18,7 +18,7 @@ GAP = 2  # between columns
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TextColumn:
     """A column and what decides whether it stays."""
 
     header: str  # name and unit, on two lines
@@ -32,20 +32,20 @@ class Column:
         return max(text.cell_len for text in (*map(Text, self.header.split("\n")), *self.cells))
 
 
-def texts(header: str, cells: Sequence[str], rank: int, *, right: bool = False, style: str = "") -> Column:
+def texts(header: str, cells: Sequence[str], rank: int, *, right: bool = False, style: str = "") -> TextColumn:
     """A column whose cells have one style."""
-    return Column(header, tuple(Text(cell, style=style) for cell in cells), rank, right)
+    return TextColumn(header, tuple(Text(cell, style=style) for cell in cells), rank, right)
 
 
 @dataclass(frozen=True, slots=True)
 class FittingTable:
     """A table that leaves out columns until it fits the width it is given."""
 
-    columns: Sequence[Column]
+    columns: Sequence[TextColumn]
     width: int | None
     title: str = ""
     below: str = ""
-    compact: Sequence[Column] = ()  # instead, where not all of `columns` fit
+    compact: Sequence[TextColumn] = ()  # instead, where not all of `columns` fit
     least: int = 12  # letters of the first column that are never cut
     elsewhere: str = ""  # where columns that are left out can be seen
 
@@ -56,7 +56,7 @@ class FittingTable:
         width = min(self.width or options.max_width, options.max_width)
         first = _shortened(self.columns[0], max(self.least, width * 2 // 5))
         kept = _fit([first, *self.columns[1:]], width)
-        columns: Sequence[Column] = self.columns
+        columns: Sequence[TextColumn] = self.columns
         if len(kept) < len(columns) and self.compact:
             columns = self.compact
             kept = _fit([first, *columns[1:]], width)
@@ -82,7 +82,7 @@ class FittingTable:
             yield Text(in_ascii(self.below, options), style="dim")
 
 
-def _fit(columns: Sequence[Column], width: int) -> list[Column]:
+def _fit(columns: Sequence[TextColumn], width: int) -> list[TextColumn]:
     """The columns that fit, in their order; columns of one rank come and go together, the first always stays."""
     by_rank: dict[int, list[int]] = {}
     for index, column in enumerate(columns):
@@ -97,7 +97,7 @@ def _fit(columns: Sequence[Column], width: int) -> list[Column]:
     return [columns[index] for index in sorted(chosen)]
 
 
-def _shortened(column: Column, most: int) -> Column:
+def _shortened(column: TextColumn, most: int) -> TextColumn:
     """The first column, with labels cut where they would leave no room for figures."""
     if column.width <= most:
         return column

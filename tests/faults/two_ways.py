@@ -23,7 +23,7 @@ from bson import Binary, Decimal128, Int64, MaxKey, MinKey, ObjectId, Regex, Tim
 from pymongo.errors import OperationFailure
 
 from microshard.embedded.errors import without_clocks
-from microshard.embedded.sharded_cluster import Client, Mongos
+from microshard.embedded.sharded_cluster import Client, MongosProcess
 from tests.cluster.embedded.lab import SmallCluster
 from tests.faults.table import Row
 
@@ -327,7 +327,10 @@ def campaign(cluster: SmallCluster, seed: int, operations: int, tell: Callable[[
     row = Row("random operations by two ways", "embedded mongos")
     folder = Path(cluster.folder) / "two_ways"
     folder.mkdir()
-    both = [Mongos(cluster.config, folder, ["--setParameter", f"microshardTargeting={on}"]) for on in ("true", "false")]
+    both = [
+        MongosProcess(cluster.config, folder, ["--setParameter", f"microshardTargeting={on}"])
+        for on in ("true", "false")
+    ]
     try:
         for mongos in both:
             mongos.wait_ready()

@@ -51,7 +51,7 @@ def _wait_until(condition: Callable[[], Any], process: subprocess.Popen[bytes], 
         time.sleep(0.02)
 
 
-class Mongos:
+class MongosProcess:
     """One embedded mongos as a child of this process."""
 
     def __init__(self, config: str, folder: Path, arguments: Sequence[str | Path] = (), port: int = 0) -> None:
@@ -111,7 +111,7 @@ class ShardedCluster:
         for name, member, role in members:
             self._spawn(name, member, role)
         parameter = ["--setParameter", f"microshardMongod={mongod}"] if mongod else []
-        self.mongos = Mongos(self.config, folder, parameter, port or mongos_port)
+        self.mongos = MongosProcess(self.config, folder, parameter, port or mongos_port)
         try:
             with concurrent.futures.ThreadPoolExecutor() as pool:
                 list(pool.map(self._initiate, members, self.processes))

@@ -237,7 +237,7 @@ class _Grid:
 
 
 @dataclass(frozen=True, slots=True)
-class _Section:
+class _CheckedSection:
     """A section of the experiment as some values of axes make it."""
 
     model: Any
@@ -255,7 +255,7 @@ class _PointBuilder:
         self._points: dict[tuple[str, ...], Assignment] = {}
         # Pydantic does not validate a frozen model again: what was validated for one point is used for the next (row 8
         # of docs/benchmarks.md), and so are keys that no axis varies. Keys are paths with the values put below them.
-        self._sections: dict[tuple[str, Assignment], _Section] = {}
+        self._sections: dict[tuple[str, Assignment], _CheckedSection] = {}
         self._validated: dict[tuple[KeyPath, Assignment], Any] = {}
         experiment, data = loaded.experiment, loaded.document.data
         self._known = {*topology_violations(experiment.topology), *workload_violations(experiment)}
@@ -290,13 +290,13 @@ class _PointBuilder:
             return None
         return experiment, tuple(f"{dotted(v.path)}: {v.message}" for v in new)
 
-    def _section(self, experiment: Experiment, name: str, values: Assignment) -> _Section:
+    def _section(self, experiment: Experiment, name: str, values: Assignment) -> _CheckedSection:
         """A section of a point that was validated, remembered with its parts."""
         known = self._sections.get((name, values))
         if known is None:
             model = getattr(experiment, name)
             violations = topology_violations(model) if isinstance(model, Topology) else []
-            known = self._sections[name, values] = _Section(model, _json(model), violations)
+            known = self._sections[name, values] = _CheckedSection(model, _json(model), violations)
             for path, given in _by_part(values).items():
                 inner = model[int(path[1])] if isinstance(model, list) else getattr(model, str(path[1]))
                 if _is_model(inner):

@@ -53,7 +53,7 @@ class LaunchOptions:
 
 
 @dataclass
-class Outcome:
+class ProcessChange:
     """What was done to one process."""
 
     name: str
@@ -121,7 +121,7 @@ class MongoProcess:
         """The live process, verified by its command line."""
         return proc.from_pid_file(self.pid_path, self.config_path)
 
-    def start(self, deadline: float, *, stop_timeout: float, check: bool) -> Outcome:
+    def start(self, deadline: float, *, stop_timeout: float, check: bool) -> ProcessChange:
         """Start it with this configuration, or restart it where it runs with another; wait for a mongod to answer."""
         running = self.running()
         diff = self._diff()
@@ -129,7 +129,7 @@ class MongoProcess:
             return self._keep(running, deadline, check=check)
         did = "restarted" if running else "started"
         if check:
-            return Outcome(self.name, did, diff=diff)
+            return ProcessChange(self.name, did, diff=diff)
         if running:
             proc.terminate(running, grace=stop_timeout)
         _create_folders(self)
@@ -140,7 +140,7 @@ class MongoProcess:
         if self.role != "mongos":
             self._await_hello(deadline, handle)
         pid = self._await_pid(deadline, handle)
-        return Outcome(self.name, did, pid, diff)
+        return ProcessChange(self.name, did, pid, diff)
 
     @property
     def start_path(self) -> str:
@@ -166,10 +166,10 @@ class MongoProcess:
         path, before, after = differing[0]
         return {"before_header": path, "after_header": path, "before": before, "after": after}
 
-    def _keep(self, running: proc.LiveProcess, deadline: float, *, check: bool) -> Outcome:
-        outcome = (
-            self.resume(proc.all_processes(), check=check) if running.paused else Outcome(self.name, "", running.pid)
-        )
+    def _keep(self, running: proc.LiveProcess, deadline: float, *, check: bool) -> ProcessChange:
+        if not running.paused:
+            return ProcessChange(self.name, "", running.pid)
+        outcome = self.resume(proc.all_processes(), check=check)
         if outcome.did and not check:
             self.await_ready(deadline)
         return outcome
@@ -279,21 +279,21 @@ class MongoProcess:
             return f" It left no log at {self.log_path}."
         return "\n  Last lines of its log:\n    " + "\n    ".join(lines)
 
-    def pause(self, processes: list[proc.LiveProcess], *, check: bool) -> Outcome:
+    def pause(self, processes: list[proc.LiveProcess], *, check: bool) -> ProcessChange:
         """Stop it and its children by SIGSTOP; memory and connections stay."""
         running = self._must_run()
         running_members = [member for member in proc.tree(running, processes) if not member.paused]
         for member in [] if check else running_members:
             proc.send_signal(member, signal.SIGSTOP)
-        return Outcome(self.name, "paused" if running_members else "", running.pid)
+        return ProcessChange(self.name, "paused" if running_members else "", running.pid)
 
-    def resume(self, processes: list[proc.LiveProcess], *, check: bool) -> Outcome:
+    def resume(self, processes: list[proc.LiveProcess], *, check: bool) -> ProcessChange:
         """Continue it and its children by SIGCONT, without waiting until it serves."""
         running = self._must_run()
         paused_members = [member for member in proc.tree(running, processes) if member.paused]
         for member in [] if check else paused_members:
             proc.send_signal(member, signal.SIGCONT)
-        return Outcome(self.name, "resumed" if paused_members else "", running.pid)
+        return ProcessChange(self.name, "resumed" if paused_members else "", running.pid)
 
     def await_ready(self, deadline: float) -> None:
         """Wait until it can serve: a mongod of a set sees a primary, a mongos routes."""
@@ -326,15 +326,15 @@ class MongoProcess:
             raise HostError(f"{self.label} does not run any more.{self.quoted_log()}")
         return running
 
-    def stop(self, *, grace: float, check: bool, processes: list[proc.LiveProcess] | None = None) -> Outcome:
+    def stop(self, *, grace: float, check: bool, processes: list[proc.LiveProcess] | None = None) -> ProcessChange:
         """End it. `processes`: as for `proc.tree`."""
         running = self.running()
         if running is None:
-            return Outcome(self.name, "")
+            return ProcessChange(self.name, "")
         did = "stopped" if check else proc.terminate(running, grace=grace, processes=processes)
-        return Outcome(self.name, did, running.pid)
+        return ProcessChange(self.name, did, running.pid)
 
-    def remove(self, *, mongos_grace: float, check: bool, processes: list[proc.LiveProcess]) -> Outcome:
+    def remove(self, *, mongos_grace: float, check: bool, processes: list[proc.LiveProcess]) -> ProcessChange:
         """End it and remove its files. A mongod is killed at once: what it would still write is removed anyway."""
         grace = mongos_grace if self.role == "mongos" else 0.0
         outcome = self.stop(grace=grace, check=check, processes=processes)
@@ -344,7 +344,7 @@ class MongoProcess:
             if self.limits and self.launch.manager != "systemd":
                 process_limits.remove(self.folder, self.limits)
             _remove_files(self)
-        return Outcome(self.name, f"{outcome.did} and removed" if outcome.did else "removed", outcome.pid)
+        return ProcessChange(self.name, f"{outcome.did} and removed" if outcome.did else "removed", outcome.pid)
 
 
 def _create_folders(process: MongoProcess) -> None:

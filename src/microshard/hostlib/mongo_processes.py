@@ -16,7 +16,7 @@ from typing import Any, Callable, TypeVar
 from . import kernel_settings, logs, numa, proc, systemd
 from .errors import HostError
 from .files import make_run_folder, require_run_folder
-from .mongo_process import LaunchOptions, MongoProcess, Outcome
+from .mongo_process import LaunchOptions, MongoProcess, ProcessChange
 from .wire import OPEN, access_of_run
 
 ARGUMENTS = {
@@ -152,7 +152,7 @@ def _bindings(parameters: dict[str, Any]) -> dict[str, numa.Binding]:
     return numa.bindings(parameters["numa"], names, data_bearing, numa.host_cores())
 
 
-def _restart(group: ProcessGroup, parameters: dict[str, Any]) -> tuple[list[Outcome], str | None]:
+def _restart(group: ProcessGroup, parameters: dict[str, Any]) -> tuple[list[ProcessChange], str | None]:
     """End the processes and start them again; and what became of the page cache, where it is to be dropped."""
     if not group.processes:
         return [], None
@@ -177,7 +177,7 @@ class ProcessGroup:
         self.check = check
         self.concurrency = concurrency or _PER_CORE * (os.cpu_count() or 1)
 
-    def start(self, *, timeout: float, stop_timeout: float) -> list[Outcome]:
+    def start(self, *, timeout: float, stop_timeout: float) -> list[ProcessChange]:
         """Start every process with its configuration, config servers and mongos first; wait until every mongod answers.
 
         A mongos serves nobody before the config servers are initiated, so it is not waited for.
@@ -195,14 +195,14 @@ class ProcessGroup:
             outcomes = [replace(outcome, record=record) for outcome, record in zip(outcomes, records)]
         return outcomes
 
-    def pause(self) -> list[Outcome]:
+    def pause(self) -> list[ProcessChange]:
         """Pause every process by SIGSTOP; routers first, so that none of them waits for a shard that is paused."""
         ordered = sorted(self.processes, key=lambda p: p.role != "mongos")
         processes = proc.all_processes()
         # One at a time keeps the order; if one has died the others are paused all the same.
         return _concurrently(1, [partial(p.pause, processes, check=self.check) for p in ordered], finish=True)
 
-    def resume(self, *, timeout: float) -> list[Outcome]:
+    def resume(self, *, timeout: float) -> list[ProcessChange]:
         """Continue every process; wait until every replica set has a primary and every mongos routes."""
         deadline = time.monotonic() + timeout
         processes = proc.all_processes()
@@ -222,13 +222,13 @@ class ProcessGroup:
                 sets.setdefault(process.replica_set, []).append(process)
         return [members for members in sets.values() if len(members) > 1]
 
-    def stop(self, *, timeout: float) -> list[Outcome]:
+    def stop(self, *, timeout: float) -> list[ProcessChange]:
         """End every process: SIGTERM, and SIGKILL after `timeout` seconds."""
         return _concurrently(
             len(self.processes) or 1, [partial(p.stop, grace=timeout, check=self.check) for p in self.processes]
         )
 
-    def remove(self, *, mongos_grace: float) -> list[Outcome]:
+    def remove(self, *, mongos_grace: float) -> list[ProcessChange]:
         """End every process and remove its files, and the deployment's folder if it is empty then."""
         remove = partial(
             MongoProcess.remove, mongos_grace=mongos_grace, check=self.check, processes=proc.all_processes()

@@ -16,7 +16,7 @@ from microshard.analysis.report_model import ReportModel
 from microshard.report import format as fmt
 from microshard.report import headline
 from microshard.report.tables import summary_columns
-from microshard.terminal_table import Column, FittingTable, in_ascii, texts
+from microshard.terminal_table import FittingTable, TextColumn, in_ascii, texts
 
 MOST_ROWS = 60  # of the final table; the report has them all
 MOST_NOTICES = 8
@@ -88,20 +88,20 @@ class _Notice:
         yield grid
 
 
-def _columns(model: ReportModel) -> list[Column]:
+def _columns(model: ReportModel) -> list[TextColumn]:
     """All columns of the final table."""
     points = model.points[:MOST_ROWS]
     first = model.axis_label if len(model.series) == 1 and model.axis else "point"
     columns = [texts(first, [p.label for p in points], 0, style="bold")]
     if any(p.state != "done" for p in points):
         state = tuple(Text(p.state, style=_STYLES.get(p.state, "")) for p in points)
-        columns.append(Column("state", state, 1, right=False))
+        columns.append(TextColumn("state", state, 1, right=False))
     for column in summary_columns(model):
         header = _NARROW.get(column.name, f"{column.name}\n{column.unit}")
         style = "dim" if column.name.startswith("published") else ""
         shown = column.cells[:MOST_ROWS]
         columns.append(texts(header, shown, column.rank, right=column.name != "bound by", style=style))
-    return [*columns, Column("answer", tuple(Text(*_MARKS[p.answers]) for p in points), 4, right=False)]
+    return [*columns, TextColumn("answer", tuple(Text(*_MARKS[p.answers]) for p in points), 4, right=False)]
 
 
 def live(points: Sequence[LivePoint], width: int | None = None, most_rows: int = LIVE_ROWS) -> RenderableType:
@@ -115,7 +115,7 @@ def live(points: Sequence[LivePoint], width: int | None = None, most_rows: int =
     named = next((p for p in points if p.metric), points[0])
     columns = [
         texts("point", [p.label for p in shown], 0, style="bold"),
-        Column("state", tuple(Text(p.state, style=_STYLES.get(p.state, "cyan")) for p in shown), 1, right=False),
+        TextColumn("state", tuple(Text(p.state, style=_STYLES.get(p.state, "cyan")) for p in shown), 1, right=False),
         texts("reps", [f"{p.done} of {p.planned}" for p in shown], 2, right=True),
         texts(f"{named.metric or 'value'} so far\n{named.unit}", [_so_far(p) for p in shown], 3, right=True),
         texts("bound\nby", [p.bottleneck for p in shown], 5),

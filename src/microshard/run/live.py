@@ -4,8 +4,6 @@ Nothing of the run is touched, and its servers are left alone. What lies on othe
 (telemetry and progress of runs on hosts) is shown when it is there.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json

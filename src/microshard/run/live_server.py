@@ -1,7 +1,5 @@
 """Serves the page of a run that goes on, and its numbers for Prometheus: loopback only, the page behind a token."""
 
-from __future__ import annotations
-
 import json
 import secrets
 import threading

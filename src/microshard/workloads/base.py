@@ -36,7 +36,7 @@ class PhaseError(Exception):
         self.kind = kind
 
 
-class Progress:
+class ProgressFile:
     """Writes progress lines, one JSON object each, at most about two a second. Without a file it writes nothing."""
 
     def __init__(self, path: Path | None) -> None:
@@ -65,7 +65,7 @@ class Context:
     """What an engine works with besides its phase."""
 
     job: Job
-    progress: Progress
+    progress: ProgressFile
     folder: Path | None = None  # for files of an engine besides its result; created by the first to write there
 
     def connect(self, **options: Any) -> Client:

@@ -20,7 +20,7 @@ from microshard.model.job import Job, JobError
 from microshard.model.result import PhaseFailure, PhaseResult, StepResult
 from microshard.records.run_folder import DiskError, write_json
 from microshard.workloads import several_hosts
-from microshard.workloads.base import Context, Engine, PhaseError, Progress, cpu_seconds
+from microshard.workloads.base import Context, Engine, PhaseError, ProgressFile, cpu_seconds
 from microshard.workloads.connections import read_job
 from microshard.workloads.rate_search import engine_of
 from microshard.workloads.servers import latencies_between, operation_times, operations_by_way
@@ -94,7 +94,7 @@ def _namespaces(engine: Engine[Any]) -> list[str]:
     return sorted({*(c.namespace for c in job.point.collections), *([own] if own else [])})
 
 
-def run_job(job: Job, progress: Progress, folder: Path | None = None) -> tuple[StepResult, int]:
+def run_job(job: Job, progress: ProgressFile, folder: Path | None = None) -> tuple[StepResult, int]:
     """Run the phases until one fails; the result and the exit code. Raises JobError before any is run."""
     context = Context(job, progress, folder)
     # All parameters are read before the first phase begins: a mistake in the last one must not cost a load.
@@ -127,13 +127,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="where the result is written")
     parser.add_argument("--progress", type=Path, help="JSON lines are appended here while it runs")
     options = parser.parse_args(arguments)
-    progress: Progress | None = None
+    progress: ProgressFile | None = None
     try:
         try:
             data = json.loads(options.job.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise JobError(f"cannot read the job {options.job}: {error}") from None
-        progress = Progress(options.progress)
+        progress = ProgressFile(options.progress)
         result, code = run_job(read_job(data), progress, options.out.with_suffix("").absolute())
     except JobError as error:
         print(f"microshard.workloads: {error}", file=sys.stderr)

@@ -9,7 +9,7 @@ from typing import Any
 
 from pymongo.errors import PyMongoError
 
-from microshard.embedded.sharded_cluster import Client, Mongos, ShardedCluster
+from microshard.embedded.sharded_cluster import Client, MongosProcess, ShardedCluster
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 60.0, what: str = "the condition") -> Any:
@@ -50,9 +50,9 @@ def small_cluster(folder: Path, shards: int = 2) -> Iterator[SmallCluster]:
 
 
 @contextlib.contextmanager
-def another_mongos(cluster: SmallCluster, folder: Path, *arguments: str) -> Iterator[Mongos]:
+def another_mongos(cluster: SmallCluster, folder: Path, *arguments: str) -> Iterator[MongosProcess]:
     """A second mongos of the cluster."""
-    started = Mongos(cluster.config, folder, list(arguments))
+    started = MongosProcess(cluster.config, folder, list(arguments))
     try:
         started.wait_ready()
         yield started

@@ -22,7 +22,7 @@ from microshard.embedded import router_mongod
 from microshard.embedded.mongod_connections import NO_CREDENTIALS, MongodConnection, MongodPool
 from microshard.embedded.options import Options
 from microshard.embedded.server_log import ServerLog
-from microshard.embedded.sharded_cluster import Client, Mongos, free_port
+from microshard.embedded.sharded_cluster import Client, MongosProcess, free_port
 from tests.cluster.embedded.lab import SmallCluster, another_mongos, direct, running, wait_until
 
 pytestmark = pytest.mark.cluster
@@ -30,7 +30,7 @@ MONGOS = Path(sys.executable).with_name("mongos")
 
 
 @pytest.fixture
-def mongos(cluster: SmallCluster, tmp_path: Path) -> Iterator[Mongos]:
+def mongos(cluster: SmallCluster, tmp_path: Path) -> Iterator[MongosProcess]:
     """A second mongos of the cluster, for this test only."""
     with another_mongos(cluster, tmp_path) as started:
         yield started
@@ -48,7 +48,7 @@ def _router_folders(folder: Path) -> list[Path]:
     return list(folder.glob("**/mongos-*-router"))
 
 
-def test_sigterm_leaves_no_process_and_no_files(mongos: Mongos, tmp_path: Path) -> None:
+def test_sigterm_leaves_no_process_and_no_files(mongos: MongosProcess, tmp_path: Path) -> None:
     router = mongos.router_pid()
     assert running(router)
     assert len(_router_folders(tmp_path)) == 1
@@ -58,7 +58,7 @@ def test_sigterm_leaves_no_process_and_no_files(mongos: Mongos, tmp_path: Path) 
     assert not Path(f"/tmp/mongodb-{mongos.port}.sock").exists()  # noqa: S108 - where the server would put it
 
 
-def test_the_command_shutdown_ends_it_too(mongos: Mongos, tmp_path: Path) -> None:
+def test_the_command_shutdown_ends_it_too(mongos: MongosProcess, tmp_path: Path) -> None:
     # As with a real one, the connection may close before the answer.
     with mongos.client() as client, contextlib.suppress(AutoReconnect):
         client.admin.command("shutdown")
@@ -66,16 +66,18 @@ def test_the_command_shutdown_ends_it_too(mongos: Mongos, tmp_path: Path) -> Non
     assert _router_folders(tmp_path) == []
 
 
-def test_a_killed_mongos_takes_its_router_mongod_along(cluster: SmallCluster, mongos: Mongos, tmp_path: Path) -> None:
+def test_a_killed_mongos_takes_its_router_mongod_along(
+    cluster: SmallCluster, mongos: MongosProcess, tmp_path: Path
+) -> None:
     router = mongos.router_pid()
     mongos.stop(signal.SIGKILL)
     wait_until(lambda: not running(router), 10, "the end of the router mongod")
     (left,) = _router_folders(tmp_path)
     foreign = tmp_path / "mongos-1-router"
     foreign.mkdir()
-    live = Mongos(cluster.config, tmp_path)
+    live = MongosProcess(cluster.config, tmp_path)
     live.wait_ready()
-    again = Mongos(cluster.config, tmp_path)
+    again = MongosProcess(cluster.config, tmp_path)
     try:
         again.wait_ready()
         assert not left.exists()
@@ -86,7 +88,7 @@ def test_a_killed_mongos_takes_its_router_mongod_along(cluster: SmallCluster, mo
         live.stop()
 
 
-def test_every_command_names_its_api_version_where_that_is_required(mongos: Mongos, things: Any) -> None:
+def test_every_command_names_its_api_version_where_that_is_required(mongos: MongosProcess, things: Any) -> None:
     with mongos.client() as client, mongos.client(server_api=ServerApi("1", strict=True)) as versioned:
         assert client.survives.things.find_one()
         assert client.admin.command("setParameter", requireApiVersion=True)["was"] is False
@@ -130,7 +132,7 @@ def test_a_port_that_another_mongod_was_quicker_to_take(
         assert client.admin.command("hello")["setName"] == "cfg"
 
 
-def test_a_killed_router_mongod_is_restarted_and_the_error_is_retryable(mongos: Mongos, things: Any) -> None:
+def test_a_killed_router_mongod_is_restarted_and_the_error_is_retryable(mongos: MongosProcess, things: Any) -> None:
     with mongos.client(retryReads=False) as client:
         things = client.survives.things
         assert things.find_one() == {"_id": 1}
@@ -158,7 +160,7 @@ def test_a_killed_router_mongod_is_restarted_and_the_error_is_retryable(mongos: 
         assert client.admin.command("serverStatus")["microshard"]["routerMongod"]["restarts"] == 1
 
 
-def test_reads_with_default_options_survive_a_killed_router_mongod(mongos: Mongos, things: Any) -> None:
+def test_reads_with_default_options_survive_a_killed_router_mongod(mongos: MongosProcess, things: Any) -> None:
     with mongos.client() as client:
         client.survives.things.find_one()
         os.kill(mongos.router_pid(), signal.SIGKILL)
@@ -200,7 +202,7 @@ def test_a_client_that_leaves_as_its_reply_comes_breaks_no_other_request(cluster
 
 
 def test_it_waits_for_its_config_server(tmp_path: Path) -> None:
-    waiting = Mongos(f"cfg/127.0.0.1:{free_port()}", tmp_path)
+    waiting = MongosProcess(f"cfg/127.0.0.1:{free_port()}", tmp_path)
     try:
         wait_until(lambda: list(tmp_path.glob("*/data/WiredTiger")), 20, "the router mongod")
         assert waiting.process.poll() is None
@@ -211,7 +213,7 @@ def test_it_waits_for_its_config_server(tmp_path: Path) -> None:
 
 def test_a_signal_during_the_start_leaves_nothing(cluster: SmallCluster, tmp_path: Path) -> None:
     for number in range(3):
-        early = Mongos(cluster.config, tmp_path)
+        early = MongosProcess(cluster.config, tmp_path)
         wait_until(lambda: list(tmp_path.glob("*/owner.json")), 20, "the router mongod's folder")
         time.sleep(0.05 * number)
         assert early.stop() == 0
@@ -283,12 +285,12 @@ def test_options_of_a_yaml_file_take_effect(cluster: SmallCluster, tmp_path: Pat
 
 
 def test_a_taken_port_is_named(cluster: SmallCluster, tmp_path: Path) -> None:
-    second = Mongos(cluster.config, tmp_path, port=cluster.mongos.port)
+    second = MongosProcess(cluster.config, tmp_path, port=cluster.mongos.port)
     assert second.process.wait(30) == 48
     assert str(cluster.mongos.port) in second.log.read_text(encoding="utf-8")
     assert _router_folders(tmp_path) == []
 
 
-def test_the_log_has_the_servers_format(mongos: Mongos) -> None:
+def test_the_log_has_the_servers_format(mongos: MongosProcess) -> None:
     for line in mongos.log.read_text(encoding="utf-8").splitlines():
         assert {"t", "s", "c", "id", "ctx", "msg"} <= json.loads(line).keys()

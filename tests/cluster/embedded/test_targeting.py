@@ -12,7 +12,7 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure
 from pymongo.read_concern import ReadConcern
 
 from microshard.embedded.point_operation import ordered
-from microshard.embedded.sharded_cluster import Mongos
+from microshard.embedded.sharded_cluster import MongosProcess
 from tests.cluster.embedded.lab import SmallCluster, another_mongos, direct, wait_until
 from tests.faults.two_ways import scalar
 
@@ -20,14 +20,14 @@ pytestmark = pytest.mark.cluster
 SEED = datetime.date.today().toordinal()
 
 
-def _counted(mongos: Mongos) -> dict[str, int]:
+def _counted(mongos: MongosProcess) -> dict[str, int]:
     with mongos.client() as client:
         counted: dict[str, int] = client.admin.command("serverStatus")["microshard"]["targeting"]
         return counted
 
 
 @pytest.fixture(scope="module")
-def straight(cluster: SmallCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mongos]:
+def straight(cluster: SmallCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MongosProcess]:
     """A mongos of the cluster that sends point operations straight to their shard."""
     folder = tmp_path_factory.mktemp("straight")
     with another_mongos(cluster, folder, "--setParameter", "microshardTargeting=true") as started:
@@ -35,7 +35,7 @@ def straight(cluster: SmallCluster, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture
-def targeted(straight: Mongos, sharded: Any) -> Iterator[Any]:
+def targeted(straight: MongosProcess, sharded: Any) -> Iterator[Any]:
     """The collection `sharded` through that mongos, once it has read its routing table, which the first read begins."""
     with straight.client() as client:
         collection = client[sharded.database.name][sharded.name]
@@ -70,7 +70,7 @@ def test_values_hash_and_sort_as_the_server_does_it(cluster: SmallCluster) -> No
     assert different == []
 
 
-def test_reads_and_writes_of_one_key_go_straight_to_the_shard(straight: Mongos, targeted: Any) -> None:
+def test_reads_and_writes_of_one_key_go_straight_to_the_shard(straight: MongosProcess, targeted: Any) -> None:
     before = _counted(straight)
     assert targeted.find_one({"k": 7})["_id"] == 7
     assert targeted.find_one({"k": Int64(700)})["_id"] == 700
@@ -110,7 +110,7 @@ def test_a_write_straight_to_a_shard_has_the_default_write_concern(cluster: Smal
 
 
 @pytest.fixture
-def majority(straight: Mongos) -> Iterator[None]:
+def majority(straight: MongosProcess) -> Iterator[None]:
     """The default read concern of the cluster is majority."""
     with straight.client() as client:
         client.admin.command("setDefaultRWConcern", 1, defaultReadConcern={"level": "majority"})
@@ -161,7 +161,9 @@ def test_a_cursor_on_a_shard_is_continued_there(targeted: Any) -> None:
     assert killed["cursorsKilled"] == [cursor.cursor_id]
 
 
-def test_a_table_changed_by_somebody_else_is_read_anew(cluster: SmallCluster, straight: Mongos, targeted: Any) -> None:
+def test_a_table_changed_by_somebody_else_is_read_anew(
+    cluster: SmallCluster, straight: MongosProcess, targeted: Any
+) -> None:
     before = _counted(straight)
     admin, namespace = cluster.client.admin, targeted.full_name  # of another mongos
     admin.command("moveRange", namespace, min={"k": 500}, max={"k": MaxKey()}, toShard="shard0")

@@ -5,6 +5,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield opened
 
 
-def _start(cli: Cli, **changes: object) -> tuple[subprocess.Popen[str], subprocess.Popen[str], str]:
+def _start(cli: Cli, **changes: Any) -> tuple[subprocess.Popen[str], subprocess.Popen[str], str]:
     """A run, `watch` beside it, and the address of its page."""
     run = cli.start("run", cli.write(**changes))
     cli.wait_for(lambda: (cli.folders[0] / "plan.json").exists() and cli.folders[0].is_executed())

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from microshard.embedded.sharded_cluster import Mongos
+from microshard.embedded.sharded_cluster import MongosProcess
 from microshard.model.result import PhaseResult
 from microshard.records import codec
 from microshard.workloads.ycsb.engine import YcsbEngine
@@ -20,10 +20,10 @@ pytestmark = pytest.mark.long
 
 
 @pytest.fixture
-def two_routers(tmp_path: Path) -> Iterator[tuple[SmallCluster, Mongos]]:
+def two_routers(tmp_path: Path) -> Iterator[tuple[SmallCluster, MongosProcess]]:
     """Two shards, two mongos, YCSB's collection sharded by the hash of its key."""
     with small_cluster(tmp_path) as cluster:
-        second = Mongos(cluster.config, tmp_path)
+        second = MongosProcess(cluster.config, tmp_path)
         second.wait_ready()
         cluster.client.admin.command("enableSharding", "ycsb")
         cluster.client.admin.command("shardCollection", "ycsb.usertable", key={"_id": "hashed"})
@@ -32,7 +32,11 @@ def two_routers(tmp_path: Path) -> Iterator[tuple[SmallCluster, Mongos]]:
 
 
 def start(
-    folder: Path, cluster: SmallCluster, second: Mongos, *phases: dict[str, Any], part: dict[str, int] | None = None
+    folder: Path,
+    cluster: SmallCluster,
+    second: MongosProcess,
+    *phases: dict[str, Any],
+    part: dict[str, int] | None = None,
 ) -> Started:
     """A job against both mongos, for one of several client hosts if `part` says so."""
     routers = {"mongos1": cluster.mongos, "mongos2": second}
@@ -55,7 +59,7 @@ def _ended(started: Started) -> bool:
 
 
 def test_every_client_uses_its_own_mongos_and_a_dead_one_is_named(
-    two_routers: tuple[SmallCluster, Mongos], tmp_path: Path
+    two_routers: tuple[SmallCluster, MongosProcess], tmp_path: Path
 ) -> None:
     cluster, second = two_routers
     started = start(
@@ -83,7 +87,7 @@ def test_every_client_uses_its_own_mongos_and_a_dead_one_is_named(
 
 
 def test_two_client_hosts_load_their_shares_and_merge_into_one_result(
-    two_routers: tuple[SmallCluster, Mongos], tmp_path: Path
+    two_routers: tuple[SmallCluster, MongosProcess], tmp_path: Path
 ) -> None:
     cluster, second = two_routers
     read: dict[str, Any] = {"read": 1.0}

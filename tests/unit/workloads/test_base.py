@@ -10,13 +10,13 @@ from microshard.model.job import JobError
 from microshard.model.phase import PhaseKeys
 from microshard.model.phases import all_keys
 from microshard.model.plan import PlannedPhase
-from microshard.workloads.base import Context, Engine, Progress, find_engine
+from microshard.workloads.base import Context, Engine, ProgressFile, find_engine
 from microshard.workloads.connections import read_job
 from tests.unit.workloads.jobs import DEFAULTS, PIPELINE, job
 
 
 def make(engine: str, parameters: dict[str, Any]) -> None:
-    find_engine(engine)(PlannedPhase("it", "load", engine, parameters), Context(read_job(job()), Progress(None)))
+    find_engine(engine)(PlannedPhase("it", "load", engine, parameters), Context(read_job(job()), ProgressFile(None)))
 
 
 @pytest.mark.parametrize("keys", all_keys())
@@ -64,7 +64,7 @@ def test_parameters_are_complete_and_a_wrong_one_is_named(
 
 def test_progress_drops_lines_that_come_too_soon_but_never_the_last(tmp_path: Path) -> None:
     path = tmp_path / "progress.jsonl"
-    progress = Progress(path)
+    progress = ProgressFile(path)
     for done in range(1, 101):
         progress.report("load", done, 100, "documents", "fast")
     progress.close()
@@ -75,6 +75,6 @@ def test_progress_drops_lines_that_come_too_soon_but_never_the_last(tmp_path: Pa
 
 
 def test_a_line_of_progress_that_has_no_room_fails_nothing() -> None:
-    progress = Progress(Path("/dev/full"))
+    progress = ProgressFile(Path("/dev/full"))
     progress.report("load", 1, 2, "documents")
     progress.close()

@@ -12,7 +12,7 @@ import pytest
 
 from microshard.model.job import Job, JobPoint, JobStep, ProcessInfo
 from microshard.workloads import restarts
-from microshard.workloads.base import Context, PhaseError, Progress
+from microshard.workloads.base import Context, PhaseError, ProgressFile
 
 
 def process(name: str, host: str, role: str = "shard") -> ProcessInfo:
@@ -24,7 +24,7 @@ PROCESSES = (process("shard01", "host1"), process("shard02", "host2"), process("
 
 def context(folder: Path | None) -> Context:
     point = JobPoint("p01", 2, "sharded", 2, PROCESSES, (), {})
-    return Context(Job("mongodb://host1/", point, (), JobStep("r1", "measure", restarts=1)), Progress(None), folder)
+    return Context(Job("mongodb://host1/", point, (), JobStep("r1", "measure", restarts=1)), ProgressFile(None), folder)
 
 
 @contextmanager
