@@ -56,7 +56,7 @@ def test_two_and_three_client_hosts_do_what_one_does(
 ) -> None:
     points = [{"infrastructure.client_hosts.count": count} for count in (1, 2, 3)]
     file = controller.write(experiment({"load": loaded}, {"measure": measured}, points=points))
-    code, said = controller.run("run", file, "--on", controller.inventory, patience=600)
+    code, said = controller.run("run", file, "--on", controller.inventory, timeout=600)
     assert code == 0, said  # 3 where an answer differs from that of one client host
     (folder,) = find_runs(controller.runs)
     for number in (1, 2, 3):
