@@ -180,7 +180,8 @@ def control_groups(pid: int) -> dict[str, str]:
         _, controllers, path = line.split(":", 2)
         for name in controllers.split(","):
             roots = (f"/sys/fs/cgroup/{name}",) if name else ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")
-            root = next((r for r in roots if os.path.isdir(r)), None)
+            mark = "" if name else "cgroup.controllers"  # beside version 1 the first is no group
+            root = next((r for r in roots if os.path.exists(os.path.join(r, mark))), None)
             if root is not None:
                 found[name] = f"{root}{path}".rstrip("/")
     return found

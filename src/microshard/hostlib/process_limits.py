@@ -1,14 +1,20 @@
 """What single mongods may use: cores, memory and I/O, by control groups of their own (cgroup version 1 or 2).
 
-Groups are made below those this process is in, so nothing leaves limits that hold already. Processes of systemd get the
-same limits as properties of their unit instead. Either way they are read back from the groups of the running process.
+Version 1: groups are made below those this process is in, so nothing leaves limits that hold already. Version 2 lets
+only groups without processes have groups with limits ("no internal processes", admin-guide/cgroup-v2.rst): they are
+made at the top of the hierarchy, as TOP/microshard-RUN/microshard-RUN-POINT-NAME, which takes root; or in the group of
+this process where systemd has delegated that to its user, whose processes then move to a group below it.
+Processes of systemd get the same limits as properties of their unit instead. Either way they are read back from the
+groups of the running process.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
 import os
+import time
 from collections.abc import Mapping
 
 from . import host_counters as kernel
@@ -17,6 +23,9 @@ from .errors import HostError
 PERIOD_MICROSECONDS = 100_000  # the kernel's and systemd's default
 MIB = 1 << 20
 _PREFIX = "microshard-"
+_THREADS_END = 2.0  # s that threads of a killed process are given to leave its group
+_MOVED = f"{_PREFIX}itself"  # the group of the processes of a delegated scope
+_ENABLED = "user.microshard.enabled"  # attribute of a run's group: the controllers that were enabled for it at the top
 
 # Limit → its key in io.max and in host_counters.device_limits, file of cgroup version 1, property of a unit, unit.
 _IO = {
@@ -26,6 +35,12 @@ _IO = {
     "write_mibps": ("wbps", "w_bytes", "write_bps", "IOWriteBandwidthMax", MIB),
 }
 _CONTROLLER = {"cpus": "cpu", "memory_mb": "memory", **dict.fromkeys(_IO, "blkio")}  # by their names of version 1
+
+_NEXT_STEPS = {
+    errno.EACCES: "; run it as root, or as systemd-run --user --scope -p Delegate=yes microshard …",
+    errno.EBUSY: "; processes are in that group itself: start this container with --cgroupns=host",
+    errno.EROFS: "; start this container with --privileged --cgroupns=host",
+}
 
 Limits = Mapping[str, float]  # by their keys in the experiment; those that are not set are absent
 
@@ -37,11 +52,24 @@ def groups_of(folder: str, limits: Limits, known: Mapping[str, str] | None = Non
     groups = {}
     for key in limits:
         controller = _CONTROLLER[key]
-        root = known.get(controller) or known.get("")
-        if root is None:
+        name = f"{_PREFIX}{'-'.join(parts[-3:])}"
+        if controller in known:
+            groups[controller] = os.path.join(known[controller], name)
+        elif "" in known:
+            groups[controller] = os.path.join(_place(known[""]), f"{_PREFIX}{parts[-3]}", name)
+        else:
             raise HostError(f"limits.{key}: the kernel has no controller for it, neither cgroup v1 nor v2")
-        groups[controller] = os.path.join(root, f"{_PREFIX}{'-'.join(parts[-3:])}")
     return groups
+
+
+def _place(own: str) -> str:
+    """The group of version 2 in which a run's group is made, of a process that is in `own`."""
+    top = own
+    while is_unified(os.path.dirname(top)):
+        top = os.path.dirname(top)
+    if os.access(os.path.join(top, "cgroup.subtree_control"), os.W_OK):
+        return top
+    return os.path.dirname(own) if os.path.basename(own) == _MOVED else own
 
 
 def is_unified(group: str) -> bool:
@@ -78,8 +106,9 @@ def create(folder: str, limits: Limits, data: str = "", known: Mapping[str, str]
             )
         try:
             if not version1:
-                controller = {"blkio": "io"}.get(_CONTROLLER[key], _CONTROLLER[key])
-                _write(os.path.dirname(group), "cgroup.subtree_control", f"+{controller}")
+                # What the kernel writes back is charged to groups that have both controllers.
+                wanted = ["io", "memory"] if _CONTROLLER[key] == "blkio" else [_CONTROLLER[key]]
+                _enable(key, os.path.dirname(group), wanted)
             os.makedirs(group, exist_ok=True)
             for name, text in _settings(key, value, data, version1=version1):
                 if name != "memory.swap.max" or os.path.exists(os.path.join(group, name)):  # not without swap space
@@ -90,6 +119,61 @@ def create(folder: str, limits: Limits, data: str = "", known: Mapping[str, str]
     if wrong := _difference(limits, made, data):
         raise HostError(f"limits: a process {wrong}")
     return list(dict.fromkeys(groups.values()))
+
+
+def _enable(key: str, run_group: str, controllers: list[str]) -> None:
+    """Make a run's group of version 2 and enable controllers for its groups. OSError, HostError with the next step."""
+    place = os.path.dirname(run_group)
+    there = (kernel.read(os.path.join(place, "cgroup.controllers")) or "").split()
+    if lacking := [controller for controller in controllers if controller not in there]:
+        raise HostError(
+            f"limits.{key}: {place} has no controller {' and '.join(lacking)} (cgroup.controllers): it is disabled in "
+            "the kernel, belongs to cgroup version 1, or is not delegated (systemctl edit user@.service, Delegate=yes)"
+        )
+    words = " ".join(f"+{controller}" for controller in controllers)
+    try:
+        before = _enabled(place)
+        _move_processes(place)
+        _write(place, "cgroup.subtree_control", words)
+    except OSError as error:
+        next_step = _NEXT_STEPS.get(error.errno or 0, "")
+        raise HostError(f"limits.{key}: {place} cannot have groups: {error.strerror}{next_step}") from None
+    os.makedirs(run_group, exist_ok=True)
+    new = _recorded(place) | (set(_enabled(place)) - set(before))
+    with contextlib.suppress(OSError):  # before Linux 5.7; they stay enabled then
+        os.setxattr(run_group, _ENABLED, " ".join(sorted(new)).encode())
+    _write(run_group, "cgroup.subtree_control", words)
+
+
+def _enabled(group: str) -> list[str]:
+    return (kernel.read(os.path.join(group, "cgroup.subtree_control")) or "").split()
+
+
+def _recorded(place: str) -> set[str]:
+    """The controllers that were enabled there for the runs that are there now."""
+    found: set[str] = set()
+    for group in glob.glob(os.path.join(place, f"{_PREFIX}*")):
+        with contextlib.suppress(OSError):
+            found |= set(os.getxattr(group, _ENABLED).decode().split())
+    return found
+
+
+def _move_processes(group: str) -> None:
+    """Move the processes of a delegated group to one below it, as its owner may; OSError of a container's root.
+
+    With some in it the kernel would enable cpu all the same, and groups below it could have no process of their own.
+    The top of the hierarchy has no cgroup.type, and may have both.
+    """
+    pids = (kernel.read(os.path.join(group, "cgroup.procs")) or "").split()
+    if not pids or not os.path.exists(os.path.join(group, "cgroup.type")):
+        return
+    if os.geteuid() == 0:
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), group)
+    moved = os.path.join(group, _MOVED)
+    os.makedirs(moved, exist_ok=True)
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            _write(moved, "cgroup.procs", pid)
 
 
 def _settings(key: str, value: float, data: str, *, version1: bool) -> list[tuple[str, str]]:
@@ -169,26 +253,51 @@ def remove(folder: str, limits: Limits) -> None:
     with contextlib.suppress(HostError):
         for group in groups_of(folder, limits).values():
             with contextlib.suppress(OSError):
-                os.rmdir(group)
+                _remove(group)
+
+
+def _remove(group: str) -> None:
+    """Remove a group, and that of its run after the last one; what was enabled for it is disabled. OSError."""
+    deadline = time.monotonic() + _THREADS_END
+    while True:
+        try:
+            os.rmdir(group)
+            break
+        except OSError as error:
+            if error.errno != errno.EBUSY or time.monotonic() > deadline:
+                raise
+        time.sleep(0.02)
+    run_group = os.path.dirname(group)
+    if not is_unified(run_group) or not os.path.basename(run_group).startswith(_PREFIX):
+        return
+    place = os.path.dirname(run_group)
+    enabled = _recorded(place)
+    with contextlib.suppress(OSError):  # the run has other groups
+        os.rmdir(run_group)
+        if not glob.glob(os.path.join(place, f"{_PREFIX}*")):
+            # The kernel refuses that where others have come to use them.
+            _write(place, "cgroup.subtree_control", " ".join(f"-{controller}" for controller in sorted(enabled)))
 
 
 def remove_of_run(run_folder: str) -> list[str]:
     """Remove the groups of a run whose processes have ended; a sentence for each that cannot be removed."""
     left = []
     known = kernel.control_groups(os.getpid())
-    roots = {root for root in map(known.get, ("", *_CONTROLLER.values())) if root is not None}
-    for root in sorted(roots):
-        for group in glob.glob(os.path.join(root, f"{_PREFIX}{os.path.basename(run_folder)}-*")):
-            try:
-                os.rmdir(group)
-            except OSError as error:
-                left.append(f"control group {group}: {error.strerror}")
+    name = f"{_PREFIX}{os.path.basename(run_folder)}"
+    places = {os.path.join(root, f"{name}-*") for root in map(known.get, set(_CONTROLLER.values())) if root is not None}
+    if "" in known:
+        places.add(os.path.join(_place(known[""]), name, f"{name}-*"))
+    for group in [group for place in sorted(places) for group in glob.glob(place)]:
+        try:
+            _remove(group)
+        except OSError as error:
+            left.append(f"control group {group}: {error.strerror}")
     return left
 
 
 def why_not(limits: Limits, data: str = "/") -> str:
     """Why processes started directly cannot have these limits here; "" where they can. Tries it."""
-    folder = f"/probe/deployments/{os.getpid()}/probe"
+    folder = f"/probe{os.getpid()}/deployments/probe/probe"
     try:
         create(folder, limits, data)
     except HostError as error:

@@ -78,6 +78,8 @@ def _absent(folder: str, *, check: bool) -> dict[str, Any]:
         left = proc.of_folder([folder], _PROGRAMS)
         if left:
             raise HostError("processes did not end: " + "; ".join(p.command_line[:160] for p in left))
+        if groups := process_limits.remove_of_run(folder):
+            raise HostError("; ".join(groups))
         for path in on_volumes(folder):
             shutil.rmtree(path)
         logs.remove_rotation(folder, check=check)

@@ -1,6 +1,7 @@
 """The plan of a whole experiment."""
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -307,6 +308,12 @@ def _warnings(plan: Plan, experiment: Experiment, points: Sequence[PointDefiniti
     if len({p.shards for p in plan.points if p.cache.policy == "per_process_mb"}) > 1:
         yield "the cache is the same per process, so more shards also means more cache: this measures RAM too"
     yield from dict.fromkeys(text for p in first_of_each(points, _release_key) for text in differences(p.experiment))
+    for point, process in [(point, process) for point in plan.points for process in point.processes]:
+        if process.limits.get("memory_mb", math.inf) < (process.cache_mib or 0):
+            yield (
+                f"{point.id}: {process.name} may use {process.limits['memory_mb']:,g} MiB, less than its WiredTiger cache "
+                f"of {process.cache_mib:,.6g} MiB: the kernel kills it when that fills; lower topology.storage.cache"
+            )
     if plan.backend == "local":
         return
 

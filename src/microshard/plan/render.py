@@ -5,7 +5,7 @@ import io
 from rich.console import Console
 from ruamel.yaml import YAML
 
-from microshard.model.plan import Plan, Point, Process
+from microshard.model.plan import Plan, Point
 from microshard.terminal_table import FittingTable, texts
 
 _MOST_ROWS = 40
@@ -81,16 +81,20 @@ def _processes(point: Point) -> FittingTable:
         texts("port", [str(process.port) for process in of], 1, right=True),
         texts("replica set", [process.replica_set or "" for process in of], 3),
         texts("cache", [f"{p.cache_mib:,.6g} MiB" if p.cache_mib else "" for p in of], 4, right=True),
-        texts("cores", [_cores(p) for p in of], 5, right=True),
+        texts("cores", [f"{p.cpu_share:.2g}" if p.cpu_share else "" for p in of], 5, right=True),
         texts("folder in the run", [process.folder for process in of], 6),
     ]
-    return FittingTable(columns, None, f"Processes of {point.id} ({point.label})", elsewhere="--json has all")
+    return FittingTable(
+        columns, None, f"Processes of {point.id} ({point.label})", _limits(point), elsewhere="--json has all"
+    )
 
 
-def _cores(process: Process) -> str:
-    if "cpus" in process.limits:
-        return f"≤ {process.limits['cpus']:g}"
-    return f"{process.cpu_share:.2g}" if process.cpu_share else ""
+def _limits(point: Point) -> str:
+    """A line for each set of limits, with the processes that have it."""
+    names: dict[str, list[str]] = {}
+    for process in point.processes:
+        names.setdefault(", ".join(f"{key} {value:g}" for key, value in process.limits.items()), []).append(process.name)
+    return "\n".join(f"limits of {', '.join(of)}: {limits}" for limits, of in names.items() if limits)
 
 
 def _phases(point: Point) -> str:

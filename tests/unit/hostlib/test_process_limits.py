@@ -22,14 +22,14 @@ def test_the_groups_lie_below_those_this_process_is_in_and_name_run_point_and_pr
     limits = {"cpus": 1, "memory_mb": 64}
     assert process_limits.groups_of(folder, limits, {"cpu": "/a/cpu/here", "": "/b"}) == {
         "cpu": f"/a/cpu/here/{name}",
-        "memory": f"/b/{name}",
+        "memory": f"/b/microshard-run-1/{name}",
     }
     with pytest.raises(HostError, match=r"limits\.cpus: the kernel has no controller"):
         process_limits.groups_of(folder, limits, {"memory": "/m"})
 
 
 def test_a_group_that_cannot_be_written_is_refused_with_the_reason(tmp_path):
-    with pytest.raises(HostError, match=r"limits.cpus: .*missing.* cannot be written: No such file"):
+    with pytest.raises(HostError, match=r"limits.cpus: .*missing has no controller cpu "):
         process_limits.create(FOLDER, {"cpus": 0.5}, known={"": str(tmp_path / "missing")})
     with pytest.raises(HostError, match=r"limits\.write_iops: cgroup version 1 leaves out"):
         process_limits.create(FOLDER, {"write_iops": 5}, known={"blkio": str(tmp_path)})
@@ -37,16 +37,24 @@ def test_a_group_that_cannot_be_written_is_refused_with_the_reason(tmp_path):
         process_limits.device_of("/proc")
 
 
-def test_version_2_needs_the_controllers_and_gets_its_files(tmp_path):
+def test_version_2_has_its_groups_at_the_top_with_the_controllers_and_files(tmp_path):
+    """What is written; tests/hosts/vm has the kernel that takes it."""
     disk = process_limits.device_of(str(tmp_path))
     limits = {"cpus": 1.5, "memory_mb": 64, "write_mibps": 2.5}
-    (tmp_path / "microshard-test-p01-shard01").mkdir()
-    (tmp_path / "microshard-test-p01-shard01" / "cgroup.controllers").touch()
-    (group,) = process_limits.create("/test/deployments/p01/shard01", limits, str(tmp_path), {"": str(tmp_path)})
-    assert (tmp_path / "cgroup.subtree_control").read_text() == "+io"
+    own = tmp_path / "user.slice" / "session-1.scope"
+    named = tmp_path / "microshard-test" / "microshard-test-p01-shard01"
+    for folder in (own, named):
+        folder.mkdir(parents=True)
+    for folder in (tmp_path, own.parent, own, named):
+        (folder / "cgroup.controllers").write_text("cpu io memory\n")
+    (tmp_path / "cgroup.subtree_control").touch()
+    (group,) = process_limits.create("/test/deployments/p01/shard01", limits, str(tmp_path), {"": str(own)})
+    assert group == str(named)
+    for folder in (tmp_path, named.parent):
+        assert (folder / "cgroup.subtree_control").read_text() == "+io +memory"
     found = {path.name: path.read_text() for path in Path(group).iterdir()}
     assert found == {
-        "cgroup.controllers": "",
+        "cgroup.controllers": "cpu io memory\n",
         "cpu.max": "150000 100000",
         "memory.max": str(64 << 20),
         "io.max": f"{disk} wbps=2621440",

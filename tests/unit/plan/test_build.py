@@ -1,4 +1,5 @@
 import dataclasses
+import io
 import itertools
 from collections import Counter
 from typing import Any
@@ -6,10 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from microshard.model.plan import Inputs
 from microshard.plan.build import build_plan
 from microshard.plan.checks import PlanError
+from microshard.plan.render import render
 from tests.unit.plan.conftest import experiment, points
 
 _kinds = st.sampled_from(["standalone", "replica_set", "sharded"])
@@ -210,6 +213,20 @@ def test_the_connection_string_names_every_mongos(planned):
 
 def test_points_beyond_the_cores_get_a_note(planned):
     assert any("up to 16 shards on 2 cores" in w for w in planned([1, 16]).warnings)
+
+
+def test_all_limits_of_a_process_are_shown_and_memory_below_its_cache_is_warned_of(planned):
+    limits = {"shard02": {"cpus": 0.5, "memory_mb": 200, "write_mibps": 2.5}, "all": {"memory_mb": 4096}}
+    cache = {"policy": "per_process_mb", "value": 512}
+    plan = planned([2], topology={"limits": limits, "storage": {"cache": cache}})
+    with Console(file=io.StringIO(), width=80) as console:
+        render(plan, console)
+    text = console.file.getvalue()
+    assert "limits of shard02: cpus 0.5, memory_mb 200, write_mibps 2.5" in text
+    assert "limits of shard01: memory_mb 4096" in text
+    found = [w for w in plan.warnings if "WiredTiger cache" in w]
+    assert len(found) == 1
+    assert "shard02 may use 200 MiB, less than its WiredTiger cache of 512 MiB" in found[0]
 
 
 def loading(
