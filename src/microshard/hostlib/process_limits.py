@@ -125,7 +125,9 @@ def _enable(key: str, run_group: str, controllers: list[str]) -> None:
     """Make a run's group of version 2 and enable controllers for its groups. OSError, HostError with the next step."""
     place = os.path.dirname(run_group)
     there = (kernel.read(os.path.join(place, "cgroup.controllers")) or "").split()
-    if lacking := [controller for controller in controllers if controller not in there]:
+    lacking = [controller for controller in controllers if controller not in there]
+    # What may not be written is refused below: a group that is not delegated has no controllers either.
+    if lacking and (os.access(os.path.join(place, "cgroup.subtree_control"), os.W_OK) or not is_unified(place)):
         raise HostError(
             f"limits.{key}: {place} has no controller {' and '.join(lacking)} (cgroup.controllers): it is disabled in "
             "the kernel, belongs to cgroup version 1, or is not delegated (systemctl edit user@.service, Delegate=yes)"
