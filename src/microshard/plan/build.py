@@ -298,6 +298,17 @@ def _release_key(point: PointDefinition) -> object:
     return point.experiment.topology.mongodb.version, point.servers_key, point.phases_key
 
 
+def _memory_warnings(plan: Plan) -> Iterator[str]:
+    for point in plan.points:
+        for process in point.processes:
+            if process.limits.get("memory_mb", math.inf) < (process.cache_mib or 0):
+                yield (
+                    f"{point.id}: {process.name} may use {process.limits['memory_mb']:,g} MiB, less than its "
+                    f"WiredTiger cache of {process.cache_mib:,.6g} MiB: the kernel kills it when that fills; "
+                    "lower topology.storage.cache"
+                )
+
+
 def _warnings(plan: Plan, experiment: Experiment, points: Sequence[PointDefinition], inputs: Inputs) -> Iterator[str]:
     cores = plan.facts["cores"]
     most = max(p.shards for p in plan.points)
@@ -308,12 +319,7 @@ def _warnings(plan: Plan, experiment: Experiment, points: Sequence[PointDefiniti
     if len({p.shards for p in plan.points if p.cache.policy == "per_process_mb"}) > 1:
         yield "the cache is the same per process, so more shards also means more cache: this measures RAM too"
     yield from dict.fromkeys(text for p in first_of_each(points, _release_key) for text in differences(p.experiment))
-    for point, process in [(point, process) for point in plan.points for process in point.processes]:
-        if process.limits.get("memory_mb", math.inf) < (process.cache_mib or 0):
-            yield (
-                f"{point.id}: {process.name} may use {process.limits['memory_mb']:,g} MiB, less than its WiredTiger cache "
-                f"of {process.cache_mib:,.6g} MiB: the kernel kills it when that fills; lower topology.storage.cache"
-            )
+    yield from _memory_warnings(plan)
     if plan.backend == "local":
         return
 

@@ -93,7 +93,8 @@ def _limits(point: Point) -> str:
     """A line for each set of limits, with the processes that have it."""
     names: dict[str, list[str]] = {}
     for process in point.processes:
-        names.setdefault(", ".join(f"{key} {value:g}" for key, value in process.limits.items()), []).append(process.name)
+        limits = ", ".join(f"{key} {value:g}" for key, value in process.limits.items())
+        names.setdefault(limits, []).append(process.name)
     return "\n".join(f"limits of {', '.join(of)}: {limits}" for limits, of in names.items() if limits)
 
 

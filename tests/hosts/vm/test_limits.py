@@ -1,4 +1,4 @@
-"""Limits of single mongods on a kernel whose control groups are version 2: in units of systemd and in groups of ours."""
+"""Limits of single mongods on a kernel whose control groups are version 2: in units of systemd and in our groups."""
 
 import dataclasses
 import json
@@ -66,8 +66,7 @@ def processes(vm, manager, state="started", limits=LIMITS):
     version = {"version": "6.0.5", "mongod": "/mongod", "mongos": "", "embedded": True}
     run = {"id": "run-1", "folder": RUN, "controller_folder": str(vm.folder / "run"), "bin": version}
     played = vm.play(
-        str(vm.folder / "mongod"),
-        {"microshard_run": {**run, "process_manager": manager}, "microshard_point": point},
+        str(vm.folder / "mongod"), {"microshard_run": {**run, "process_manager": manager}, "microshard_point": point}
     )
     records = sorted((vm.folder / "run/points/p01/processes").glob("*.json"))
     return played, json.loads(records[-1].read_text()) if records else None

@@ -219,9 +219,9 @@ def test_all_limits_of_a_process_are_shown_and_memory_below_its_cache_is_warned_
     limits = {"shard02": {"cpus": 0.5, "memory_mb": 200, "write_mibps": 2.5}, "all": {"memory_mb": 4096}}
     cache = {"policy": "per_process_mb", "value": 512}
     plan = planned([2], topology={"limits": limits, "storage": {"cache": cache}})
-    with Console(file=io.StringIO(), width=80) as console:
-        render(plan, console)
-    text = console.file.getvalue()
+    page = io.StringIO()
+    render(plan, Console(file=page, width=80))
+    text = page.getvalue()
     assert "limits of shard02: cpus 0.5, memory_mb 200, write_mibps 2.5" in text
     assert "limits of shard01: memory_mb 4096" in text
     found = [w for w in plan.warnings if "WiredTiger cache" in w]
