@@ -1,6 +1,7 @@
 """The engine `initial_sync`: adds an empty member to a replica set and follows it until it is SECONDARY."""
 
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from microshard.workloads.sync_progress import (
     SyncAttempt,
     catch_up,
     compare_data,
+    documents_in,
     epoch,
     final_statistics,
     kill_and_start,
@@ -44,12 +46,16 @@ class InitialSyncEngine(Engine[InitialSyncPhase]):
         self.ending = False  # the member is being killed: a sync that begins again belongs to the next attempt
         self.clock_ahead = 0.0  # the member's clock minus ours, s
         self.samples: list[tuple[float, int, int, int]] = []  # epoch, documents, bytes copied, operations applied
+        self.adding: Future[float] | None = None  # the reconfiguration, and when it was sent
+        self.to_copy = 0  # documents of the set before the member joins it
 
     def prepare(self) -> None:
         """Find the member, check that it is up, empty and not a member; start the load's workers."""
         self.set, (self.info,) = members_to_add(self.context.job.point, self.keys.replica_set)
         self.replica_set = self.opened(connect(self.set.uri))
         self.member = self.opened(direct(self.info))
+        if self.keys.interruptions:
+            self.to_copy = documents_in(self.replica_set)
         if self.load is not None and self.keys.namespace is not None:
             self.load.prepare(self, [self.keys.namespace], self.context.count(self.keys.namespace))
 
@@ -67,11 +73,18 @@ class InitialSyncEngine(Engine[InitialSyncPhase]):
                         time.sleep(POLL_SECONDS)
                     if keys.before_seconds:
                         self.load.mark("during")
-                joined = added = add_members(self.replica_set, self.set)
-                for number in range(1, keys.interruptions + 1):
-                    joined = self._interrupt(joined, number)
-                secondary = self._wait_for_secondary(added)
+                with ThreadPoolExecutor(1) as pool:
+                    # The primary answers when most members have the new set, with the next heartbeat: 2 s later the new
+                    # one may have nearly synced. It is watched from its first byte.
+                    self.adding = pool.submit(add_members, self.replica_set, self.set)
+                    joined = time.time()
+                    for number in range(1, keys.interruptions + 1):
+                        joined = self._interrupt(joined, number)
+                    secondary = self._wait_for_secondary(joined)
+                    added = self.adding.result()
                 self._read_final_statistics()
+                if not self.stages:
+                    joined = added
                 if self.stages and self.sync.began is None:
                     message = f"{self.info.name} did not sync again: it had finished when it was killed"
                     raise PhaseError("TooFast", message)
@@ -90,6 +103,8 @@ class InitialSyncEngine(Engine[InitialSyncPhase]):
         """Record the member's progress; its state, or None when it does not answer."""
         if self.load is not None:
             self.load.check()
+        if self.adding is not None and self.adding.done():
+            self.adding.result()  # raises when the member could not be added
         before = time.time()
         try:
             status = self.member.admin.command("replSetGetStatus", initialSync=1)
@@ -146,7 +161,7 @@ class InitialSyncEngine(Engine[InitialSyncPhase]):
 
     def _interrupt(self, joined: float, number: int) -> float:
         """Wait until enough is copied, end the member by SIGKILL, start it again; the moment it was started."""
-        while self.sync.share < self.keys.interrupt_at:
+        while self.sync.share(self.to_copy) < self.keys.interrupt_at:
             if self._sample_before_secondary() is None and not self._is_alive():
                 raise PhaseError("CannotSync", f"{self.info.name} has ended while it synced: {self._progress()}")
             if time.time() - joined > self.keys.time_limit_seconds:

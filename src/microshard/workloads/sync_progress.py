@@ -44,6 +44,16 @@ def final_statistics(lines: Iterable[str]) -> dict[str, Any]:
     return {}
 
 
+def documents_in(client: Client) -> int:
+    """Documents of all the experiment's databases, by the servers' counters."""
+    names = [name for name in client.list_database_names() if name not in SYSTEM_DATABASES]
+    return sum(
+        client[name][collection["name"]].estimated_document_count()
+        for name in names
+        for collection in client[name].list_collections(filter={"type": "collection"})
+    )
+
+
 def epoch(moment: datetime) -> float:
     """Epoch seconds of a date as the driver reads it: UTC without a time zone."""
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
@@ -129,10 +139,11 @@ class SyncAttempt:
         """Documents copied so far, all databases."""
         return sum(clone.documents for clone in self.clones.values())
 
-    @property
-    def share(self) -> float:
-        """How much of the bytes is copied, 0 to 1."""
-        return self.bytes_copied / self.bytes_to_copy if self.bytes_to_copy else 0.0
+    def share(self, documents: int) -> float:
+        """How much is copied, 0 to 1: of the bytes, or of so many documents where bytes are not reported (4.4)."""
+        if self.bytes_to_copy:
+            return self.bytes_copied / self.bytes_to_copy
+        return self.documents / documents if documents else 0.0
 
     def stages(self, joined: float, secondary: float) -> list[Stage]:
         """How the time from `joined` (reconfiguration, or restart) to SECONDARY was spent; the stages sum up to it."""

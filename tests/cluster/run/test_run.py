@@ -13,6 +13,7 @@ import pytest
 
 from microshard.records.run_folder import RunFolder
 from tests.cluster.ansible.lab import BIN, ROOT
+from tests.cluster.ansible.points import free_ports
 
 pytestmark = pytest.mark.cluster
 
@@ -198,7 +199,9 @@ def test_a_wrong_answer_makes_the_point_invalid_and_the_run_fail(cli):
 
 @pytest.mark.long
 def test_a_kept_deployment_stays_and_can_be_stopped(cli):
-    path = cli.write(matrix={}, repetitions=1, topology={"kind": "standalone"}, teardown="keep")
+    # Torn down and deployed again, it needs the same port twice: another run could take one of `auto` in between.
+    topology = {"kind": "standalone", "network": {"base_port": free_ports(1)}}
+    path = cli.write(matrix={}, repetitions=1, topology=topology, teardown="keep")
     code, output = cli.run("run", path)
     assert code == 0, output
     assert len(cli.running()) == 1

@@ -39,3 +39,13 @@ def test_the_last_statistics_of_a_log_are_found() -> None:
     lines = ['{"id":21192,"attr":{"statistics":{"appliedOps":%d}}}' % n for n in (1, 2)]  # noqa: UP031 - braces
     assert final_statistics([*lines, "{}"]) == {"appliedOps": 2}
     assert final_statistics(["{}", '{"id":21192,"attr":']) == {}
+
+
+def test_the_share_is_of_bytes_or_of_documents_where_a_server_reports_no_bytes() -> None:
+    entry = {"start": at(12), "documentsCopied": 50}
+    report: dict[str, Any] = {"databases": {"lab": {"lab.data": entry}}}  # as MongoDB 4.4.2
+    sync = SyncAttempt()
+    sync.update({"initialSyncStatus": report}, 15.0)
+    assert sync.share(200) == 0.25
+    sync.update({"initialSyncStatus": report | {"approxTotalDataSize": 1000, "approxTotalBytesCopied": 600}}, 16.0)
+    assert sync.share(200) == 0.6
