@@ -35,6 +35,7 @@ def _answers(results):
     }  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_sharded_cluster_is_restored_and_answers_the_same_warm_and_cold(cli: Cli) -> None:
     phases = [{"measure": {"engine": "aggregate", "pipeline": "mot_greenness", "iterations": 2, "cache": cache},
                "name": cache} for cache in ("warm", "cold")]  # fmt: skip
@@ -113,7 +114,7 @@ def test_a_point_whose_measurement_writes_is_loaded_once(cli: Cli) -> None:
     assert [kept.image.documents for kept in _loaded(cli)] == [{"vosa.mot_results": 20000}]
 
 
-@pytest.mark.parametrize("members", [1, 3])
+@pytest.mark.parametrize("members", [1, pytest.param(3, marks=pytest.mark.long)])
 def test_up_starts_from_the_image_of_an_empty_cluster(cli: Cli, members: int) -> None:
     topology = {"kind": "sharded", "shards": {"count": 2, "members": members},
                 "storage": {"cache": {"policy": "per_process_mb", "value": 256}}}  # fmt: skip

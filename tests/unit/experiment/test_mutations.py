@@ -1,6 +1,7 @@
 """Right files made wrong, many times over: each loads or is refused with a place in the file, never anything else."""
 
 import contextlib
+import datetime
 import json
 import random
 from collections.abc import Iterator
@@ -126,7 +127,12 @@ def some(file: Path, paths: list[KeyPath], count: int) -> list[KeyPath]:
     return random.Random(file.stem).sample(paths, min(count, len(paths)))
 
 
-@pytest.fixture(params=FILES, ids=lambda p: p.stem)
+# A third of the files by date; all of them in the tests that take longer.
+TODAY = FILES[datetime.datetime.now(datetime.UTC).toordinal() % 3 :: 3]
+PARAMS = [pytest.param(path, marks=[] if path in TODAY else pytest.mark.long, id=path.stem) for path in FILES]
+
+
+@pytest.fixture(params=PARAMS)
 def file(request: pytest.FixtureRequest) -> Path:
     path: Path = request.param
     return path
@@ -138,6 +144,7 @@ def is_in_types(path: KeyPath, data: Any) -> bool:
     return isinstance(path[-1], str) and parent is not None and parent.kind in {"mapping", "variants"}
 
 
+@pytest.mark.parametrize("file", FILES, ids=lambda p: p.stem)
 def test_written_anew_a_file_is_still_right(file: Path) -> None:
     assert problems_of(written(read(file))) == []
 
