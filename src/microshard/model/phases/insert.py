@@ -42,7 +42,7 @@ class InsertPhase(Paced, PhaseKeys):
     """dump: a file of mongodump (.bson) or of extended JSON, a document a line; relative to the experiment file."""
     padding: Annotated[int, Field(ge=0, le=16_000_000, json_schema_extra={"unit": "bytes"})] = 256
     """purchases: bytes of padding in each document, half of them compressible."""
-    secondary_indexes: Annotated[int, Field(ge=0, le=3)] = 0
+    secondary_indexes: Annotated[int, Field(ge=0, le=63)] = 0
     """How many of the data set's secondary indexes are made before the first document."""
     namespace: Namespace = "vosa.mot_results"
     """Collection to fill."""

@@ -21,6 +21,20 @@ from microshard.workloads.datasets.encoding import Encoded, Ints, concatenate
 CHUNKS_FILE = Path(__file__).with_name("chunks.bson.xz")
 SMALLEST, LARGEST = 5, 16 * 1024 * 1024  # bytes of a BSON document: the format's, and MongoDB's limit
 SAMPLE = 1_000
+Read = Callable[[int], bytes]  # so many bytes, fewer only at the end
+
+
+def whole_document(head: bytes, read: Read, where: str) -> bytes:
+    """The BSON document whose first four bytes are `head`. Raises DataError that begins with `where` it is."""
+    size = struct.unpack("<i", head)[0] if len(head) == 4 else 0
+    whole = head + (read(size - 4) if SMALLEST <= size <= LARGEST else b"")
+    try:
+        if len(whole) != size:
+            raise bson.errors.InvalidBSON(f"its length says {size:,} bytes, the file has {len(whole):,}")
+        bson.decode(whole)
+    except (bson.errors.InvalidBSON, ValueError) as error:
+        raise DataError(f"{where}: {error}") from None
+    return whole
 
 
 class ChunkDocuments(Dataset[Chunks]):
@@ -86,19 +100,11 @@ class DumpDocuments(Dataset[Dump]):
         except OSError as error:
             raise DataError(f"{self.path} cannot be read: {error.strerror}") from None
 
-    def _bson_sizes(self, read: Callable[[int], bytes]) -> Iterator[int]:
+    def _bson_sizes(self, read: Read) -> Iterator[int]:
         at = number = 0
         while head := read(4):
             number += 1
-            size = struct.unpack("<i", head)[0] if len(head) == 4 else 0
-            whole = head + (read(size - 4) if SMALLEST <= size <= LARGEST else b"")
-            try:
-                if len(whole) != size:
-                    raise bson.errors.InvalidBSON(f"its length says {size:,} bytes, the file has {len(whole):,}")
-                bson.decode(whole)
-            except (bson.errors.InvalidBSON, ValueError) as error:
-                raise DataError(f"{self.path}: document {number}, at byte {at:,}: {error}") from None
-            yield size
+            yield (size := len(whole_document(head, read, f"{self.path}: document {number}, at byte {at:,}")))
             at += size
 
     def _from_json(self, line: bytes, number: int) -> bytes:
