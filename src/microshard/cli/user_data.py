@@ -11,6 +11,7 @@ import click
 
 if TYPE_CHECKING:
     from microshard.plan.user_data import UserData
+    from microshard.workloads.datasets.copied import Copied
 
 _OPTIONS = (
     click.option(
@@ -92,21 +93,18 @@ class DataOptions:
                 found = recorded.from_log(Path(self.queries).expanduser(), data.namespace, hashing, seed)
             operations = found.operations
             click.echo(f"Queries: {found.summary()}")
-        key = _best_shard_key(data.file, self.shard_keys, operations, most_shards)
+        key = _best_shard_key(data, self.shard_keys, operations, most_shards)
         return UserData(data.file, data.namespace, data.indexes, operations, key)
 
 
-def _best_shard_key(file: Path, fields: Sequence[str], operations: list[dict[str, Any]], shards: int) -> str | None:
+def _best_shard_key(data: Copied, fields: Sequence[str], operations: list[dict[str, Any]], shards: int) -> str | None:
     """The best candidate; None without any. Says of each what was counted. Raises SearchError."""
-    from bson import decode_file_iter
-
     from microshard.plan.search_grid import SearchError
     from microshard.search.shard_keys import candidate, ranked
 
     judged = []
     for name in fields:
-        with file.open("rb") as documents:
-            judged.append(candidate(name, decode_file_iter(documents), operations, shards))
+        judged.append(candidate(name, data.read(), operations, shards))
         click.echo(f"Shard key {judged[-1].sentence()}")
     fit = ranked(judged)
     if judged and not fit:

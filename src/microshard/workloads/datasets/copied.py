@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import bson
+import numpy as np
 from bson import json_util
 from bson.raw_bson import RawBSONDocument
 from pymongo import ReadPreference
@@ -101,6 +102,11 @@ class Copied:
     documents: int
     of: int  # documents of the source
 
+    def read(self) -> Iterator[dict[str, Any]]:
+        """The documents."""
+        with self.file.open("rb") as file:
+            yield from bson.decode_file_iter(file)
+
     @property
     def indexes(self) -> int:
         """Secondary indexes that a load can make."""
@@ -176,8 +182,6 @@ def _of_file(path: Path, namespace: str | None) -> tuple[str, list[Any], Iterato
 
 
 def _blocks(dataset: DumpDocuments) -> Iterator[bytes]:
-    import numpy as np  # noqa: PLC0415 - 190 ms, which a deployment or an archive does not need
-
     total = dataset.count()
     for first in range(0, total, _BLOCK):
         ids = np.arange(first, min(first + _BLOCK, total), dtype=np.int64)
@@ -293,7 +297,7 @@ def reading(uri: str) -> Iterator[tuple[Client, str]]:
 
 def _refusal(error: OperationFailure, parsed: Mapping[str, Any]) -> str:
     if error.code == 18:
-        source = parsed["options"].get("authsource") or parsed["database"] or "admin"
+        source = parsed["options"].get("authSource") or parsed["database"] or "admin"
         return f"the login was refused; the user was looked for in the database {source} (authSource in the URI)"
     if error.code == 13:
         return f"the user may not do this, the role read is needed: {_words(error)}"
