@@ -38,17 +38,20 @@ def orders(count: int, seed: int = 1) -> list[dict[str, Any]]:
 
 def queries(count: int, seed: int = 1) -> list[tuple[str, Any]]:
     """What the shop asks: an order or a customer's orders mostly, at times what was sold."""
-    rng, asked = random.Random(seed), list[tuple[str, Any]]()
+    rng, wanted = random.Random(seed), list[tuple[str, Any]]()
     for each in rng.choices(orders(200), k=count):
         sold = [{"$match": {"state": each["state"]}}, {"$group": {"_id": "$state", "sum": {"$sum": "$total"}}}]
         finds = (
             [{"customer.id": each["customer"]["id"]}] * 6 + [{"_id": each["_id"]}] * 2 + [{"at": {"$gt": each["at"]}}]
         )
-        asked.append(rng.choice([*(("find", found) for found in finds), ("aggregate", sold)]))
-    return asked
+        wanted.append(rng.choice([*(("find", found) for found in finds), ("aggregate", sold)]))
+    return wanted
 
 
-INDEXES = [{"v": 2, "key": {"_id": 1}, "name": "_id_"}, {"v": 2, "key": {"customer.id": 1}, "name": "customer.id_1"}]
+INDEXES: list[dict[str, Any]] = [
+    {"v": 2, "key": {"_id": 1}, "name": "_id_"},
+    {"v": 2, "key": {"customer.id": 1}, "name": "customer.id_1"},
+]
 
 
 def archive(path: Path, documents: Iterable[Mapping[str, Any]], *, other: int = 30) -> Path:
@@ -60,7 +63,8 @@ def archive(path: Path, documents: Iterable[Mapping[str, Any]], *, other: int = 
         metadata = json_util.dumps({"indexes": INDEXES if name == "orders" else INDEXES[:1], "type": "collection"})
         out.append(bson.encode({"db": "shop", "collection": name, "metadata": metadata, "size": 0}))
     out.append(end)
-    waiting = {"orders": list(documents), "products": [{"_id": n, "name": f"product {n}"} for n in range(other)]}
+    products = [{"_id": n, "name": f"product {n}"} for n in range(other)]
+    waiting: dict[str, list[Mapping[str, Any]]] = {"orders": list(documents), "products": [*products]}
     while any(waiting.values()):
         for name in names:
             some, waiting[name] = waiting[name][:40], waiting[name][40:]

@@ -66,8 +66,8 @@ def _targeted(field: str, operations: Sequence[Mapping[str, Any]]) -> float | No
     if not operations:
         return None
     whole: float = sum(each.get("share", 1.0) for each in operations)
-    asked: float = sum(each.get("share", 1.0) for each in operations if _asks_for(field, _filter_of(each)))
-    return asked / whole
+    wanted: float = sum(each.get("share", 1.0) for each in operations if _filters_by(field, _filter_of(each)))
+    return wanted / whole
 
 
 def _filter_of(operation: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -77,13 +77,13 @@ def _filter_of(operation: Mapping[str, Any]) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def _asks_for(field: str, asked: Mapping[str, Any]) -> bool:
+def _filters_by(field: str, wanted: Mapping[str, Any]) -> bool:
     """Whether a filter needs one value of the field: an equality, alone or in `$and`."""
-    if any(_asks_for(field, part) for part in asked.get("$and", [])):
+    if any(_filters_by(field, part) for part in wanted.get("$and", [])):
         return True
-    if field not in asked:
+    if field not in wanted:
         return False
-    value = asked[field]
+    value = wanted[field]
     operators = [name for name in value if name.startswith("$")] if isinstance(value, Mapping) else []
     return not operators or operators[0] in {
         "$eq",

@@ -136,7 +136,7 @@ class MixEngine(Engine[MixPhase]):
         return [self._filled(item, rng) for item in value] if isinstance(value, list) else value
 
     def _rows(self, done: list[_Connection]) -> Iterator[list[Any]]:
-        """By form, those that are asked most first."""
+        """By form, the most frequent first."""
         shares: dict[str, float] = {}
         for operation, form, _ in self.operations:
             shares[form] = shares.get(form, 0.0) + operation.share

@@ -13,8 +13,8 @@ from tests.shop import NAMESPACE, log_line, orders, queries
 OPEN = Hashing()
 
 
-def find(asked: Any, **more: Any) -> dict[str, Any]:
-    return {"find": "orders", "filter": asked, "lsid": {}, "$db": "shop", **more}
+def find(wanted: Any, **more: Any) -> dict[str, Any]:
+    return {"find": "orders", "filter": wanted, "lsid": {}, "$db": "shop", **more}
 
 
 def aggregate(pipeline: Any) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def written(folder: Path, *lines: str) -> Path:
 
 
 def test_a_log_becomes_operations_with_their_shares(tmp_path: Path) -> None:
-    lines = [log_line(find(asked) if kind == "find" else aggregate(asked)) for kind, asked in queries(2000)]
+    lines = [log_line(find(wanted) if kind == "find" else aggregate(wanted)) for kind, wanted in queries(2000)]
     found = from_log(written(tmp_path, *lines), NAMESPACE, OPEN, 1)
     assert (found.queries, found.forms) == (2000, 4)
     assert sum(each["share"] for each in found.operations) == pytest.approx(1)
@@ -38,8 +38,8 @@ def test_a_log_becomes_operations_with_their_shares(tmp_path: Path) -> None:
     known = {order["_id"] for order in orders(200)}
     for each in found.operations:  # what an experiment file takes, with the values of the log
         operation = Operation.model_validate(each)
-        asked = json_util.loads(json_util.dumps(operation.filter or {}))
-        assert "_id" not in asked or asked["_id"] in known
+        wanted = json_util.loads(json_util.dumps(operation.filter or {}))
+        assert "_id" not in wanted or wanted["_id"] in known
     assert from_log(tmp_path / "mongod.log", NAMESPACE, OPEN, 1).operations == found.operations
 
 

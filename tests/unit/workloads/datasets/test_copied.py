@@ -50,7 +50,7 @@ def test_a_file_is_copied_with_its_indexes(tmp_path: Path, name: str, make: Any,
     assert read(copied) == ORDERS
 
 
-def test_which_collection_of_an_archive_is_asked_for(tmp_path: Path) -> None:
+def test_which_collection_of_an_archive_is_meant(tmp_path: Path) -> None:
     file = archive(tmp_path / "a", ORDERS, other=7)
     assert copy(file, tmp_path, namespace="shop.products").documents == 7
     for namespace in (None, "shop.nothing"):
@@ -102,8 +102,8 @@ def test_hashed_fields_keep_what_is_equal_and_show_nothing(tmp_path: Path) -> No
         pairs = {(one["customer"][name], two["customer"][name]) for one, two in zip(ORDERS, found, strict=True)}
         assert len(pairs) == len({one for one, _ in pairs}) == len({two for _, two in pairs}) > 1
         assert not {one for one, _ in pairs} & {two for _, two in pairs}
-    asked = hashing.query({"$or": [{"customer.mail": ORDERS[3]["customer"]["mail"]}, {"total": {"$gt": 5}}]})
-    assert asked["$or"] == [{"customer.mail": found[3]["customer"]["mail"]}, {"total": {"$gt": 5}}]
+    wanted = hashing.query({"$or": [{"customer.mail": ORDERS[3]["customer"]["mail"]}, {"total": {"$gt": 5}}]})
+    assert wanted["$or"] == [{"customer.mail": found[3]["customer"]["mail"]}, {"total": {"$gt": 5}}]
     assert hashing.query([{"$match": {"items.sku": {"$in": [ORDERS[0]["items"][0]["sku"]]}}}]) == [
         {"$match": {"items.sku": {"$in": [found[0]["items"][0]["sku"]]}}}
     ]
