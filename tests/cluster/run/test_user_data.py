@@ -87,6 +87,7 @@ def test_the_answer_for_a_deployment_and_its_log_with_the_role_read(cli: Any, sh
         assert secret not in kept + output.encode()
 
 
+@pytest.mark.long
 def test_the_answer_for_an_archive_of_mongodump_and_ones_own_pipeline(cli: Any, tmp_path: Path) -> None:
     file = archive(tmp_path / "shop.archive.gz", orders(COUNT))
     pipeline = [{"$group": {"_id": "$state", "sum": {"$sum": "$total"}}}, {"$sort": {"_id": 1}}]
@@ -100,6 +101,7 @@ def test_the_answer_for_an_archive_of_mongodump_and_ones_own_pipeline(cli: Any, 
     assert result["phases"][0]["counters"]["documents"] == 2000
 
 
+@pytest.mark.long
 def test_the_profiler_needs_more_than_read_and_gives_the_same_queries(cli: Any, shop: Mongod) -> None:
     code, output = cli.run("advise", cli.write(), "--from", _uri(shop), "--queries", "profiler", *SEARCH)
     assert (code, "the user may not do this" in output) == (4, True), output
