@@ -77,7 +77,7 @@ class SshBackend(Backend):
     def at(cls, path: Path) -> SshBackend:
         """The hosts of an inventory, a file or a folder. Raises PlaceError."""
         if not path.exists():
-            raise PlaceError(f"--on {path}: no such inventory; give local, ec2 or the path of an inventory")
+            raise PlaceError(f"{path}: there is no inventory any more")
         found = cls(path.absolute(), listing_of(path.absolute()))
         if not found.names:
             raise PlaceError(

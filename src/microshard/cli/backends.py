@@ -24,9 +24,16 @@ PLACES = ("local", "ec2")  # that doctor and gc look at, in this order
 
 
 def chosen(on: str) -> Backend:
-    """The backend `--on` names where hosts exist: local, or the path of an Ansible inventory. Raises PlaceError."""
+    """The backend `--on` names where hosts exist: local, or the path of an Ansible inventory. Raises PlaceError.
+
+    A path where nothing is, is wrong on the command line as a missing experiment file is: click's error, exit code 2.
+    """
     if on == "local":
         return LocalBackend()
+    if not Path(on).exists():
+        raise click.BadParameter(
+            f"{on}: no such inventory; give local, ec2 or the path of an inventory", param_hint="--on"
+        )
     from microshard.backends.ssh import SshBackend
 
     return SshBackend.at(Path(on))

@@ -104,8 +104,10 @@ def status(runs: Path, everything: bool) -> int:
     Ends with exit code 3 when a process of a cluster that is up does not run.
     """
     from microshard.run import cluster
+    from microshard.run.catalog import NOT_RUNNING
 
-    shown = [item for item in cluster.status(runs, of_run) if everything or item.processes or item.cost]
+    found = cluster.status(runs, of_run)
+    shown = [item for item in found if everything or item.processes or item.cost or item.state == NOT_RUNNING]
     missing = False
     if not shown:
         click.echo(f"Nothing is running in {runs.absolute()}." if not everything else f"No runs in {runs.absolute()}.")
@@ -113,6 +115,8 @@ def status(runs: Path, everything: bool) -> int:
         click.echo(f"{item.run.run_id}: {item.processes} process{'' if item.processes == 1 else 'es'}, {item.state}")
         if item.state == "orphaned":
             click.echo(f"  microshard resume {item.run.named} continues it; microshard down {item.run.named} ends it")
+        elif item.state == NOT_RUNNING:
+            click.echo(f"  microshard down {item.run.named} removes what is left")
         if item.cost:
             click.echo(f"  {item.cost}")
         for point in item.points:
@@ -129,7 +133,7 @@ def status(runs: Path, everything: bool) -> int:
 
 @click.command("add-member")
 @click.argument("name", required=False, metavar="[RUN]")
-@click.option("--set", "replica_set", metavar="NAME", help="The replica set, where there are several: shard01.")
+@click.option("--replica-set", metavar="NAME", help="Which one, where there are several: shard01.")
 @runs_option
 def add_member(name: str | None, replica_set: str | None, runs: Path) -> int:
     """Add a member to a replica set that is up, and wait until it is SECONDARY.

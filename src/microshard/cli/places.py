@@ -154,3 +154,25 @@ def completion(shell: str) -> None:
     kind = get_completion_class(shell)
     if kind is not None:
         click.echo(kind(microshard, {}, "microshard", "_MICROSHARD_COMPLETE").source())
+
+
+@click.command("help")
+@click.argument("topic", required=False, metavar="[COMMAND|KEY]")
+@click.pass_context
+def help_(ctx: click.Context, topic: str | None) -> None:
+    """Explain a command, or what a key of experiment files takes: help run, help topology.shards.count."""
+    from difflib import get_close_matches
+
+    from microshard.cli.group import microshard
+    from microshard.experiment.reference import key_text, known_part
+
+    commands = microshard.list_commands(ctx)
+    above = ctx.parent or ctx
+    if topic is None:
+        click.echo(microshard.get_help(above))
+    elif topic in commands and (command := microshard.get_command(ctx, topic)):
+        click.echo(command.get_help(click.Context(command, above, topic)))
+    elif not known_part(topic) and (near := get_close_matches(topic, commands, 2, 0.5)):
+        ctx.fail(f"no command and no key {topic!r}; did you mean {' or '.join(near)}?")
+    else:
+        click.echo(key_text(topic), nl=False)

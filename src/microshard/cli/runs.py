@@ -12,7 +12,7 @@ from microshard.cli.options import json_option, runs_option, share
 from microshard.errors import EXIT_NOT_COMPARABLE, EXIT_WORSE
 from microshard.interrupts import Stopped, signals
 from microshard.records.run_folder import RunFolder, find_runs
-from microshard.run.catalog import named, named_or_latest, remove, summaries, summary
+from microshard.run.catalog import NOT_RUNNING, named, named_or_latest, remove, summaries, summary
 
 
 @click.command("report")
@@ -45,7 +45,7 @@ def list_runs(as_json: bool, runs: Path) -> None:
         click.echo(json.dumps([asdict(item) for item in found], indent=1))
         return
     if not found:
-        click.echo(f"No runs in {runs}.")
+        click.echo(f"No runs in {runs.absolute()}.")
         return
     columns = [
         texts("run", [item.run_id for item in found], 0),
@@ -55,11 +55,13 @@ def list_runs(as_json: bool, runs: Path) -> None:
     ]
     Console().print(FittingTable(columns, None, elsewhere="--json has all", least=max(len(i.run_id) for i in found)))
     for item in found:
+        name = RunFolder(runs.absolute() / item.run_id).named
         if item.state in {"orphaned", "aborted"}:
-            name = RunFolder(runs.absolute() / item.run_id).named
             click.echo(
                 f"{item.state}: microshard resume {name} continues it; microshard down {name} removes what is left"
             )
+        elif item.state == NOT_RUNNING:
+            click.echo(f"{item.state}: microshard down {name} removes what is left")
 
 
 @click.command("show")

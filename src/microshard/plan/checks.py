@@ -194,7 +194,7 @@ def _not_on_ec2(experiment: Experiment) -> Iterator[Issue]:
         message = "ec2 needs it: hosts terminate automatically after it, even if this machine is gone"
         yield "budget.max_hours", message
     if mongodb.source == "embedded":
-        message = "ec2 has no embedded mongos; use packages, tarball or path (a folder on the hosts)"
+        message = 'embedded is for this machine; on ec2 write {source: packages, version: "8.0"}, or tarball, or path'
         yield "topology.mongodb.source", message
     if mongodb.source == "path" and mongodb.version is None:
         yield "topology.mongodb.version", "ec2 needs it with a path: it cannot be looked up before the hosts exist"

@@ -18,6 +18,9 @@ _ENDED = {  # by exit code
 }  # fmt: skip
 
 
+NOT_RUNNING = "not running"  # the state of a run that was to stay up
+
+
 class StillRunningError(MicroshardError):
     """A run whose folder must stay: it has processes, or hosts on EC2."""
 
@@ -66,14 +69,16 @@ def summary(run: RunFolder, has_processes: Callable[[RunFolder], bool]) -> RunSu
     """One run; files of it that cannot be read count as missing."""
     marker, planned = RunMarker("", run.run_id), 0
     with contextlib.suppress(OSError, RunFolderError):
-        marker = run.marker()
         planned = len(run.plan_outline().steps)
+    with contextlib.suppress(OSError, RunFolderError):
+        marker = run.marker()
     return RunSummary(
         run_id=run.run_id,
         experiment=marker.experiment,
         created=marker.created or 0.0,
-        state="imported" if marker.imported else state(run, processes=has_processes(run)),
-        done=sum(1 for _ in (run / "results").glob("*/*.json")),
+        state="imported" if marker.imported else state(run, processes=has_processes(run) or _unknown(run)),
+        # A step that failed has a result file too, and one that was taken again has several.
+        done=len({event.step for event in run.journal.records() if event.event == "step done"}),
         planned=planned,
         bytes=_bytes(run.path),
     )
@@ -100,18 +105,26 @@ def remove(run: RunFolder, in_use: Callable[[RunFolder], str | None]) -> None:
         shutil.rmtree(run.path)
 
 
-def state(run: RunFolder, *, processes: bool) -> str:
-    """What becomes of a run.
+def _unknown(run: RunFolder) -> bool | None:
+    """None, which is not known, for a run on other hosts, which a list does not contact."""
+    return False if run.backend().backend == "local" else None
+
+
+def state(run: RunFolder, *, processes: bool | None) -> str:
+    """What becomes of a run; `processes`: whether it has any, None where that is not known.
 
     running: microshard executes it; up: its servers stay until `down`; orphaned: they run though nothing executes it.
-    With no process left: down, done, stopped and the like as it ended, or aborted where it was killed.
+    With no process left: down, done, stopped and the like as it ended, aborted where it was killed, or not running
+    where its servers were to stay.
     """
     if run.is_executed():
         return "running"
     events = list(run.journal.records())
     last = next((event for event in reversed(events) if event.event in {"run ended", "down", "resumed"}), None)
+    if stays_up(events):
+        return NOT_RUNNING if processes is False else "up"
     if processes:
-        return "up" if stays_up(events) else "orphaned"
+        return "orphaned"
     if last is None or (last.event != "down" and last.exit_code is None):
         return "aborted"
     return "down" if last.event == "down" else _ENDED.get(last.exit_code or 0, f"ended with exit code {last.exit_code}")

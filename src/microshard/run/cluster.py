@@ -17,7 +17,7 @@ from microshard.model.run_records import JournalEvent, LedgerRecord
 from microshard.model.variables import PointVariables, ProcessVariables, Variables
 from microshard.records import codec
 from microshard.records.run_folder import MARKER, RunFolder, find_runs, write_json
-from microshard.run.catalog import state
+from microshard.run.catalog import NOT_RUNNING, state, stays_up
 
 if TYPE_CHECKING:
     from microshard.run.backend import Backend, BackendOf, Binaries
@@ -116,13 +116,13 @@ class RunStatus:
     run: RunFolder
     processes: int
     state: str  # as catalog.state gives it
-    points: list[PointStatus]  # those with processes
+    points: list[PointStatus]  # those with processes, or that should have some
     cost: str = ""  # of its hosts, while they exist
 
 
 @dataclass(frozen=True, slots=True)
 class PointStatus:
-    """A point that has processes right now."""
+    """A point that has processes right now, or was to have them until `down`."""
 
     label: str
     connection_string: str
@@ -135,10 +135,17 @@ def status(runs: Path, backend_of: BackendOf) -> list[RunStatus]:
     for run in find_runs(runs):
         backend = backend_of(run)
         processes = backend.running(run)
-        points = [_point_status(point, processes) for point in deployed_points(run, processes)]
         now = state(run, processes=bool(processes))
+        paths = _that_stayed(run) if now == NOT_RUNNING else deployed(run, processes)
+        points = [_point_status(codec.read_file(Variables, path).microshard_point, processes) for path in paths]
         found.append(RunStatus(run, len(processes), now, points, backend.cost(run)))
     return found
+
+
+def _that_stayed(run: RunFolder) -> list[Path]:
+    """vars.json of each point whose servers were to stay up."""
+    last = [e.points or [e.point or ""] for e in run.journal.records() if e.event in {"up", "kept"}][-1]
+    return [path for point in last if (path := run / "points" / point / "vars.json").is_file()]
 
 
 def _point_status(point: PointVariables, running: Sequence[str]) -> PointStatus:
@@ -187,7 +194,8 @@ def down(folder: RunFolder, backend_of: BackendOf, listener: Listener) -> list[s
 
 
 def still_up(runs: Path, backend_of: BackendOf, *, unclean: bool = False) -> list[RunFolder]:
-    """The runs that have processes or volumes; with `unclean` also those that could not remove everything.
+    """The runs that have processes or volumes; with `unclean` also those whose servers were to stay, and ended or were
+    ended by somebody else, and those that could not remove everything.
 
     Nothing may run on a host that was lost and is back, but the run's folder and volumes are on it; and hosts on EC2
     cost money whether anything runs on them or not.
@@ -196,7 +204,8 @@ def still_up(runs: Path, backend_of: BackendOf, *, unclean: bool = False) -> lis
         run
         for run in find_runs(runs)
         for backend in [backend_of(run)]
-        if (unclean and (_is_unclean(run) or backend.cost(run))) or _has_anything(run, backend)
+        if (unclean and (_is_unclean(run) or stays_up(run.journal.records()) or backend.cost(run)))
+        or _has_anything(run, backend)
     ]
 
 
@@ -261,7 +270,7 @@ def _replica_set(point: PointVariables, name: str | None) -> PlannedReplicaSet:
     if name is None and len(sets) == 1:
         return next(iter(sets.values()))
     names = ", ".join(sets) or "none (a standalone has no members)"
-    prefix = f"--set {name}: " if name else "which replica set? --set takes one of them: "
+    prefix = f"--replica-set {name}: " if name else "which one? --replica-set takes one of them: "
     raise NoSuchSetError(f"{prefix}{point.label} has {names}")
 
 

@@ -24,7 +24,7 @@ from microshard.model.run_records import JournalEvent
 from microshard.model.telemetry import HostRecord, ServerRecord
 from microshard.records.run_folder import PLAN, RunFolder
 from microshard.report.table import LivePoint
-from microshard.run.catalog import state
+from microshard.run.catalog import NOT_RUNNING, state
 from microshard.run.progress import Progress
 
 MOST = 120  # records kept of each file: two minutes
@@ -33,6 +33,7 @@ _ENDINGS = {
     "microshard down {0} ends it, microshard gc removes what is left.",
     "aborted": "microshard was killed before the run had ended: microshard resume {0} continues it.",
     "up": "Its clusters stay up until microshard down {0}.",
+    NOT_RUNNING: "None of its servers runs any more: microshard down {0} removes what is left.",
     "stopped": "It was stopped: microshard resume {0} continues it.",
 }
 

@@ -40,8 +40,8 @@ def test_a_waiting_member_is_added_and_then_another_and_down_removes_both(cli: C
         members = client.admin.command("replSetGetConfig")["config"]["members"]
         assert [m["votes"] for m in members] == [1, 1, 1]
     assert len(cli.running()) == 3
-    code, output = cli.run("add-member", folder.run_id, "--set", "rs7")
-    assert (code, "--set rs7: replica set has rs0" in output) == (2, True), output
+    code, output = cli.run("add-member", folder.run_id, "--replica-set", "rs7")
+    assert (code, "--replica-set rs7: replica set has rs0" in output) == (2, True), output
     code, output = cli.run("down")
     assert code == 0, output
     assert local_processes.running(folder) == []

@@ -122,6 +122,11 @@ def test_up_prints_a_connection_string_that_works_and_down_removes_everything(cl
     cli.wait_for(lambda: not shard.is_alive())
     code, output = cli.run("status")
     assert (code, output.count("NOT RUNNING")) == (3, 1)
+    for process in cli.running():
+        os.kill(process.pid, signal.SIGKILL)
+    cli.wait_for(lambda: not cli.running())
+    code, output = cli.run("status")
+    assert (code, output.count("NOT RUNNING"), "0 processes, not running" in output) == (3, 4, True), output
     code, output = cli.run("down")
     assert code == 0, output
     _nothing_is_left(cli)

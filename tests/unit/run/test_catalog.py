@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from microshard.model.run_records import JournalEvent
-from microshard.records.run_folder import RunFolder
+from microshard.model.run_records import BackendRecord, JournalEvent
+from microshard.records.run_folder import RunFolder, write_json
 from microshard.run import catalog
 from microshard.run.catalog import summary
 
@@ -43,6 +43,9 @@ def test_a_run_whose_files_come_and_go_is_listed(tmp_path: Path) -> None:
         ([], False, "aborted"),
         (["run started"], True, "orphaned"),
         (["up"], True, "up"),
+        (["up"], False, "not running"),
+        (["up"], None, "up"),
+        (["kept", "run ended"], False, "not running"),
         (["up", "member added"], True, "up"),
         (["kept", "run ended"], True, "up"),
         (["up", "down"], False, "down"),
@@ -51,10 +54,28 @@ def test_a_run_whose_files_come_and_go_is_listed(tmp_path: Path) -> None:
         (["run ended", "resumed"], False, "aborted"),
     ],
 )
-def test_the_state_of_a_run(tmp_path: Path, events: list[str], processes: bool, state: str) -> None:
+def test_the_state_of_a_run(tmp_path: Path, events: list[str], processes: bool | None, state: str) -> None:
     run = RunFolder.create(tmp_path, "sample")
     for event in events:
         run.journal.append(JournalEvent(event, exit_code=3 if event == "run ended" else None))
     assert catalog.state(run, processes=processes) == state
     with run.lock():
         assert catalog.state(run, processes=processes) == "running"
+
+
+def test_servers_on_other_hosts_are_not_called_dead_by_a_list_that_asks_no_host(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, "sample")
+    run.journal.append(JournalEvent("up", point="p01"))
+    assert summary(run, lambda _: False).state == "not running"
+    write_json(run / "backend.json", BackendRecord("hosts"))
+    assert summary(run, lambda _: False).state == "up"
+
+
+def test_a_step_that_failed_is_not_counted_as_measured_and_one_taken_again_only_once(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, "sample")
+    (run / "results" / "p01").mkdir(parents=True)
+    for name in ("r1", "r1-2", "r2"):
+        (run / "results" / "p01" / f"{name}.json").write_text("{}")
+    for name in ("r1", "r1-2"):
+        run.journal.append(JournalEvent("step done", step=0, point="p01", name=name))
+    assert summary(run, lambda _: False).done == 1
