@@ -40,7 +40,7 @@ SIDE_BY_SIDE := --quiet --numprocesses $(shell expr `nproc` + 1) --dist loadfile
 
 test: dev ## every test this machine can run; says which it could not run, and why
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not long and not alone"
-	@$(BIN)/python -m pytest --quiet -m "alone and not long"
+	@$(BIN)/python -m pytest --quiet -m "alone and not long" $$(grep -rlE 'mark\.alone' tests --include='test_*.py')
 
 # An emulated processor is slow enough with no more beside it than one test on container hosts at a time.
 BEDS := tests/hosts/vm tests/hosts/test_run.py
