@@ -77,8 +77,7 @@ def summary(run: RunFolder, has_processes: Callable[[RunFolder], bool]) -> RunSu
         experiment=marker.experiment,
         created=marker.created or 0.0,
         state="imported" if marker.imported else state(run, processes=has_processes(run) or _unknown(run)),
-        # A step that failed has a result file too, and one that was taken again has several.
-        done=len({event.step for event in run.journal.records() if event.event == "step done"}),
+        done=_measured(run),
         planned=planned,
         bytes=_bytes(run.path),
     )
@@ -92,6 +91,14 @@ def _bytes(folder: Path) -> int:
             with contextlib.suppress(OSError):
                 size += Path(where, name).lstat().st_size
     return size
+
+
+def _measured(run: RunFolder) -> int:
+    """Steps that are measured; of a run without a journal its result files."""
+    # A step that failed has a result file too, and one that was taken again has several.
+    done = [event for event in run.journal.records() if event.event == "step done"]
+    steps = {(event.point, event.name) if event.step is None else event.step for event in done}
+    return len(steps) or sum(1 for _ in (run / "results").glob("*/*.json"))
 
 
 def remove(run: RunFolder, in_use: Callable[[RunFolder], str | None]) -> None:

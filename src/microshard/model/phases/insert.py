@@ -2,9 +2,9 @@
 
 import functools
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from microshard.model.base import Namespace
 from microshard.model.datasets import DATASETS, DataError, DatasetInfo, Index, dataset_info
@@ -13,6 +13,7 @@ from microshard.model.phase import EstimateBasis, KeyFinding, PhaseContext, Phas
 from microshard.model.topology import Topology
 
 MESSAGE_BYTES = 47_000_000  # maxMessageSizeBytes is 48,000,000; a little is the command's
+MOST_INDEXES = 3  # of a generated data set; a dump has its own
 INDEX_BYTES = 30  # of a document in a secondary index of a few numbers, with prefix compression
 # Measured rates of small documents. What limits a load is the slowest of them, and the volumes.
 LOAD_DOCUMENTS_PER_SECOND = 22_000  # per core, client included
@@ -86,6 +87,12 @@ class InsertPhase(Paced, PhaseKeys):
             cores = context.cores * context.client_hosts
             given["processes"] = max(min(cores, ranges or cores), context.client_hosts)
         return given
+
+    @model_validator(mode="after")
+    def _indexes_of_the_data_set(self) -> Self:
+        if self.dataset != "dump" and self.secondary_indexes > MOST_INDEXES:
+            raise ValueError(f"secondary_indexes: at most {MOST_INDEXES} of the data set {self.dataset}")
+        return self
 
     def _path(self, context: PhaseContext) -> str | None:
         if self.file is None or context.folder is None:
