@@ -11,7 +11,7 @@ from typing import Any
 from bson import json_util
 from bson.errors import BSONError
 
-from microshard.workloads.datasets.copied import APPLICATION, Hashing, SourceError, reading, without_login
+from microshard.workloads.datasets.copied import APPLICATION, READ_MS, Hashing, SourceError, reading, without_login
 
 MOST = 200  # operations of a mix: each form of a query has as many of its own as its share
 _SLOW_QUERY = 51803  # the number of the log message
@@ -43,7 +43,8 @@ def from_profiler(uri: str, namespace: str, hashing: Hashing, seed: int) -> Reco
     """What the profiler of a deployment has recorded of a collection. Raises SourceError."""
     database = namespace.partition(".")[0]
     with reading(uri) as (client, _):
-        found = list(client[database]["system.profile"].find({"ns": namespace, "appName": {"$ne": APPLICATION}}))
+        wanted = {"ns": namespace, "appName": {"$ne": APPLICATION}}
+        found = list(client[database]["system.profile"].find(wanted, max_time_ms=READ_MS))
     commands = (each.get("command", {}) | {"": each.get("op", "")} for each in found)
     return _mix(commands, f"{database}.system.profile of {without_login(uri)}", namespace, hashing, seed)
 

@@ -11,6 +11,7 @@ import os
 import random
 import secrets
 import struct
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -206,7 +207,7 @@ def _opened(path: Path, *, zipped: bool) -> Iterator[Read]:
     try:
         with gzip.open(path) if zipped else path.open("rb") as file:
             yield file.read
-    except (OSError, EOFError) as error:  # gzip.BadGzipFile is an OSError
+    except (OSError, EOFError, zlib.error) as error:  # gzip.BadGzipFile is an OSError
         raise DataError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 

@@ -72,6 +72,7 @@ def _longer(raw: bytes) -> bytes:
         (lambda raw: raw.replace(b"0.1", b"0.9", 1), "version 0.9, and 0.1 is known"),
         (lambda raw: raw[:30], "its header: its length says"),
         (lambda raw: gzip.compress(raw)[:-3000], "cannot be read"),
+        (lambda raw: gzip.compress(raw)[:200] + bytes(100) + gzip.compress(raw)[300:], "cannot be read"),
         (lambda raw: b"no" + raw, "document 1, at byte 0"),
     ],
 )
