@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -65,6 +66,8 @@ class RunningPoint:
 def exec_command(running: RunningPoint, line: list[str]) -> NoReturn:
     """Replace this process by a command; connections are closed before, for nothing could do it afterwards."""
     running.backend.disconnect()
+    # Python ignores SIGPIPE and a new program inherits that: `logs shard01 | head -1` would end with tail's complaint.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     os.execvp(line[0], line)  # noqa: S606 - a list, no shell
 
 

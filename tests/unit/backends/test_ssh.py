@@ -2,7 +2,9 @@
 
 import dataclasses
 import os
+import signal
 import subprocess
+import sys
 import sys
 import tempfile
 from pathlib import Path
@@ -136,8 +138,18 @@ def test_a_command_that_becomes_ssh_leaves_no_sockets(
     hosts: SshBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # that of this process stays
     monkeypatch.setattr(os, "execvp", lambda *words: seen.append((words, list(tmp_path.glob("microshard-ssh-*")))))
     hosts.playbooks(RunFolder(tmp_path), lambda _: None)
     assert len(list(tmp_path.glob("microshard-ssh-*"))) == 1
     remote_commands.exec_command(run(tmp_path, hosts), ["ssh", "there"])
     assert seen == [(("ssh", ["ssh", "there"]), [])]
+
+
+def test_a_command_that_takes_our_place_ends_with_the_pipe_it_writes_to() -> None:
+    program = (
+        "from unittest.mock import Mock; from microshard.run import remote_commands; "
+        "remote_commands.exec_command(Mock(), ['sh', '-c', 'kill -PIPE $$; echo went on'])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (-signal.SIGPIPE, b"")
