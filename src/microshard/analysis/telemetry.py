@@ -27,6 +27,7 @@ from microshard.model.telemetry import (
 from microshard.records.codec import decode, encode
 
 R = TypeVar("R", HostRecord, ServerRecord)
+T = TypeVar("T")
 CPU_KINDS = ("user", "sys", "iowait", "idle", "steal")
 DISK_FIGURES = ("r_ios", "w_ios", "r_bytes", "w_bytes", "util", "queue")
 
@@ -39,9 +40,9 @@ class Overlap(Generic[R]):
     seconds: float
 
 
-def parse(kind: type[R], text: str, name: str) -> tuple[list[R], list[str]]:
+def parse(kind: type[T], text: str, name: str) -> tuple[list[T], list[str]]:
     """The records of a file's text, and a sentence for each line that is left out, such as a torn last one."""
-    records: list[R] = []
+    records: list[T] = []
     problems: list[str] = []
     lines = text.splitlines()
     for number, line in enumerate(lines, 1):

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import subprocess
-from typing import Any
 
 from .errors import HostError
 
@@ -81,16 +80,6 @@ def put_file(path: str, text: str, *, check: bool) -> dict[str, str] | None:
     elif not check:
         os.unlink(path)
     return {"before_header": path, "after_header": path, "before": before, "after": text}
-
-
-def load_state(folder: str, name: str) -> dict[str, Any]:
-    """What was saved of a host before it was changed."""
-    return dict(json.loads(read_text(os.path.join(folder, name)) or "{}"))
-
-
-def save_state(folder: str, name: str, values: dict[str, Any]) -> None:
-    """Save what the host was before it is changed; the file goes when there is nothing to save."""
-    put_file(os.path.join(folder, name), json.dumps(values, indent=1) + "\n" if values else "", check=False)
 
 
 # What belongs to a run

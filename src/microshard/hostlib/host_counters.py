@@ -12,6 +12,7 @@ from typing import Any
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 SECTOR = 512  # bytes; /proc/diskstats counts these whatever the device's own sector is
+LIMITS = {"rbps": "r_bytes", "wbps": "w_bytes", "riops": "r_ios", "wiops": "w_ios"}  # keys of io.max
 NO_DISK = re.compile(r"ram\d+|zram\d+|sr\d+|fd\d+")
 
 
@@ -78,12 +79,11 @@ def parse_pressure(text: str) -> int:
 
 def parse_limits(text: str) -> dict[str, dict[str, int]]:
     """A control group's io.max: limits per device "major:minor", operations or bytes a second."""
-    names = {"rbps": "r_bytes", "wbps": "w_bytes", "riops": "r_ios", "wiops": "w_ios"}
     found = {}
     for line in text.splitlines():
         device, *rest = line.split()
         pairs = (part.split("=") for part in rest)
-        found[device] = {names[key]: int(value) for key, value in pairs if key in names and value != "max"}
+        found[device] = {LIMITS[key]: int(value) for key, value in pairs if key in LIMITS and value != "max"}
     return found
 
 

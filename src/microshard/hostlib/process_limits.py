@@ -79,14 +79,10 @@ def is_unified(group: str) -> bool:
 
 def device_of(path: str) -> str:
     """The whole disk, MAJOR:MINOR, on which a folder lies. HostError where it lies on none."""
-    number = os.stat(path).st_dev
-    entry = os.path.realpath(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
-    if os.path.exists(os.path.join(entry, "partition")):
-        entry = os.path.dirname(entry)
-    found = kernel.read(os.path.join(entry, "dev"))
+    found = kernel.device_of(path)
     if found is None:
         raise HostError(f"limits: {path} lies on no block device whose I/O the kernel could limit")
-    return found.strip()
+    return found[1]
 
 
 def create(folder: str, limits: Limits, data: str = "", known: Mapping[str, str] | None = None) -> list[str]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .errors import HostError
+from .host_counters import LIMITS, device_limits
 
 
 class NoControllerError(HostError):
@@ -74,20 +75,9 @@ class Controller:
 
     def limits(self, device: str, name: str) -> dict[str, int | None]:
         """The limits the kernel has for a device, by the names of `io.max`; None is no limit."""
-        group = self.group(name)
-        found: dict[str, int | None] = dict.fromkeys(_V1_FILES)
-        if self.version == 1:
-            for key, file in _V1_FILES.items():
-                for line in (group / file).read_text(encoding="ascii").splitlines():
-                    number, _, value = line.partition(" ")
-                    if number == device:
-                        found[key] = int(value)
-            return found
-        for line in (group / "io.max").read_text(encoding="ascii").splitlines():
-            number, *words = line.split()
-            if number == device:
-                found |= {k: None if v == "max" else int(v) for k, v in (word.split("=") for word in words)}
-        return found
+        groups = {"blkio" if self.version == 1 else "": str(self.group(name))}
+        found = device_limits(groups).get(device, {})
+        return {key: found.get(name) for key, name in LIMITS.items()}
 
     def lift(self, device: str, name: str) -> None:
         """Remove the limits: a loop device keeps its number, and its next user must not inherit them."""

@@ -34,6 +34,7 @@ FILES: tuple[tuple[str, str, type], ...] = (
         "What an engine is given, as it is after reading: with logins, which the file does not have.",
         job.Job,
     ),
+    ("tmp/progress.jsonl", "One line now and then while an engine works.", result.ProgressLine),
     ("results/POINT/STEP.json", "The result of an attempt at a step.", result.StepResult),
     ("telemetry/POINT/STEP/host-HOST.jsonl", "One line a second from each host.", telemetry.HostRecord),
     ("telemetry/POINT/STEP/server.jsonl", "One line a second from each mongod and mongos.", telemetry.ServerRecord),

@@ -26,6 +26,18 @@ class Metric:
 
 
 @dataclass(slots=True)
+class ProgressLine:
+    """A line of tmp/progress.jsonl: how far the engine is with a phase."""
+
+    phase: str
+    done: int
+    of: int
+    unit: str
+    time: float  # epoch seconds
+    note: str = ""  # for people, such as the rate
+
+
+@dataclass(slots=True)
 class Windows:
     """Operations in windows of equal length, over the interval of the metric."""
 

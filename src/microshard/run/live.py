@@ -6,13 +6,11 @@ Nothing of the run is touched, and its servers are left alone. What lies on othe
 
 import dataclasses
 import itertools
-import json
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from rich.console import Console
 
@@ -20,6 +18,7 @@ from microshard.analysis.evidence import ROLES
 from microshard.analysis.telemetry import parse
 from microshard.errors import RunFolderError
 from microshard.model.plan import Plan, Step
+from microshard.model.result import ProgressLine
 from microshard.model.run_records import JournalEvent
 from microshard.model.telemetry import HostRecord, ServerRecord
 from microshard.records.run_folder import PLAN, RunFolder
@@ -218,23 +217,23 @@ class Watch:
             progress.failed[event.point] = event.message or ""
 
     def _phase(self, found: LiveRun) -> LivePhase | None:
-        lines = [_object(line) for line in self._tail("progress").follow(self.run / "tmp" / "progress.jsonl")]
-        lines = [line for line in lines if line.get("phase") and isinstance(line.get("done"), int)]
+        text = "\n".join(self._tail("progress").follow(self.run / "tmp" / "progress.jsonl"))
+        lines, _ = parse(ProgressLine, text, "progress.jsonl")
         if not lines:
             return None
         last = lines[-1]
-        same = [line for line in lines if line["phase"] == last["phase"]]
+        same = [line for line in lines if line.phase == last.phase]
         rates = [
-            (float(b["time"]), max(b["done"] - a["done"], 0) / (b["time"] - a["time"]))
+            (b.time, max(b.done - a.done, 0) / (b.time - a.time))
             for a, b in itertools.pairwise(same)
-            if b["time"] > a["time"]
+            if b.time > a.time
         ]
-        counted = last["unit"] not in {"s", ""}  # an engine that reports seconds counts no work
+        counted = last.unit not in {"s", ""}  # an engine that reports seconds counts no work
         if counted:
             found.series["rate"] = rates
         recent = [rate for _, rate in rates[-4:]]
         rate = sum(recent) / len(recent) if counted and recent else None
-        return LivePhase(last["phase"], last["done"], last["of"], last["unit"], str(last.get("note", "")), rate)
+        return LivePhase(last.phase, last.done, last.of, last.unit, last.note, rate)
 
     def _add_telemetry(self, found: LiveRun, progress: Progress, step: Step) -> None:
         point = progress.plan.point(step.point)
@@ -305,14 +304,6 @@ def _step(plan: Plan, event: JournalEvent) -> Step | None:
         if step.point == event.point and step.name == first:
             return dataclasses.replace(step, attempt=int(attempt)) if attempt.isdigit() else step
     return None
-
-
-def _object(line: str) -> dict[str, Any]:
-    try:
-        value = json.loads(line)
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _version(path: Path) -> tuple[int, int]:

@@ -20,8 +20,9 @@ from rich.text import Text
 
 from microshard.analysis.verdict import main_bottleneck, most_frequent
 from microshard.model.plan import Plan, Point, Step
-from microshard.model.result import StepResult
+from microshard.model.result import ProgressLine, StepResult
 from microshard.plan.render import duration
+from microshard.records.codec import decode
 from microshard.records.run_folder import RunFolder
 from microshard.report.format import number
 from microshard.report.table import LivePoint, LiveState, live
@@ -209,20 +210,20 @@ class Progress:
 
     def _phase(self) -> str:
         line = last_line(self.folder / "tmp" / "progress.jsonl")
-        if not line:
+        if line is None:
             return ""
-        share = f"{line['done'] / line['of']:.0%}" if line.get("of") else ""
-        return " ".join(part for part in (str(line.get("phase", "")), share, str(line.get("note", ""))) if part)
+        share = f"{line.done / line.of:.0%}" if line.of else ""
+        return " ".join(part for part in (line.phase, share, line.note) if part)
 
 
-def last_line(path: Path) -> dict[str, Any] | None:
-    """The last whole JSON line of a short file, or None."""
+def last_line(path: Path) -> ProgressLine | None:
+    """The last whole line of an engine's progress, or None."""
     try:
         with path.open("rb") as file:
             file.seek(0, 2)
             file.seek(max(file.tell() - 4096, 0))
             lines = file.read().split(b"\n")
-        return dict(json.loads(lines[-2])) if len(lines) > 1 else None
+        return decode(ProgressLine, json.loads(lines[-2])) if len(lines) > 1 else None
     except (OSError, ValueError):
         return None
 

@@ -21,7 +21,8 @@ from microshard.model.job import Job, JobError
 from microshard.model.phase import PhaseKeys
 from microshard.model.phases import engine_names
 from microshard.model.plan import PlannedPhase
-from microshard.model.result import Better, Metric, PhaseResult
+from microshard.model.result import Better, Metric, PhaseResult, ProgressLine
+from microshard.records.codec import encode
 from microshard.workloads.connections import Client, connect
 
 Keys = TypeVar("Keys", bound=PhaseKeys)
@@ -50,9 +51,9 @@ class ProgressFile:
         if self._file is None or (now - self._last < PROGRESS_SECONDS and done < of):
             return
         self._last = now
-        line = {"phase": phase, "done": done, "of": of, "unit": unit, "time": time.time(), "note": note}
+        line = ProgressLine(phase, done, of, unit, time.time(), note)
         with contextlib.suppress(OSError):  # a full disk: reported when the result cannot be written
-            self._file.write(json.dumps(line).encode() + b"\n")
+            self._file.write(json.dumps(encode(line)).encode() + b"\n")
 
     def close(self) -> None:
         """Close the file."""
