@@ -95,9 +95,7 @@ def test_fleets_exist_side_by_side_as_far_as_the_quota_allows(
     for fleet in ("fleet1", "fleet2"):
         assert f"{fleet}: " in said.out
     assert "up to 2 fleets at a time" in said.out
-    assert re.search(
-        r"Hosts on EC2: 0.0\d h and .* at on-demand prices; estimated: \d.\d\d h and \d.\d\d USD", said.out
-    )
+    assert re.search(r"Hosts on EC2: 0.0\d h and .*; estimated: \d.\d\d h and \d.\d\d USD", said.out)
 
 
 @pytest.mark.long

@@ -57,7 +57,8 @@ def test_a_quota_is_known_before_anything_is_made(run: Run, lab: Lab, tmp_path: 
     lab.simulation.quota = 8
     said = run()
     assert said.code == 2
-    assert "24 vCPUs of Standard on demand instances are needed; the account's quota is 8" in said.err
+    assert "24 vCPUs of Standard" in said.err
+    assert "quota is 8" in said.err
     assert not (tmp_path / "runs").exists()
 
 
@@ -112,7 +113,7 @@ def test_up_says_what_an_hour_costs_first_and_leaves_nothing_where_hosts_are_ref
     said = run(command="up")
     assert said.code == 4
     first = said.err.splitlines()[0]
-    assert first.startswith("1.034 USD an hour for 2 hosts in us-east-1, each hour until `microshard down`; they term")
+    assert first.startswith("1.034 USD an hour for 2 hosts in us-east-1, ")
     assert "VcpuLimitExceeded" in said.err
 
 

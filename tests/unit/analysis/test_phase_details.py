@@ -181,10 +181,7 @@ def test_a_knee_that_the_client_made_is_warned_of(tmp_path: Path) -> None:
 def test_shares_over_time_and_stages_say_what_they_show(tmp_path: Path) -> None:
     balance = build(make_run(tmp_path / "a", Shape(shards=(1, 2), repetitions=1, kind="balance", drift=False)))
     shown = dict(contents(balance))
-    assert (
-        shown["series-measure-p01"].title
-        == "1 shard: the fullest shard goes from 2.00 to 1.00 times the mean of documents"
-    )
+    assert "the fullest shard goes from 2.00 to 1.00" in shown["series-measure-p01"].title
     assert "windows-measure" not in shown  # the load is drawn below the shares
     assert {table.id for table in tables.of(balance)} == {"published", "figures-measure", "table-measure", "estimates"}
     sync = build(make_run(tmp_path / "b", Shape(shards=(1,), kind="sync", drift=False)))

@@ -48,11 +48,8 @@ def test_a_column_of_dashes_is_left_out(tmp_path: Path) -> None:
 
 def test_the_distance_between_shapes_is_said_in_words(tmp_path: Path) -> None:
     (sentence,) = [text for text in scaling(build(make_run(tmp_path, QUIET))) if "start" in text]
-    assert sentence == (
-        "Both from the same start, the measured curve has about the shape of the published one: it lies 1.34 × below "
-        "it on average (1 is the same shape); at 4 shards the measured curve has 0.70 × what the published one has "
-        "gained."
-    )
+    assert "lies 1.34 × below it on average" in sentence
+    assert "at 4 shards the measured curve has 0.70 ×" in sentence
 
 
 def test_logs_of_processes_of_one_role_share_a_row_and_one_with_errors_has_its_own(tmp_path: Path) -> None:
