@@ -16,13 +16,13 @@ from tests.cluster.ansible.points import free_ports
 from tests.hosts.readme_examples import Here, converge, play, succeed
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
-SERVERS = ["mongos1", "config1", "shard01", "shard02", "shard03", "shard04"]
+SERVERS = ["mongos1", "config1", "shard01", "shard02", "shard03", "shard04", "mongod1"]
 
 
 @pytest.fixture
 def here(tmp_path: Path) -> Iterator[tuple[Here, dict[str, Any]]]:
     """This machine, and what stands for what a user has of their own; the servers are removed."""
-    roles = ("mongo_processes", "mongo_topology", "workload", "telemetry", "collect")
+    roles = ("mongo_processes", "mongo_topology", "workload", "telemetry", "collect", "data_images")
     variables: dict[str, Any] = {f"{role}_run_folder": str(tmp_path / "run") for role in roles}
     variables |= {"mongo_processes_mongod": str(find_mongod(None)), "mongo_processes_mongos": str(BIN / "mongos")}
     variables |= {"mongo_processes_embedded": True, "workload_python": sys.executable, "ansible_become": False}
@@ -42,7 +42,7 @@ def test_a_cluster_of_four_shards_is_made_measured_and_observed(
     uri = f"mongodb://127.0.0.1:{machine.first_port}/"
     with MongoClient[dict[str, Any]](uri) as client:
         shards = client.admin.command("listShards")["shards"]
-        assert [shard["_id"] for shard in shards] == SERVERS[2:]
+        assert [shard["_id"] for shard in shards] == SERVERS[2:6]
         client["db"]["things"].insert_many([{"_id": n} for n in range(10)])
 
     succeed(machine, "workload", tmp_path, **variables)
@@ -56,11 +56,24 @@ def test_a_cluster_of_four_shards_is_made_measured_and_observed(
     assert 4 <= len(records) <= 8
     assert "shard01" in records[-1]
 
-    kept = [{"name": name, "port": 1} for name in SERVERS[2:]]
+    kept = [{"name": name, "port": 1} for name in SERVERS[2:6]]
     collected = tmp_path / "collected"
     succeed(machine, "collect", tmp_path, **variables, collect_processes=kept)
-    logs = {f"{name}.log.gz" for name in SERVERS[2:]} | {f"{name}.diagnostic.tar.gz" for name in SERVERS[2:]}
+    logs = {f"{name}.{kind}.gz" for name in SERVERS[2:6] for kind in ("log", "diagnostic.tar")}
     assert {file.name for file in (collected / "logs" / "by-hand").iterdir()} == logs
+
+
+def test_a_loaded_mongod_becomes_an_image_and_starts_from_it(here: tuple[Here, dict[str, Any]], tmp_path: Path) -> None:
+    machine, variables = here
+    processes = [{"name": "mongod1", "port": machine.first_port, "cache_mib": 64}]
+    succeed(machine, "mongo_processes", tmp_path, **variables, mongo_processes_processes=processes)
+    with MongoClient[dict[str, Any]](f"mongodb://127.0.0.1:{machine.first_port}/") as client:
+        client["db"]["mails"].insert_many([{"_id": n} for n in range(10)])
+        succeed(machine, "data_images", tmp_path, **variables, state="kept")
+        assert (tmp_path / "images" / "mails-500000" / "manifest.json").is_file()
+        assert not (tmp_path / "run" / "deployments" / "by-hand" / "mongod1" / "data").exists()
+        succeed(machine, "data_images", tmp_path, **variables)
+        assert client["db"]["mails"].count_documents({}) == 10
 
 
 @pytest.mark.skipif(why_not(["ext4"]) is not None, reason=str(why_not(["ext4"])))
@@ -90,6 +103,7 @@ def test_emulated_volumes_are_limited_and_nothing_is_left_of_them(tmp_path: Path
         ("workload", {"workload_phases": [{"name": "count", "kind": "guess"}]}, "kind must be one of"),
         ("telemetry", {"telemetry_interval": "often"}, "float"),
         ("collect", {"collect_processes": ["mongod1"]}, "unable to convert to dict"),
+        ("data_images", {"data_images_state": "lost"}, "state must be one of"),
     ],
 )
 def test_a_wrong_variable_is_named_with_its_role_before_anything_is_changed(
