@@ -10,7 +10,7 @@ import pytest
 from microshard.experiment.errors import DefinitionError
 from microshard.experiment.load import load
 from microshard.experiment.matrix import expand
-from microshard.experiment.shape import EXPERIMENT, Shape
+from microshard.experiment.shape import EXPERIMENT, KeyShape
 from microshard.model.plan import Inputs
 from microshard.plan.build import build_plan
 from microshard.plan.checks import PlanError
@@ -22,7 +22,9 @@ ELSEWHERE = ("microshard", "name", "title", "reproduces", "reference", "scales",
 INPUTS = Inputs(cores=4, ram_mib=64 * 1024, free_disk_bytes=10**15)
 
 
-def leaves(shape: Shape, value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Shape]]:
+def leaves(
+    shape: KeyShape, value: Any, path: tuple[str | int, ...] = ()
+) -> Iterator[tuple[tuple[str | int, ...], KeyShape]]:
     """Every key that can be named below a value, whether it is given or has its default."""
     if shape.kind in {"mapping", "variants"}:
         for key, child in shape.keys(value).items():
@@ -38,7 +40,7 @@ def leaves(shape: Shape, value: Any, path: tuple[str | int, ...] = ()) -> Iterat
         yield path, shape
 
 
-def others(shape: Shape, value: Any) -> Iterator[Any]:
+def others(shape: KeyShape, value: Any) -> Iterator[Any]:
     """Values of the right type that are not the one given."""
     match shape.kind:
         case "words":

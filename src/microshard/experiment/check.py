@@ -9,7 +9,7 @@ from pydantic_core import ErrorDetails
 
 from microshard.experiment.document import Document, KeyPath
 from microshard.experiment.errors import Problem, as_yaml, describe_value, nearest_name, printable
-from microshard.experiment.shape import EXPERIMENT, Shape, describe, dotted_keys
+from microshard.experiment.shape import EXPERIMENT, KeyShape, describe, dotted_keys
 from microshard.experiment.yaml_reader import yaml_1_1
 
 _UNKNOWN, _MISSING = "unknown key", "missing"
@@ -23,7 +23,7 @@ class _Place:
     """Where one of pydantic's errors belongs."""
 
     path: KeyPath
-    shape: Shape
+    shape: KeyShape
     value: Any
     is_key: bool = False
 
@@ -55,14 +55,14 @@ class Checker:
 
         Where a type is expected the type decides; here nobody would notice that `on` or a date is only text.
         """
-        shape: Shape | None = EXPERIMENT
+        shape: KeyShape | None = EXPERIMENT
         value: Any = self._document.data
         for part in path:
             shape = shape.child(part, value) if shape else None
             value = _part(value, part)
         return self._misread(shape, value, path) if shape is not None else []
 
-    def _misread(self, shape: Shape, value: Any, path: KeyPath) -> list[Problem]:
+    def _misread(self, shape: KeyShape, value: Any, path: KeyPath) -> list[Problem]:
         if isinstance(value, str):
             meaning = yaml_1_1(value) if shape.kind == "any" else ""
             position = self._document.position(path) if meaning else None
@@ -119,10 +119,10 @@ class Checker:
             near = nearest_name(shape.tag, [k for k in value if k not in shape.keys(value)])
             if near:
                 return (*path, near), self._unknown_key((*path, near))
-            return (*path, shape.tag), self._missing((*path, shape.tag), Shape("words", words=tuple(shape.variants)))
+            return (*path, shape.tag), self._missing((*path, shape.tag), KeyShape("words", words=tuple(shape.variants)))
         if kind == "union_tag_invalid":
             path = (*path, shape.tag)
-            shape, value = Shape("words", words=tuple(shape.variants)), _part(value, shape.tag)
+            shape, value = KeyShape("words", words=tuple(shape.variants)), _part(value, shape.tag)
         if kind == "value_error" and shape.kind in {"mapping", "variants"}:
             # An error of a model's own rules: "key: sentence" belongs to that key.
             message = str(details.get("ctx", {}).get("error", details["msg"]))
@@ -132,12 +132,12 @@ class Checker:
             return path, self._document.problem_at_value(path, message)
         return path, self._wrong_value(path, shape, value, is_key=place.is_key)
 
-    def _missing(self, path: KeyPath, shape: Shape) -> Problem:
+    def _missing(self, path: KeyPath, shape: KeyShape) -> Problem:
         needs = describe(shape)
         return self._document.problem_at_key(path, f"{_MISSING}; needs {needs}", found="nothing", allowed=needs)
 
     def _unknown_key(self, path: KeyPath) -> Problem:
-        shape: Shape = EXPERIMENT
+        shape: KeyShape = EXPERIMENT
         value: Any = self._document.data
         for part in path[:-1]:
             shape, value = shape.child(part, value) or shape, _part(value, part)
@@ -151,7 +151,7 @@ class Checker:
             path, message, found=printable(name), allowed=allowed, nearest=near or elsewhere
         )
 
-    def _wrong_value(self, path: KeyPath, shape: Shape, value: Any, *, is_key: bool) -> Problem:
+    def _wrong_value(self, path: KeyPath, shape: KeyShape, value: Any, *, is_key: bool) -> Problem:
         """A value of the wrong type or out of range, with what is allowed and, where it is obvious, the correction."""
         allowed, found = describe(shape), describe_value(value)
         message = f"found {found}, needs {allowed}"
@@ -166,7 +166,7 @@ class Checker:
         problem_at = self._document.problem_at_key if is_key else self._document.problem_at_value
         return problem_at(path, message, found=found, allowed=allowed, nearest=near)
 
-    def _remedy(self, path: KeyPath, shape: Shape, value: Any) -> str:  # noqa: PLR0911 - one mistake each
+    def _remedy(self, path: KeyPath, shape: KeyShape, value: Any) -> str:  # noqa: PLR0911 - one mistake each
         kinds = {s.kind for s in (shape, *shape.options)}
         position = self._document.position(path)
         raw, plain = (position.raw, position.plain) if position else ("", False)

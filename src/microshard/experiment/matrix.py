@@ -14,7 +14,7 @@ from microshard.experiment.document import Document, KeyPath, NoSuchKeyError, do
 from microshard.experiment.errors import DefinitionError, Problem, as_yaml, nearest_name
 from microshard.experiment.load import LoadedExperiment, examine
 from microshard.experiment.rules import RuleViolation, topology_violations, workload_violations
-from microshard.experiment.shape import EXPERIMENT, Shape, dotted_keys
+from microshard.experiment.shape import EXPERIMENT, KeyShape, dotted_keys
 from microshard.experiment.yaml_reader import yaml_1_1
 from microshard.model.experiment import Experiment, Matrix
 from microshard.model.topology import Topology
@@ -149,7 +149,7 @@ class _Grid:
             hint = f"; did you mean `{near}`?" if near else ""
             self._problem(path, f"cannot be an axis; axes begin with {allowed}{hint}", nearest=near)
             return
-        shape: Shape | None = EXPERIMENT
+        shape: KeyShape | None = EXPERIMENT
         for part in split_key(key):
             # Indexes of lists are checked when a value is put there.
             shape = shape.child(int(part) if str(part).isdigit() else part) if shape else None

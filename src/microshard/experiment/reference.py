@@ -17,7 +17,7 @@ from pydantic_core import PydanticUndefined
 from microshard.experiment import yaml_reader
 from microshard.experiment.errors import DefinitionError, Problem, as_yaml, nearest_name
 from microshard.experiment.matrix import MAX_POINTS
-from microshard.experiment.shape import EXPERIMENT, Shape, descriptions, limits, model_keys
+from microshard.experiment.shape import EXPERIMENT, KeyShape, descriptions, limits, model_keys
 
 _NOTHING = "\N{EN DASH}"
 
@@ -111,9 +111,9 @@ def known_part(key: str) -> str:
     return ""
 
 
-def _shapes(key: str) -> list[tuple[type[BaseModel], str, Shape]]:
+def _shapes(key: str) -> list[tuple[type[BaseModel], str, KeyShape]]:
     """Every place a key means, as mapping, name there and shape: several where an engine decides what stands there."""
-    found: list[tuple[type[BaseModel], str, Shape]] = []
+    found: list[tuple[type[BaseModel], str, KeyShape]] = []
     within = [EXPERIMENT]
     parts = [part for part in key.replace("[]", "").split(".") if not part.isdecimal()]
     for number, part in enumerate(parts):
@@ -133,7 +133,7 @@ def _shapes(key: str) -> list[tuple[type[BaseModel], str, Shape]]:
     return found
 
 
-def _mappings(shape: Shape) -> Iterator[Shape]:
+def _mappings(shape: KeyShape) -> Iterator[KeyShape]:
     """The mappings that may stand at a place: itself, its variants, what its list holds."""
     if shape.kind == "mapping":
         yield shape
@@ -141,7 +141,7 @@ def _mappings(shape: Shape) -> Iterator[Shape]:
         yield from _mappings(inner)
 
 
-def _row_text(model: type[BaseModel], name: str, shape: Shape, sections: dict[type[BaseModel], _Section]) -> str:
+def _row_text(model: type[BaseModel], name: str, shape: KeyShape, sections: dict[type[BaseModel], _Section]) -> str:
     """Type, unit, what is allowed, default and meaning of a key on one line."""
     kind = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", _type(shape, sections)) + (f" in {shape.unit}" if shape.unit else "")
     default = _default(model.model_fields[name], shape)
@@ -181,7 +181,7 @@ def _sections() -> list[_Section]:
     return [_Section(model, paths) for model, paths in places.items()]
 
 
-def _models(shape: Shape, path: str) -> Iterator[tuple[type[BaseModel], str]]:
+def _models(shape: KeyShape, path: str) -> Iterator[tuple[type[BaseModel], str]]:
     if shape.model is not None:
         yield shape.model, path
         for key, child in shape.keys().items():
@@ -210,11 +210,11 @@ def _table(section: _Section, sections: dict[type[BaseModel], _Section]) -> Iter
         yield f"| {' | '.join(c.replace('|', chr(92) + '|') for c in cells)} |"
 
 
-def _type(shape: Shape, sections: dict[type[BaseModel], _Section]) -> str:
+def _type(shape: KeyShape, sections: dict[type[BaseModel], _Section]) -> str:
     return f"{_plain_type(shape, sections)} or null" if shape.nullable else _plain_type(shape, sections)
 
 
-def _plain_type(shape: Shape, sections: dict[type[BaseModel], _Section]) -> str:
+def _plain_type(shape: KeyShape, sections: dict[type[BaseModel], _Section]) -> str:
     if shape.model is not None:
         return f"[mapping](#{sections[shape.model].anchor})"
     if shape.kind == "variants":
@@ -230,7 +230,7 @@ def _plain_type(shape: Shape, sections: dict[type[BaseModel], _Section]) -> str:
     return names.get(shape.kind, shape.kind)
 
 
-def _allowed(shape: Shape) -> str:
+def _allowed(shape: KeyShape) -> str:
     parts = [_allowed_one(s) for s in (shape, *shape.options)]
     if shape.item is not None:
         parts.append(_allowed_one(shape.item))
@@ -239,7 +239,7 @@ def _allowed(shape: Shape) -> str:
     return "; ".join(dict.fromkeys(p for p in parts if p)) or _NOTHING
 
 
-def _allowed_one(shape: Shape) -> str:
+def _allowed_one(shape: KeyShape) -> str:
     if shape.kind == "words":
         return ", ".join(f"`{as_yaml(w)}`" for w in shape.words)
     if shape.allowed_text:
@@ -247,7 +247,7 @@ def _allowed_one(shape: Shape) -> str:
     return limits(shape).strip().removeprefix("from ").removeprefix("of ")
 
 
-def _default(info: FieldInfo, shape: Shape) -> str:
+def _default(info: FieldInfo, shape: KeyShape) -> str:
     if info.is_required():
         return "**required**"
     value: Any = info.default

@@ -11,7 +11,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
 from microshard.experiment.matrix import SECTIONS
-from microshard.experiment.shape import EXPERIMENT, Shape, descriptions
+from microshard.experiment.shape import EXPERIMENT, KeyShape, descriptions
 from microshard.model.experiment import Experiment
 
 # Keys below these have an index or a name of the user's in them, so they cannot be listed.
@@ -124,7 +124,7 @@ def _closed(description: str, properties: dict[str, Any], pattern_value: dict[st
 def _keys(section: str) -> Iterator[tuple[str, str]]:
     """Dotted keys below a section → where the schema of each is."""
 
-    def below(prefix: str, shape: Shape) -> Iterator[tuple[str, str]]:
+    def below(prefix: str, shape: KeyShape) -> Iterator[tuple[str, str]]:
         if shape.model is None:
             return
         for key, child in shape.keys().items():

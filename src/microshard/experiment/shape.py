@@ -33,16 +33,16 @@ _KINDS |= {datetime.date: "date", Any: "any"}
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class KeyShape:
     """What is allowed at one place."""
 
     kind: ShapeKind
     model: type[BaseModel] | None = None  # of a mapping
-    variants: dict[str, Shape] = field(default_factory=dict)  # of variants: word under `tag` → mapping
+    variants: dict[str, KeyShape] = field(default_factory=dict)  # of variants: word under `tag` → mapping
     tag: str = ""
-    options: tuple[Shape, ...] = ()  # of either: everything that is allowed
-    item: Shape | None = None  # of list and map
-    key: Shape | None = None  # of map
+    options: tuple[KeyShape, ...] = ()  # of either: everything that is allowed
+    item: KeyShape | None = None  # of list and map
+    key: KeyShape | None = None  # of map
     words: tuple[Any, ...] = ()  # of words: the values themselves
     nullable: bool = False
     allowed_text: str = ""  # of text with a pattern: what the pattern allows
@@ -54,7 +54,7 @@ class Shape:
     min_length: int | None = None
     max_length: int | None = None
 
-    def keys(self, value: object = None) -> dict[str, Shape]:
+    def keys(self, value: object = None) -> dict[str, KeyShape]:
         """Keys of a mapping → shapes; of variants those of the variant that the value names, or of all."""
         if self.kind == "mapping" and self.model is not None:
             return model_keys(self.model)
@@ -65,7 +65,7 @@ class Shape:
             return {k: s for variant in self.variants.values() for k, s in variant.keys().items()}
         return {}
 
-    def child(self, part: str | int, value: object = None) -> Shape | None:
+    def child(self, part: str | int, value: object = None) -> KeyShape | None:
         """The shape under a key or index; None for an unknown key."""
         if self.kind == "any":
             return self
@@ -77,14 +77,14 @@ class Shape:
         container = self.container({})
         return container.item if container else None
 
-    def container(self, value: object) -> Shape | None:
+    def container(self, value: object) -> KeyShape | None:
         """This shape, or the one of its options, that takes a list or a mapping such as the value."""
         wanted = {"list"} if isinstance(value, list) else {"map"} if isinstance(value, dict) else set()
         return next((s for s in self.options or (self,) if s.kind in wanted), None)
 
 
 @cache
-def model_keys(model: type[BaseModel]) -> dict[str, Shape]:
+def model_keys(model: type[BaseModel]) -> dict[str, KeyShape]:
     """A model's keys → shapes."""
     return {name: _shape(f.annotation, _metadata(f), _unit(f)) for name, f in model.model_fields.items()}
 
@@ -98,7 +98,7 @@ def _metadata(info: FieldInfo) -> list[Any]:
     return [*info.metadata, *([info] if info.discriminator else [])]
 
 
-def _shape(annotation: Any, metadata: list[Any], unit: str = "") -> Shape:
+def _shape(annotation: Any, metadata: list[Any], unit: str = "") -> KeyShape:
     while get_origin(annotation) is Annotated:
         annotation, *more = get_args(annotation)
         for entry in more:
@@ -114,40 +114,40 @@ def _shape(annotation: Any, metadata: list[Any], unit: str = "") -> Shape:
     return replace(shape, unit=unit or shape.unit, allowed_text=allowed_text or shape.allowed_text, **limits)
 
 
-def _plain_shape(annotation: Any, metadata: list[Any]) -> Shape:
+def _plain_shape(annotation: Any, metadata: list[Any]) -> KeyShape:
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in {Union, types.UnionType}:
         return _union(arguments, metadata)
     if origin is Literal:
-        return Shape("words", words=arguments)
+        return KeyShape("words", words=arguments)
     if origin is list:
-        return Shape("list", item=_shape(arguments[0], []))
+        return KeyShape("list", item=_shape(arguments[0], []))
     if origin is dict:
-        return Shape("map", key=_shape(arguments[0], []), item=_shape(arguments[1], []))
+        return KeyShape("map", key=_shape(arguments[0], []), item=_shape(arguments[1], []))
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return Shape("mapping", model=annotation)
-    return Shape(_KINDS[annotation])
+        return KeyShape("mapping", model=annotation)
+    return KeyShape(_KINDS[annotation])
 
 
-def _union(arguments: tuple[Any, ...], metadata: list[Any]) -> Shape:
+def _union(arguments: tuple[Any, ...], metadata: list[Any]) -> KeyShape:
     given = [a for a in arguments if a is not type(None)]
     nullable = len(given) < len(arguments)
     tag = next((str(m.discriminator) for m in metadata if isinstance(m, FieldInfo) and m.discriminator), "")
     if tag:
-        by_word = {get_args(m.model_fields[tag].annotation)[0]: Shape("mapping", model=m) for m in given}
-        return Shape("variants", variants=by_word, tag=tag, nullable=nullable)
+        by_word = {get_args(m.model_fields[tag].annotation)[0]: KeyShape("mapping", model=m) for m in given}
+        return KeyShape("variants", variants=by_word, tag=tag, nullable=nullable)
     if len(given) == 1:
         return replace(_shape(given[0], []), nullable=nullable)
-    return Shape("either", options=tuple(_shape(a, []) for a in given), nullable=nullable)
+    return KeyShape("either", options=tuple(_shape(a, []) for a in given), nullable=nullable)
 
 
-def describe(shape: Shape) -> str:
+def describe(shape: KeyShape) -> str:
     """What is allowed, in words that follow "needs"."""
     text = _describe(shape)
     return f"{text} or null" if shape.nullable else text
 
 
-def _describe(shape: Shape) -> str:  # noqa: PLR0911 - one sentence a kind
+def _describe(shape: KeyShape) -> str:  # noqa: PLR0911 - one sentence a kind
     match shape.kind:
         case "either":
             return " or ".join(_describe(s) for s in shape.options)
@@ -173,7 +173,7 @@ def _describe(shape: Shape) -> str:  # noqa: PLR0911 - one sentence a kind
             return f"a mapping{limits(shape)}"
 
 
-def limits(shape: Shape) -> str:
+def limits(shape: KeyShape) -> str:
     """Range or size, with a space in front; empty without one."""
     low, high = shape.min_length, shape.max_length
     if high is not None:
@@ -193,7 +193,7 @@ def _figure(value: float) -> str:
     return str(value) if isinstance(value, int) else f"{value:g}"
 
 
-def dotted_keys(shape: Shape, prefix: str = "", depth: int = 8) -> Iterator[str]:
+def dotted_keys(shape: KeyShape, prefix: str = "", depth: int = 8) -> Iterator[str]:
     """All keys that can be named without an index, for the nearest name."""
     for key, child in shape.keys().items():
         yield f"{prefix}{key}"
@@ -201,7 +201,7 @@ def dotted_keys(shape: Shape, prefix: str = "", depth: int = 8) -> Iterator[str]
             yield from dotted_keys(child, f"{prefix}{key}.", depth - 1)
 
 
-EXPERIMENT = Shape("mapping", model=Experiment)
+EXPERIMENT = KeyShape("mapping", model=Experiment)
 
 
 def descriptions(model: type[BaseModel]) -> dict[str, str]:

@@ -32,7 +32,7 @@ _ROOM = 0.99  # a disk sold as n GiB may lack a little
 
 
 @dataclass
-class HostVolume:
+class DeviceVolume:
     """One filesystem on one device or array."""
 
     name: str  # data, journal, log; data-01 … with policy per_shard
@@ -117,13 +117,13 @@ def main(parameters: dict[str, Any], *, check: bool) -> dict[str, Any]:  # noqa:
 
 def resolve(
     definitions: dict[str, Any], known: list[dict[str, Any]], root: str, mounts: dict[str, str] | None = None
-) -> list[HostVolume]:
+) -> list[DeviceVolume]:
     """The volumes of this host with their devices. HostError with all problems, such as devices that are missing.
 
     `definitions` are infrastructure.GROUP.volumes of the experiment, `known` the host's own devices from the inventory.
     A volume is mounted as `mounts` says, else below `root`.
     """
-    found: list[HostVolume] = []
+    found: list[DeviceVolume] = []
     problems = []
     for name, definition in definitions.items():
         if not definition:
@@ -146,7 +146,7 @@ def resolve(
     return found
 
 
-def _volume(name: str, definition: dict[str, Any], named: list[Device], mount: str) -> HostVolume:
+def _volume(name: str, definition: dict[str, Any], named: list[Device], mount: str) -> DeviceVolume:
     planned = definition.get("size_gib") or 0
     for device in named:
         if device.bytes < planned * 2**30 * _ROOM:
@@ -154,7 +154,7 @@ def _volume(name: str, definition: dict[str, Any], named: list[Device], mount: s
                 f"device {device.label} has {device.bytes / 2**30:.1f} GiB, planned are {planned} GiB; "
                 "give it a larger device or the experiment a smaller size_gib"
             )
-    return HostVolume(
+    return DeviceVolume(
         name=name,
         kind=definition.get("type") or "existing",
         filesystem=definition.get("filesystem") or "xfs",
@@ -210,7 +210,7 @@ def _owner(path: str) -> str:
     return f"{found.st_uid}:{found.st_gid}:{found.st_mode & 0o7777:04o}"
 
 
-def _problem(volume: HostVolume) -> str:
+def _problem(volume: DeviceVolume) -> str:
     """Decide whether the volume has to be formatted; why it cannot be used as planned, or ""."""
     try:
         volume.formats = not volume.assembles and not _exists(volume)
@@ -220,7 +220,7 @@ def _problem(volume: HostVolume) -> str:
     return ""
 
 
-def _exists(volume: HostVolume) -> bool:
+def _exists(volume: DeviceVolume) -> bool:
     """Whether the filesystem is on its devices already. HostError when it is not and they may not be formatted."""
     device = volume.device
     if device is None or (volume.is_array and not all(_is_member(volume, member) for member in volume.devices)):
@@ -233,7 +233,7 @@ def _exists(volume: HostVolume) -> bool:
     return False
 
 
-def _may_format(volume: HostVolume, device: Device) -> None:
+def _may_format(volume: DeviceVolume, device: Device) -> None:
     user = devices.use(device)
     if user:
         raise HostError(f"device {device.label} {user}; free it, or name another")
@@ -260,12 +260,12 @@ def _short(signature: dict[str, str]) -> str:
     return signature["label"].rpartition(":")[2]
 
 
-def _is_member(volume: HostVolume, device: Device) -> bool:
+def _is_member(volume: DeviceVolume, device: Device) -> bool:
     found = devices.signatures(device)
     return any(s["type"] == "linux_raid_member" and _short(s) == volume.label for s in found)
 
 
-def _array(volume: HostVolume) -> Device | None:
+def _array(volume: DeviceVolume) -> Device | None:
     """The array of exactly these devices, where it runs."""
     above = {tuple(devices.holders(device)) for device in volume.devices}
     names = above.pop() if len(above) == 1 else ()
@@ -275,7 +275,7 @@ def _array(volume: HostVolume) -> Device | None:
     return devices.at(f"/dev/{names[0]}") if members == {device.name for device in volume.devices} else None
 
 
-def _require_place(volume: HostVolume) -> None:
+def _require_place(volume: DeviceVolume) -> None:
     """HostError when another device is mounted there, or files lie there, which the filesystem would hide.
 
     Software that runs without volumes have left may be hidden: it is brought again, and is there again afterwards.
@@ -291,7 +291,7 @@ def _require_place(volume: HostVolume) -> None:
         raise HostError(f"{volume.mount} has {other}")
 
 
-def _facts(volume: HostVolume, readahead_sectors: int | None) -> dict[str, Any]:
+def _facts(volume: DeviceVolume, readahead_sectors: int | None) -> dict[str, Any]:
     """The volume as it is, read back. HostError when it is not mounted or has another readahead."""
     device, mounted = volume.device, devices.mounts().get(volume.mount)
     if device is None or mounted is None or mounted["number"] != read_value(f"/sys/class/block/{device.name}/dev"):

@@ -16,7 +16,7 @@ NONE = DASH
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class PageTable:
     """A table of the page."""
 
     columns: tuple[str, ...]
@@ -31,16 +31,16 @@ class Table:
         return tuple(any(row[n][:1].isalpha() for row in self.rows) for n in range(len(self.columns)))
 
 
-def table(rows: Iterable[Sequence[Any]], columns: Mapping[str, Callable[..., str]], **named: str) -> Table:
+def table(rows: Iterable[Sequence[Any]], columns: Mapping[str, Callable[..., str]], **named: str) -> PageTable:
     """A row for each tuple of `rows`; a column is its heading and a function that is called with the tuple's values.
 
     A column without any value is left out.
     """
     cells = tuple(tuple(cell(*row) for cell in columns.values()) for row in rows)
-    return without_empty_columns(Table(tuple(columns), cells, **named))
+    return without_empty_columns(PageTable(tuple(columns), cells, **named))
 
 
-def without_empty_columns(found: Table) -> Table:
+def without_empty_columns(found: PageTable) -> PageTable:
     """A table without the columns in which there are dashes alone; its first column names the rows and stays."""
     kept = [n for n in range(len(found.columns)) if n == 0 or any(row[n] not in {NONE, ""} for row in found.rows)]
     rows = tuple(tuple(row[n] for n in kept) for row in found.rows)

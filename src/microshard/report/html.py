@@ -210,7 +210,7 @@ def _run(model: ReportModel, first: Point | None) -> Iterator[tuple[str, str]]:
         yield f"phase {phase.name}", f"{phase.engine}: {shown}"
 
 
-def caches(model: ReportModel) -> fmt.Table:
+def caches(model: ReportModel) -> fmt.PageTable:
     """The cache arithmetic by point: processes times MiB each = MiB in all, share of RAM. Equal points once."""
     rows: dict[tuple[str, str, str], list[str]] = {}
     for label, cache in ((point.label, point.plan.cache) for point in model.points if point.plan is not None):
@@ -223,7 +223,7 @@ def caches(model: ReportModel) -> fmt.Table:
         (labels[0] if len(labels) == 1 else f"{labels[0]} and {fmt.count(len(labels) - 1, 'other')}", *key)
         for key, labels in rows.items()
     )
-    return fmt.Table(("point", "policy", "WiredTiger caches of one host", "share"), tuple(shown))
+    return fmt.PageTable(("point", "policy", "WiredTiger caches of one host", "share"), tuple(shown))
 
 
 def method(model: ReportModel) -> Iterator[str]:
@@ -286,7 +286,7 @@ def method(model: ReportModel) -> Iterator[str]:
     )
 
 
-def log_rows(model: ReportModel) -> fmt.Table:
+def log_rows(model: ReportModel) -> fmt.PageTable:
     """What the logs of each point's processes say, those of a role together: their sums and costliest slow operation.
 
     A process with errors has a row of its own.

@@ -14,7 +14,7 @@ from microshard.experiment.question import SHARDS_AXIS, axis_label, varied_name
 from microshard.model.plan import Point
 from microshard.records.codec import encode
 from microshard.report import format as fmt
-from microshard.report.format import Table
+from microshard.report.format import PageTable
 
 MOST_ROWS = 1000  # of a table of an engine
 MOST_DIFFERENT = 60  # keys
@@ -85,7 +85,7 @@ def _ratio(model: ReportModel, figures: PhaseFigures) -> Estimate | None:
 # further tables of the page
 
 
-def of(model: ReportModel) -> list[Table]:
+def of(model: ReportModel) -> list[PageTable]:
     """All tables there are data for."""
     found = [*_phases(model), *_published(model)]
     for phase in dict.fromkeys(name for point in model.points for name in point.phases):
@@ -94,7 +94,7 @@ def of(model: ReportModel) -> list[Table]:
     return [*found, *_estimates(model)]
 
 
-def _estimates(model: ReportModel) -> Iterator[Table]:
+def _estimates(model: ReportModel) -> Iterator[PageTable]:
     """What the plan has estimated beside what it took, in seconds."""
     rows = [(p, p.plan) for p in model.ordered if p.plan and p.took(loading=False) is not None]
     columns: dict[str, Callable[..., str]] = {"point": lambda p, _: p.label}
@@ -113,7 +113,7 @@ def _estimates(model: ReportModel) -> Iterator[Table]:
         yield fmt.table(rows, columns, id="estimates", title="Estimated and measured times", note=note.strip())
 
 
-def _phases(model: ReportModel) -> Iterator[Table]:
+def _phases(model: ReportModel) -> Iterator[PageTable]:
     """The metric of every measured phase by point, where there are several."""
     columns: dict[str, Callable[[PointReport], str]] = {"point": lambda p: p.label}
     for name in model.measure_phases:
@@ -125,7 +125,7 @@ def _phases(model: ReportModel) -> Iterator[Table]:
         yield fmt.table(rows, columns, id="phases", title="Every phase", note="Medians, intervals in brackets.")
 
 
-def _figures(rows: list[tuple[PointReport, PhaseFigures]], phase: str) -> Iterator[Table]:
+def _figures(rows: list[tuple[PointReport, PhaseFigures]], phase: str) -> Iterator[PageTable]:
     """What an engine reports besides its metric."""
     known = [(p, {(one.name, one.unit): one.range for one in f.details.figures}) for p, f in rows]
     known = [(p, figures) for p, figures in known if figures]
@@ -148,7 +148,7 @@ def _scaled(unit: str, found: Any) -> str:
     return fmt.NONE if found is None else fmt.span(found.value / scale, found.low / scale, found.high / scale)
 
 
-def _engine_tables(model: ReportModel, rows: list[tuple[PointReport, PhaseFigures]], phase: str) -> Iterator[Table]:
+def _engine_tables(model: ReportModel, rows: list[tuple[PointReport, PhaseFigures]], phase: str) -> Iterator[PageTable]:
     """The engine's own table, of all points below each other."""
     shown = [(p, f.details.table) for p, f in rows if f.details.table]
     heads = list(dict.fromkeys(column for _, table in shown for column in table.columns))
@@ -177,14 +177,14 @@ def _cell(value: object, unit: str) -> str:
 # published and measured
 
 
-def _published(model: ReportModel) -> Iterator[Table]:
+def _published(model: ReportModel) -> Iterator[PageTable]:
     """Every published figure that was measured too, beside the measured one of the same point and name."""
     block = model.definition.reference or PublishedValues()
     rows = tuple(row for entry in block.points for row in _published_rows(model, block, entry))
     if rows:
         columns = ("at", "figure", "published", "measured", "measured / published", "remark")
         note = f"{block.source or ''}. Machines and sizes differ: compare the shapes.".lstrip(". ")
-        yield fmt.without_empty_columns(Table(columns, rows, "published", "Published and measured", note))
+        yield fmt.without_empty_columns(PageTable(columns, rows, "published", "Published and measured", note))
 
 
 def _published_rows(model: ReportModel, block: PublishedValues, entry: PublishedPoint) -> Iterator[tuple[str, ...]]:

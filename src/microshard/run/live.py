@@ -50,7 +50,7 @@ class LivePhase:
 
 
 @dataclasses.dataclass(slots=True)
-class LiveProcess:
+class ObservedProcess:
     """A process in the last second."""
 
     name: str
@@ -86,7 +86,7 @@ class LiveRun:
     unit: str = ""
     phase: LivePhase | None = None
     points: list[LivePoint] = dataclasses.field(default_factory=list)
-    processes: list[LiveProcess] = dataclasses.field(default_factory=list)
+    processes: list[ObservedProcess] = dataclasses.field(default_factory=list)
     hosts: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)  # cores, busy (share), available
     operations: dict[str, float] = dataclasses.field(default_factory=dict)  # reads, writes, commands per s
     latency: dict[str, float] = dataclasses.field(default_factory=dict)  # their mean time in the server, s
@@ -253,7 +253,7 @@ class Watch:
                 share = sum(last.cpu.get(kind, 0.0) for kind in ("user", "sys"))
                 found.hosts[host] = {"cores": last.cores, "busy": share, "available": last.mem.get("available", 0.0)}
                 found.processes += [
-                    LiveProcess(
+                    ObservedProcess(
                         name, host, _role(name, roles), use.get("cpu") or 0.0, use.get("limit"), use.get("rss") or 0.0,
                         use.get("throttled"),
                     )

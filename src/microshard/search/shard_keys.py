@@ -14,7 +14,7 @@ _MOST_OF_A_SHARE = 1.2  # documents with the most frequent value, over a shard's
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class KeyCandidate:
     """A field as a hashed shard key, for so many shards."""
 
     field: str
@@ -33,7 +33,7 @@ class Candidate:
 
 def candidate(
     field: str, documents: Iterable[Mapping[str, Any]], operations: Sequence[Mapping[str, Any]], shards: int
-) -> Candidate:
+) -> KeyCandidate:
     """Judge a field (dotted) by documents and by the operations of a mix."""
     counts: Counter[str] = Counter()
     array = False
@@ -53,10 +53,10 @@ def candidate(
         hopeless = f"{distinct:,} values do not spread over {shards} shards"
     elif share * shards > _MOST_OF_A_SHARE:
         hopeless = f"the shard with its most frequent value would have {share * shards:.1f} times its share of {shards}"
-    return Candidate(field, distinct, share, _targeted(field, operations), hopeless)
+    return KeyCandidate(field, distinct, share, _targeted(field, operations), hopeless)
 
 
-def ranked(candidates: Iterable[Candidate]) -> list[Candidate]:
+def ranked(candidates: Iterable[KeyCandidate]) -> list[KeyCandidate]:
     """Those that are not hopeless: the one that targets most queries first, of equals the more even one."""
     fit = [each for each in candidates if not each.hopeless]
     return sorted(fit, key=lambda each: (-(each.targeted or 0.0), each.most_frequent, each.field))

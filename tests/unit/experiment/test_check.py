@@ -3,7 +3,7 @@ import datetime
 import pytest
 from pydantic import BaseModel
 
-from microshard.experiment.shape import EXPERIMENT, Shape, model_keys
+from microshard.experiment.shape import EXPERIMENT, KeyShape, model_keys
 from microshard.model.experiment import Experiment
 from tests.unit.experiment.lab import BASE, Lab
 
@@ -160,7 +160,7 @@ def test_every_pattern_is_explained_in_words() -> None:
     assert "Collection" in models
 
 
-def _submodels(shape: Shape) -> set[type[BaseModel]]:
+def _submodels(shape: KeyShape) -> set[type[BaseModel]]:
     inner = [*shape.keys().values(), *shape.variants.values(), *shape.options, *([shape.item] if shape.item else [])]
     own = {shape.model} if shape.model else set()
     return own.union(*map(_submodels, inner))

@@ -18,7 +18,7 @@ from microshard.experiment.document import KeyPath, dotted
 from microshard.experiment.errors import DefinitionError, Problem
 from microshard.experiment.load import build
 from microshard.experiment.matrix import expand
-from microshard.experiment.shape import EXPERIMENT, Shape
+from microshard.experiment.shape import EXPERIMENT, KeyShape
 from tests.unit.experiment.lab import SAMPLES
 
 SHIPPED = sorted((Path(__file__).parents[3] / "experiments").glob("*.yml"))
@@ -74,8 +74,8 @@ def at(value: Any, path: KeyPath) -> Any:
     return value
 
 
-def shape_at(value: Any, path: KeyPath) -> Shape | None:
-    shape: Shape | None = EXPERIMENT
+def shape_at(value: Any, path: KeyPath) -> KeyShape | None:
+    shape: KeyShape | None = EXPERIMENT
     for part in path:
         shape = shape.child(part, value) if shape else None
         value = value[part]

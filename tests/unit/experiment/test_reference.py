@@ -5,12 +5,12 @@ from pydantic import BaseModel
 
 from microshard.experiment.errors import DefinitionError
 from microshard.experiment.reference import braced, key_text, known_part, reference_text
-from microshard.experiment.shape import EXPERIMENT, Shape, descriptions
+from microshard.experiment.shape import EXPERIMENT, KeyShape, descriptions
 
 TEXT = reference_text()
 
 
-def models(shape: Shape) -> set[type[BaseModel]]:
+def models(shape: KeyShape) -> set[type[BaseModel]]:
     inner = [*shape.keys().values(), *shape.variants.values(), *shape.options, *([shape.item] if shape.item else [])]
     return ({shape.model} if shape.model else set()).union(*map(models, inner))
 

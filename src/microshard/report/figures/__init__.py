@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from microshard.analysis.report_model import ReportModel
 from microshard.report.figures import content, kinds, over_time, parts, search
 from microshard.report.figures.content import Content
-from microshard.report.format import Table
+from microshard.report.format import PageTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,7 +39,7 @@ class Picture:
     title: str
     caption: str
     alt: str
-    table: Table
+    table: PageTable
     svg: str
     png: bytes
 

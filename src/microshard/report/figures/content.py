@@ -17,7 +17,7 @@ from microshard.experiment.question import SHARDS_AXIS
 from microshard.report import format as fmt
 from microshard.report import headline, takeaways
 from microshard.report.figures import bars, lines
-from microshard.report.format import Table, table
+from microshard.report.format import PageTable, table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,7 +34,7 @@ class Content:
     title: str  # one sentence: what the picture says
     caption: str  # what is drawn and how
     alt: str  # the picture in words
-    table: Table  # the same figures as numbers
+    table: PageTable  # the same figures as numbers
     draw: Callable[[str], tuple[Figure, float]]  # of the title the picture and the height of its heading in points
 
 

@@ -11,7 +11,7 @@ from microshard.report import format as fmt
 from microshard.report.figures import bars, lines
 from microshard.report.figures.content import Content, PhaseRows, in_words, phase_rows, phase_title, row_labels, slug
 from microshard.report.figures.style import STACK
-from microshard.report.format import Table, table
+from microshard.report.format import PageTable, table
 
 MOST_POINTS = 6  # pictures of single points of a phase
 MOST_LINES_SHOWN = 24  # lines of windows in one picture
@@ -103,14 +103,14 @@ def _fullest(one: Series, at: int) -> float | None:
     return max(per_shard) * len(per_shard) / sum(per_shard) if sum(per_shard) > 0 else None
 
 
-def _table(given: Sequence[Series]) -> Table:
+def _table(given: Sequence[Series]) -> PageTable:
     """Every line at a few times; lines that were looked at at other times have a value at the time before."""
     times = given[0].t
     every = max(1, -(-(len(times) - 1) // (MOST_TABLED - 1)))
     picked = sorted({*times[::every], times[-1]})
     known = {f"{one.name}: {name}, {one.unit}": (one, v) for one in given for name, v in one.lines.items()}
     cells = ((f"{t:.1f}", *(fmt.number(_at(one, values, t), 4) for one, values in known.values())) for t in picked)
-    return Table(("seconds", *known), tuple(cells))
+    return PageTable(("seconds", *known), tuple(cells))
 
 
 def _at(one: Series, values: Sequence[float | None], t: float) -> float | None:
