@@ -213,6 +213,7 @@ def test_an_instance_that_ends_while_it_starts(lab: Lab) -> None:
     error = failing(lab)
     assert error.code == "InstanceEnded"
     assert ended[0] in str(error)
+    assert "kms:CreateGrant" in str(error), "what the code stands for where volumes are encrypted"
 
 
 def test_capacity_that_is_missing_only_after_the_launch_goes_to_the_next_zone(lab: Lab) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import botocore.session  # type: ignore[import-untyped]
 
-from microshard.backends.ec2.account import fetch_quotas
+from microshard.backends.ec2.account import VPC_QUOTA, fetch_quotas
 from microshard.backends.ec2.checks import DRY_RUNS
 
 from .fleets import FULL, Lab, client
@@ -28,6 +28,8 @@ def test_every_call_is_in_the_policy_and_no_permission_is_unused(lab: Lab) -> No
     admin = client(lab.simulation.url)
     lab.simulation.policy = policy
     fetch_quotas(lab.api(), [("c5.large", "on_demand")])
+    lab.simulation.applied_quotas = False  # an account whose quotas were never changed
+    assert lab.api().quota("vpc", VPC_QUOTA) == 5
     lab.api().price("c5.large")
     # A life with everything in it: three groups, spot, placement, a zone without room, things left behind.
     lab.simulation.inject(Fault("RunInstances", "InsufficientInstanceCapacity", skip=1))
@@ -47,8 +49,8 @@ def test_every_call_is_in_the_policy_and_no_permission_is_unused(lab: Lab) -> No
 
 def test_the_doctor_tries_every_permission_of_ec2_in_the_policy() -> None:
     tried = {f"ec2:{''.join(part.capitalize() for part in action.split('_'))}" for action in DRY_RUNS}
-    others = {"ssm:GetParameter", "servicequotas:GetServiceQuota", "pricing:GetProducts"}
-    assert tried | others | {"ec2:CreateTags"} == documented()
+    quotas = {"servicequotas:GetServiceQuota", "servicequotas:GetAWSDefaultServiceQuota"}
+    assert tried | quotas | {"ssm:GetParameter", "pricing:GetProducts", "ec2:CreateTags"} == documented()
 
 
 def test_aws_documents_dry_run_for_every_call_of_ec2_and_for_no_other() -> None:

@@ -13,7 +13,7 @@ from microshard.backends.ec2.fleet import lost_hosts
 from microshard.backends.ec2.spec import GroupSpec, VolumeSpec
 
 from .fleets import FULL, Lab, WatchedLedger, client
-from .strict import Simulation
+from .strict import Image, Simulation
 
 MIXED = """\
 microshard: 1
@@ -303,6 +303,15 @@ def test_it_waits_for_what_is_not_visible_yet(lab: Lab) -> None:
     fleet = lab.change(placement_group=True).group(1, market="spot").provision()
     assert len(fleet.hosts) == 3
     assert lab.teardown().clean
+    assert lab.simulation.everything() == {}
+
+
+def test_a_root_volume_smaller_than_the_images_snapshot_is_refused_before_anything_is_created(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Image, "root_gib", 30)
+    with pytest.raises(CloudError, match=r"al2023 needs 30 GiB: set infrastructure\.shard_hosts\.root_size_gib"):
+        lab.provision()
     assert lab.simulation.everything() == {}
 
 

@@ -70,6 +70,12 @@ def test_every_refusal_is_said_at_once(rehearse: Rehearse, lab: Lab) -> None:
         assert words in said.out, said.out
 
 
+def test_what_is_planned_alone_is_said_in_the_first_line(rehearse: Rehearse) -> None:
+    said = rehearse(FILE.replace("source: packages", "source: tarball"))
+    assert said.out.startswith("Planned, not run: topology.mongodb.tarball: fill in "), said.out
+    assert (said.code, "Nothing was created. None of it was refused." in said.out) == (2, True), said.out + said.err
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import boto3  # type: ignore[import-untyped]
+import botocore.session  # type: ignore[import-untyped]
 import pytest
 from botocore.config import Config  # type: ignore[import-untyped]
 from botocore.exceptions import ClientError, ConnectionClosedError  # type: ignore[import-untyped]
+
+from microshard.model.ec2_facts import ebs_types
 
 from .fleets import REGION
 from .strict import Fault, Simulation
@@ -103,6 +106,22 @@ def test_volumes_beyond_their_type_are_refused(launch: Launch, ebs: dict[str, An
     assert code_of(lambda: launch(**volume(**ebs))) == code
 
 
+def test_limits_of_volumes_are_those_of_awss_own_service_model() -> None:
+    members = botocore.session.get_session().get_service_model("ec2").shape_for("EbsBlockDevice").members
+    size, iops, throughput = (
+        re.sub(r"<[^>]+>|,", "", members[name].documentation) for name in ("VolumeSize", "Iops", "Throughput")
+    )
+    for name, limits in ebs_types().items():
+        for said, unit, range_ in ((size, "GiB", limits.gib), (iops, "IOPS", limits.iops)):
+            found = re.search(rf"\b{name}\b[^:]*: *(\d+) - (\d+) {unit}", said)
+            assert (found and tuple(map(int, found.groups()))) == range_, f"{name}: {unit}"
+    found = re.search(r"Minimum value of (\d+)\. Maximum value of (\d+)", throughput)
+    assert found is not None
+    assert tuple(map(int, found.groups())) == ebs_types()["gp3"].mibps
+    assert {name for name, limits in ebs_types().items() if limits.iops_required} == {"io1", "io2"}
+    assert "required for io1 and io2" in iops
+
+
 @pytest.mark.parametrize(
     ("change", "code"),
     [
@@ -114,6 +133,7 @@ def test_volumes_beyond_their_type_are_refused(launch: Launch, ebs: dict[str, An
         ({"CpuOptions": {"CoreCount": 5, "ThreadsPerCore": 1}}, "InvalidParameterValue"),
         ({"UserData": "x" * 16385}, "InvalidParameterValue"),
         ({"SecurityGroupIds": ["sg-1"]}, "InvalidParameterCombination"),
+        (volume("/dev/xvda", VolumeSize=7), "InvalidBlockDeviceMapping"),
     ],
 )
 def test_launches_the_real_one_refuses_are_refused(launch: Launch, change: dict[str, Any], code: str) -> None:

@@ -183,8 +183,8 @@ def _plan_on_ec2(
         whole = {**dataclasses.asdict(planned.plan), "ec2": planned.estimate.as_json()}
         click.echo(json.dumps(whole, indent=1, default=str))
     else:
-        for key, reason in planned.unsupported:
-            console.print(f"Planned, not run: {key}: {reason}.", highlight=False, soft_wrap=True, markup=False)
+        for line in planned.not_run():
+            console.print(line, highlight=False, soft_wrap=True, markup=False)
         if why:
             console.print(why, highlight=False, soft_wrap=True, markup=False)
         render(planned.plan, console)

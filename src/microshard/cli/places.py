@@ -74,9 +74,9 @@ def rehearse(file: Path, scale: str | None, overrides: dict[str, Any], on: str) 
     from microshard.experiment.load import scale_for
 
     scale, why = scale_for(file, scale, on)
-    if why:
-        click.echo(why)
     plan = plan_ec2(file, scale=scale, overrides=overrides)
+    for line in (*plan.not_run(), *filter(None, [why])):
+        click.echo(line)
     show(plan.estimate, Console())
     refused = sum(_show(result) for result in rehearse(plan, user()))
     exceeded = sum(violation.severity == "error" for violation in plan.estimate.violations)

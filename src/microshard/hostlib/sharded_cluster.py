@@ -173,6 +173,8 @@ def _shard(client: Client, planned: Document, shards: list[str], deadline: Deadl
     if client["config"]["databases"].find_one({"_id": database}) is None:
         primary = planned.get("primary_shard") or (chunks[0]["shard"] if chunks else shards[0])
         admin(client, deadline, "enableSharding", database, primaryShard=primary)
+    if planned.get("options"):
+        _create(client, namespace, planned["options"], deadline)
     zoned = chunks if len(chunks) > 1 else []
     zones = sorted({chunk["shard"] for chunk in zoned})
     for shard in zones:
@@ -187,6 +189,15 @@ def _shard(client: Client, planned: Document, shards: list[str], deadline: Deadl
         admin(client, deadline, "updateZoneKeyRange", namespace, min=lower, max=upper, zone=None)
     for shard in zones:
         admin(client, deadline, "removeShardFromZone", shard, zone=shard)
+
+
+def _create(client: Client, namespace: str, options: dict[str, Any], deadline: Deadline) -> None:
+    """Create the collection with options that shardCollection has none for; the shards get them with its chunks."""
+    database, _, name = namespace.partition(".")
+    try:
+        client[database].command("create", name, maxTimeMS=deadline.left_ms(), **options)
+    except OperationFailure as error:
+        raise HostError(f"create {namespace} {options}: {server_message(error)}") from None
 
 
 def chunks_of(client: Client, namespace: str) -> list[tuple[float, str]]:

@@ -31,8 +31,8 @@ class Reproduces(Model):
     """Title of the publication."""
     authors: str | None = None
     """Who published it."""
-    date: Annotated[datetime.date, BeforeValidator(_as_date)] | None = None
-    """When."""
+    date: Annotated[datetime.date, BeforeValidator(_as_date)] | Annotated[int, Field(ge=1970, le=2200)] | None = None
+    """When: the day, or the year where no more is known."""
     host: str | None = None
     """The machine of the publication."""
 

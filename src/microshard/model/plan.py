@@ -147,6 +147,7 @@ class PlannedCollection:
     chunks: tuple[PlannedChunk, ...]  # empty: hashed initial chunks, or one chunk on the primary shard
     primary_shard: str | None = None  # replica set name; None is the first
     initial_chunks: int | None = None  # of a hashed key, over all shards
+    options: dict[str, Any] = field(default_factory=dict, metadata=OPTIONAL)  # of the command create
 
 
 @dataclass(frozen=True, slots=True)

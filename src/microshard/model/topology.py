@@ -315,6 +315,9 @@ class Collection(Model):
     """Fields of the shard key: 1 for ranged, hashed for hashed."""
     unique: bool = False
     """Whether the shard key is unique."""
+    options: dict[str, Any] = Field(default={})
+    """Options of the server's `create` command, for example {storageEngine: {wiredTiger: {configString:
+    block_compressor=zlib}}}; {} leaves the creation to shardCollection."""
     primary_shard: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Number of the shard that is the database's primary; null is the first. Without a presplit all data begins
     there. Collections of one database have one primary."""

@@ -50,15 +50,12 @@ def needs(
     raw = sum(step.phase.raw_bytes() for step in workload)
     mongods = [p for p in processes if p.role != "mongos"]
     data_bearing = [p for p in mongods if p.role != "config"]
+    kept = COMPRESSION["none" if storage.engine == "mmapv1" else storage.block_compressor]
     oplog = 0
     if any(p.slot.replica_set for p in data_bearing):
         # The oplog holds each insert once more, compressed by snappy, up to its size.
         oplog = min(int(raw * COMPRESSION["snappy"] * copies), storage.oplog_size_mb * MIB * len(data_bearing))
-    data = (
-        int(raw * COMPRESSION[storage.block_compressor] * copies)
-        + documents * INDEX_BYTES_PER_DOCUMENT * copies
-        + oplog
-    )
+    data = int(raw * kept * copies) + documents * INDEX_BYTES_PER_DOCUMENT * copies + oplog
     by_host = {
         host: _host_needs(
             [p for p in processes if p.host.name == host],
@@ -70,7 +67,7 @@ def needs(
     workers = min(max(len(data_bearing) // copies, 1), cores)
     expected = EstimateBasis(
         documents=loaded, workers=workers, cores=cores, copies=copies, client_cores=client_cores,
-        volume_mibps=volume_mibps, disk_share=COMPRESSION[storage.block_compressor],
+        volume_mibps=volume_mibps, disk_share=kept,
     )  # fmt: skip
     seconds = {True: 0.0, False: FLOOR_SECONDS}  # loading or not
     for step in workload:

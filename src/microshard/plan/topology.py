@@ -393,6 +393,7 @@ def planned_collection(collection: Collection, topology: Topology) -> PlannedCol
         chunks=chunks,
         primary_shard=None if primary is None else shard_name(primary, topology),
         initial_chunks=each * shards if each and presplit.policy == "hashed" else None,
+        options=dict(collection.options),
     )
 
 

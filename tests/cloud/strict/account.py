@@ -47,6 +47,17 @@ IMAGES = {
 }  # fmt: skip
 
 
+class Image(Ami):
+    """A distribution's image, whose root volume has 8 GiB; moto's all have 15."""
+
+    root_gib = 8
+
+    @property
+    def block_device_mappings(self) -> list[dict[str, Any]]:
+        (mapping,) = super().block_device_mappings
+        return [{**mapping, "Ebs": {**mapping["Ebs"], "VolumeSize": self.root_gib}}]
+
+
 # An opted-in Local Zone beside the availability zones, as DescribeAvailabilityZones and DescribeInstanceTypeOfferings
 # list it (EC2 user guide, Local Zones). moto has none.
 LOCAL_ZONE = "us-east-1-bos-1a"
@@ -156,7 +167,7 @@ class Region:
         self._due: list[tuple[float, Instance, str]] = []
         for parameter in IMAGES.values():
             identity, label, architecture, root, owner = parameter
-            self.backend.amis[identity] = Ami(
+            self.backend.amis[identity] = Image(
                 self.backend, identity, name=label, architecture=architecture, root_device_type="ebs",
                 root_device_name=root, owner_id=_OWNERS[owner], owner_alias=owner, public=True, hypervisor="xen",
                 virtualization_type="hvm", region_name=f"{name}a",

@@ -66,10 +66,11 @@ def ssm(call: Call, region: Region, body: bytes) -> Answer:
     return json_answer({"Parameter": parameter})
 
 
-def service_quota(call: Call, body: bytes, vcpus: int | None) -> Answer:
-    """GetServiceQuota for the vCPUs of EC2 and the VPCs of a region. Raises ApiError."""
+def service_quota(call: Call, body: bytes, vcpus: int | None, *, applied: bool) -> Answer:
+    """GetServiceQuota and GetAWSDefaultServiceQuota for the vCPUs of EC2 and the VPCs of a region. Raises ApiError."""
     request = json.loads(body)
-    if call.action != "GetServiceQuota" or request.get("ServiceCode") not in {"ec2", "vpc"}:
+    known = {"GetAWSDefaultServiceQuota", *(["GetServiceQuota"] if applied else [])}
+    if call.action not in known or request.get("ServiceCode") not in {"ec2", "vpc"}:
         raise ApiError("NoSuchResourceException", call.action)
     value = 5.0 if request["ServiceCode"] == "vpc" else float(_DEFAULT_QUOTA if vcpus is None else vcpus)
     quota = {"ServiceCode": request["ServiceCode"], "QuotaCode": request["QuotaCode"], "Value": value, "Unit": "None"}

@@ -75,8 +75,12 @@ def check_launch(call: Call, region: Region, quota: int | None) -> None:
     _check_zone(call, region)
     _check_placement(call, region, facts)
     _check_processor(call, facts)
+    root, least = _root_of(region.backend.amis[call.get("ImageId")])
     for mapping in call.members("BlockDeviceMapping"):
         _check_volume(mapping)
+        if mapping.get("DeviceName") == root and int(mapping.get("Ebs.VolumeSize", least)) < least:
+            message = f"Volume of size {mapping['Ebs.VolumeSize']}GB is smaller than snapshot, expect size >= {least}GB"
+            raise ApiError("InvalidBlockDeviceMapping", message)
     names = [m.get("DeviceName") for m in call.members("BlockDeviceMapping")]
     if len(set(names)) != len(names):
         raise ApiError("InvalidBlockDeviceMapping", "The device is used in more than one block-device mapping")
@@ -95,6 +99,12 @@ def check_launch(call: Call, region: Region, quota: int | None) -> None:
                 f"You have requested more vCPU capacity than your current vCPU limit of {quota} allows for the "
                 "instance bucket that the specified instance type belongs to.",
             )
+
+
+def _root_of(image: Any) -> tuple[str, int]:
+    """The root device of an image and its snapshot's size in GiB, as DescribeImages shows them."""
+    sizes = {mapping["DeviceName"]: int(mapping["Ebs"]["VolumeSize"]) for mapping in image.block_device_mappings}
+    return image.root_device_name, sizes.get(image.root_device_name, 0)
 
 
 def _facts(call: Call) -> dict[str, Any]:

@@ -42,6 +42,7 @@ class Simulation:
 
     timing: Timing = field(default_factory=Timing)
     quota: int | None = None  # vCPUs
+    applied_quotas: bool = True  # without, there are AWS's defaults alone
     policy: set[str] | None = None  # permissions the caller has; None is all
     dry_runs_validate: bool = False  # DryRun looks at RunInstances' parameters too; AWS does not document whether
     clock: float = 0.0  # seconds its clock is ahead of this machine's
@@ -84,6 +85,7 @@ class Simulation:
             self.permissions.clear()
             self.quota = self.policy = None
             self.dry_runs_validate, self.clock, self.prices = False, 0.0, {}
+            self.applied_quotas = True
             self.timing.now = time.monotonic
             self.timing.pending = self.timing.terminating = self.timing.consistency = 0.0
             self.account.reset()
@@ -171,7 +173,7 @@ class Simulation:
         if call.service == "ssm":
             return actions.ssm(call, region, body)
         if call.service == "servicequotas":
-            return actions.service_quota(call, body, self.quota)
+            return actions.service_quota(call, body, self.quota, applied=self.applied_quotas)
         if call.service == "pricing":
             return actions.products(call, body, self.prices)
         if call.service == "sts":

@@ -74,7 +74,8 @@ def test_zones_window_throttle_and_shards_that_come_later(lab: MakeLab) -> None:
         "collections": [
             {"namespace": "vosa.zoned", "shard_key": {"area": 1, "n": 1}, "primary_shard": 2},
             {"namespace": "vosa.split", "shard_key": {"n": 1}, "primary_shard": 2,
-             "presplit": {"policy": "split_points", "points": [10, 20, 30]}},
+             "presplit": {"policy": "split_points", "points": [10, 20, 30]},
+             "options": {"storageEngine": {"wiredTiger": {"configString": "block_compressor=zlib"}}}},
             {"namespace": "vosa.hashed", "shard_key": {"n": "hashed"}, "primary_shard": 2,
              "presplit": {"policy": "hashed", "chunks_per_shard": 3}},
             {"namespace": "vosa.whole", "shard_key": {"n": 1}, "primary_shard": 2},
@@ -99,6 +100,10 @@ def test_zones_window_throttle_and_shards_that_come_later(lab: MakeLab) -> None:
         assert len(chunks(client, "vosa.hashed")) == 6
         assert {c["shard"] for c in chunks(client, "vosa.whole")} == {"shard02"}
         client["vosa"]["zoned"].insert_many([{"area": area, "n": 1} for area in ("AB", "EH", "SW", "ZE")])
+    for shard in ("shard01", "shard02"):
+        with made.client(shard) as client:
+            created = client["vosa"].command("collStats", "split")["wiredTiger"]["creationString"]
+            assert "block_compressor=zlib" in created, "every shard has the collection's options"
     with made.client("shard01") as client:
         assert sorted(client["vosa"]["zoned"].distinct("area")) == ["AB", "EH"]
     with made.client("shard03") as client:  # a set of its own, and no shard yet

@@ -128,6 +128,9 @@ def test_dates_are_read_with_and_without_quotes(lab: Lab) -> None:
         reproduces = lab.load(f"{BASE}reproduces: {{title: x, date: {date}}}\n").experiment.reproduces
         assert reproduces is not None
         assert reproduces.date == datetime.date(2015, 7, 3)
+    reproduces = lab.load(f"{BASE}reproduces: {{title: x, date: 2017}}\n").experiment.reproduces
+    assert reproduces is not None
+    assert reproduces.date == 2017
 
 
 def test_a_whole_number_does_where_a_fraction_may_stand(lab: Lab) -> None:

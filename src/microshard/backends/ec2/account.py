@@ -57,6 +57,7 @@ class MachineImage:
     name: str
     architecture: str  # x86_64 or arm64
     root_device: str
+    root_gib: int  # of its snapshot: the least a root volume may have; 0 where AWS does not say
     user: str  # to log in as
 
     @property
@@ -91,11 +92,14 @@ def resolve_image(api: Api, name: str, architecture: str) -> MachineImage:
         raise CloudError("DescribeImages", "InvalidAMIID.NotFound", f"{api.region} has no {architecture} image {name}.")
     newest = max(found, key=lambda image: str(image.get("CreationDate", "")))
     image_name = str(newest.get("Name", ""))
+    root_device = str(newest.get("RootDeviceName", "/dev/xvda"))
+    sizes = {m["DeviceName"]: m.get("Ebs", {}).get("VolumeSize", 0) for m in newest.get("BlockDeviceMappings", ())}
     image = MachineImage(
         id=str(newest["ImageId"]),
         name=image_name,
         architecture=str(newest["Architecture"]),
-        root_device=str(newest.get("RootDeviceName", "/dev/xvda")),
+        root_device=root_device,
+        root_gib=int(sizes.get(root_device, 0)),
         user=next((user for part, user in _USERS if part in image_name), "ec2-user"),
     )
     if image.architecture != architecture:

@@ -164,9 +164,15 @@ class Api:
         return str(invoke(self._service("ssm"), "get_parameter", {"Name": name})["Parameter"]["Value"])
 
     def quota(self, service: str, code: str) -> float:
-        """Return the account's quota, or AWS's default for it. Raises CloudError."""
-        parameters = {"ServiceCode": service, "QuotaCode": code}
-        return float(invoke(self._service("service-quotas"), "get_service_quota", parameters)["Quota"]["Value"])
+        """Return the account's quota; AWS's default where none was ever applied. Raises CloudError."""
+        parameters, quotas = {"ServiceCode": service, "QuotaCode": code}, self._service("service-quotas")
+        try:
+            answer = invoke(quotas, "get_service_quota", parameters)
+        except CloudError as error:
+            if error.code != "NoSuchResourceException":
+                raise
+            answer = invoke(quotas, "get_aws_default_service_quota", parameters)
+        return float(answer["Quota"]["Value"])
 
     def price(self, name: str) -> float | None:
         """Return what AWS's price list says, USD; None where it lists none. Raises CloudError.

@@ -62,6 +62,10 @@ class Ec2Plan:
         """What can be planned and created, but no role or client supports: (dotted key, sentence)."""
         return tuple(dict.fromkeys(p for d in self.definitions.values() for p in not_on_hosts_yet(d.experiment)))
 
+    def not_run(self) -> Iterator[str]:
+        """Yield a line for everything that is `unsupported`, as plan and rehearsal begin."""
+        return (f"Planned, not run: {key}: {reason}." for key, reason in self.unsupported)
+
     def raise_on_unsupported(self) -> None:
         """Raise DefinitionError for what is `unsupported`."""
         if self.unsupported:

@@ -199,7 +199,13 @@ def describe_types(api: Api, spec: FleetSpec) -> dict[str, TypeDescription]:
 def resolve_images(api: Api, spec: FleetSpec, types: Mapping[str, TypeDescription]) -> _Images:
     """Return the images of the fleet by name and architecture. Raises CloudError."""
     wanted = {(g.image, types[t].architecture) for g in spec.groups for t in g.instance_types}
-    return {(name, architecture): resolve_image(api, name, architecture) for name, architecture in sorted(wanted)}
+    images = {(name, architecture): resolve_image(api, name, architecture) for name, architecture in sorted(wanted)}
+    for group in spec.groups:
+        least = max(images[group.image, types[t].architecture].root_gib for t in group.instance_types)
+        if group.root_volume.size_gib < least:
+            message = f"{group.image} needs {least} GiB: set infrastructure.{group.name}.root_size_gib to it or more."
+            raise CloudError("DescribeImages", "RootVolumeTooSmall", message)
+    return images
 
 
 def zones_offering(api: Api, spec: FleetSpec, types: Iterable[str]) -> dict[str, list[str]]:

@@ -91,9 +91,9 @@ def public_address() -> str:
         answer = urllib3.PoolManager().request("GET", _CHECK_URL, timeout=_CHECK_TIMEOUT, retries=1)
         return str(ipaddress.IPv4Address(answer.data.decode("ascii").strip()))
     except (urllib3.exceptions.HTTPError, ValueError) as error:
-        raise CloudError(
-            "checkip", "NoAddress", f"this machine's public address is not known ({error}); {_ADDRESS_REMEDY}"
-        ) from error
+        reason = type(getattr(error, "reason", error)).__name__
+        message = f"this machine's public address is not known ({_CHECK_URL}: {reason}); {_ADDRESS_REMEDY}"
+        raise CloudError("checkip", "NoAddress", message) from error
 
 
 def _private_address() -> str:

@@ -92,7 +92,7 @@ def _prices(api: Api, fleets: Sequence[FleetEstimate]) -> Iterator[CheckResult]:
         what = f"a GiB of {name}" if volume else name
         unit = "USD a month" if volume else "USD an hour"
         if usd is None:
-            yield CheckResult("prices", "unknown", f"AWS's price list has no {what} in {api.region}")
+            yield CheckResult("prices", "unknown", f"AWS's price list has no price of {what} in {api.region}")
         elif known is None or abs(known.usd - usd) > 0.0005:
             table = "has none" if known is None else f"of {known.date} has {known.usd:.4f}"
             yield CheckResult("prices", "note", f"{what} costs {usd:.4f} {unit}; the table {table}", "count with it")

@@ -18,7 +18,7 @@ from .test_spec import GROUP, SPEC
 
 TYPE = TypeDescription("c5.4xlarge", "x86_64", 8, 2, (1, 2), False, False, True, ("cluster",))
 ATTEMPT = LaunchAttempt(
-    GROUP, 2, TYPE, "us-east-1a", "on-demand", MachineImage("ami-1", "n", "x86_64", "/dev/xvda", "u"), "subnet-1"
+    GROUP, 2, TYPE, "us-east-1a", "on-demand", MachineImage("ami-1", "n", "x86_64", "/dev/xvda", 8, "u"), "subnet-1"
 )
 
 
