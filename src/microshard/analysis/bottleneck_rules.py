@@ -3,18 +3,18 @@
 A candidate's score is the strongest figure over its threshold: from 1 on it holds. docs/report.md explains every rule.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from microshard.analysis.evidence import Evidence, HostLoad, ProcessLoad, VolumeLoad
+from microshard.analysis.evidence import MIB, Evidence, HostLoad, MongodLoad, ProcessLoad, VolumeLoad
+from microshard.model.ec2_facts import EbsOfInstance
 
 Bottleneck = Literal[
-    "client", "router", "CPU", "disk IOPS", "disk throughput", "lock or ticket", "cache", "memory", "network", "skew",
-    "none", "unknown",
+    "client", "router", "CPU", "steal", "disk IOPS", "disk throughput", "lock or ticket", "cache", "memory", "network",
+    "replication", "checkpoint", "connection pool", "skew", "none", "unknown",
 ]  # fmt: skip
-
-MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,21 @@ THRESHOLDS: Mapping[str, Threshold] = {
     ),
     "volume_busy": Threshold(0.90, "share", "as cores_busy, where no limit is known"),
     "volume_waits": Threshold(0.25, "share", "a volume with many queues can be busy without anyone waiting for it"),
+    "volume_exceeded": Threshold(
+        0.25, "share", "as volume_waits: by EBS's own count the demand was above what volume or instance allow"
+    ),
     "large_request": Threshold(
         43 * 1024, "bytes", "gp3's 125 MiB/s over its 3,000 IOPS: larger requests meet the throughput first"
     ),
     "cache_stall": Threshold(0.50, "share", "half of what operations do in the mongod is moving pages"),
+    "steal": Threshold(0.10, "share", "a tenth of the cores is taken away: more than a difference that counts"),
+    "flow_control": Threshold(0.50, "share", "half of the operations in the primary wait to be admitted"),
+    "write_concern": Threshold(0.50, "share", "half of an operation's time is the other members'"),
+    "lag": Threshold(
+        5.0, "s", "flowControlTargetLagSeconds × flowControlThresholdLagPercentage: the primary slows writes down"
+    ),
+    "checkpoint_loss": Threshold(0.10, "share", "a tenth of the operations is lost to checkpoints"),
+    "no_connection": Threshold(0.50, "share", "no connection to a shard was free half of the time"),
     "no_ticket": Threshold(0.50, "share", "no ticket left half of the time"),
     "queue": Threshold(1.0, "operations", "at least one operation always waits"),
     "queue_share": Threshold(0.50, "share", "half of the operations in the mongod wait for a lock"),
@@ -54,6 +65,7 @@ THRESHOLDS: Mapping[str, Threshold] = {
     "memory_stall": Threshold(0.10, "share", "a task waited for memory a tenth of the time"),
     "link": Threshold(0.80, "share", "what TCP gets through a link next to headers and other traffic"),
     "segments_again": Threshold(0.01, "share", "above one lost segment in a hundred TCP's rate collapses"),
+    "shaped": Threshold(0.01, "share", "as segments_again: EC2 queued or dropped a packet in a hundred"),
     "round_trip": Threshold(0.50, "share", "half of an operation's time is the network round trip"),
     "skew": Threshold(1.5, "times", "the busiest shard against the mean of all"),
 }
@@ -118,12 +130,45 @@ def memory(evidence: Evidence) -> Iterator[Candidate]:
 
 def disk(evidence: Evidence) -> Iterator[Candidate]:
     """A volume at its limit, or busy while tasks wait for it."""
+    for device, shares in evidence.exceeded.items():
+        for exceeded, share in shares.items():
+            whose, _, what = exceeded.partition("_")
+            sentence = f"{device}: demand was above the {what} of its {whose} {_percent(share)} of the time"
+            name: Bottleneck = "disk IOPS" if what == "iops" else "disk throughput"
+            yield Candidate(name, _over(share, "volume_exceeded"), sentence, {f"{exceeded}_exceeded": share})
+    for host in evidence.hosts:
+        if host.ebs is not None:
+            yield from _ebs_of_instance(evidence, host, host.ebs)
     for volume in evidence.volumes:
-        known = [(key, volume.figures.get(key, 0.0), limit) for key, limit in volume.limits.items() if limit > 0]
+        known = [(key, volume.rate(key), limit) for key, limit in volume.limits.items() if limit > 0]
         for key, rate, limit in known:
             yield _at_limit(evidence, volume, key, rate, limit)
         if not known:
             yield _busy_volume(evidence, volume)
+
+
+def _ebs_of_instance(evidence: Evidence, host: HostLoad, ebs: EbsOfInstance) -> Iterator[Candidate]:
+    """All EBS volumes of an instance together: at what it may do at any time, or for 30 minutes a day."""
+    volumes = [volume for volume in evidence.volumes if volume.host == host.name and "ios" in volume.limits]
+    mine = (("ios", ebs.iops, ebs.burst_iops, 1, "IOPS"), ("bytes", ebs.mibps, ebs.burst_mibps, MIB, "MiB/s"))
+    for key, always, burst, unit, called in mine:
+        rate = sum(volume.rate(key) for volume in volumes) / unit
+        if not always or not volumes:
+            continue
+        bursting = burst is not None and burst > always
+        above = bursting and rate > always * _ABOVE
+        limit, when = (burst or always, "for 30 minutes a day") if above else (always, "at any time")
+        score = _over(rate / limit, "volume_limit")
+        if bursting and not above:  # it may be there by chance, unless something waits
+            score = min(score, _over(host.waiting_for_disk, "volume_waits"))
+        sentence = (
+            f"the EBS volumes of {host.place} did {rate:,.0f} of the {limit:,.0f} {called} an {ebs.type} has {when}"
+        )
+        figures = {f"instance_{key}_per_second": rate * unit, f"instance_{key}_limit": limit * unit}
+        yield Candidate("disk IOPS" if key == "ios" else "disk throughput", score, sentence, figures)
+
+
+_ABOVE = 1.1  # of the baseline, which EBS keeps to within 10 %
 
 
 def _io(evidence: Evidence) -> dict[str, float]:
@@ -132,8 +177,7 @@ def _io(evidence: Evidence) -> dict[str, float]:
         return {}
     found: dict[str, float] = {}
     for volume in evidence.volumes:
-        requests = volume.figures.get("r_ios", 0.0) + volume.figures.get("w_ios", 0.0)
-        found[volume.shards[0]] = found.get(volume.shards[0], 0.0) + requests
+        found[volume.shards[0]] = found.get(volume.shards[0], 0.0) + volume.rate("ios")
     return found
 
 
@@ -145,7 +189,7 @@ def _at_limit(evidence: Evidence, volume: VolumeLoad, key: str, rate: float, lim
     waiting = _waiting(evidence, volume)
     burst = min(_over(rate / limit, "volume_limit_waits"), _over(waiting, "volume_waits"))
     score = max(_over(rate / limit, "volume_limit"), burst)
-    direction = "reads" if key.startswith("r") else "writes"
+    direction = {"r": "reads", "w": "writes"}.get(key.partition("_")[0], "reads and writes")
     figures = {f"{key}_per_second": rate, f"{key}_limit": limit, "waiting": waiting}
     if key.endswith("ios"):
         sentence = f"{volume.name} did {rate:,.0f} of its {limit:,.0f} {direction} a second"
@@ -164,7 +208,7 @@ def _busy_volume(evidence: Evidence, volume: VolumeLoad) -> Candidate:
     util = volume.figures.get("util", 0.0)
     size = volume.request_bytes
     name: Bottleneck = "disk throughput" if size >= THRESHOLDS["large_request"].value else "disk IOPS"
-    requests = volume.figures.get("r_ios", 0.0) + volume.figures.get("w_ios", 0.0)
+    requests = volume.rate("ios")
     sentence = (
         f"{volume.name} was busy {_percent(util)} of the time with {requests:,.0f} requests/s of "
         f"{size / 1024:,.0f} KiB, and tasks waited for it {_percent(waiting)} of the time"
@@ -193,7 +237,10 @@ def cache(evidence: Evidence) -> Iterator[Candidate]:
             "cache_bytes": shard.cache_max,
             "cache_read_bytes_per_second": shard.cache_read / max(evidence.seconds, 1e-9),
             "pages_evicted_by_operations": shard.evicted,
+            "dirty_bytes": shard.dirty,
         }
+        if shard.evicted:
+            sentence += f"; they evicted {shard.evicted:,.0f} pages themselves"
         work = _cpu(evidence)
         yield Candidate("cache", _over(share, "cache_stall") * idle, sentence, figures, work, "CPU time")
 
@@ -220,6 +267,20 @@ def cores(evidence: Evidence) -> Iterator[Candidate]:
             name = _NAME_OF.get(role, "CPU")
             work = _cpu(evidence) if role == "shards" else {}
             yield Candidate(name, score, sentence, figures, work, "CPU time")
+
+
+def steal(evidence: Evidence) -> Iterator[Candidate]:
+    """Cores that the hypervisor gave to others, or an instance without CPU credits held to its baseline."""
+    for host in evidence.hosts:
+        sentence = f"the hypervisor took {_percent(host.steal)} of the cores of {host.place}"
+        figures = {"steal": host.steal, "busy": host.busy}
+        if host.baseline is not None:
+            sentence += (
+                f"; without CPU credits an {host.instance_type} has {_percent(host.baseline)} of each, and it used "
+                f"{_percent(host.busy)}"
+            )
+            figures["baseline"] = host.baseline
+        yield Candidate("steal", _over(host.steal, "steal"), sentence, figures)
 
 
 def own_limits(evidence: Evidence) -> Iterator[Candidate]:
@@ -261,6 +322,45 @@ def locks(evidence: Evidence) -> Iterator[Candidate]:
             figures["no_ticket_share"] = none_left
         work = {each.use.name: each.queue for each in evidence.shards}
         yield Candidate("lock or ticket", score, sentence, figures, work, "waiting operations")
+        yield _waiting_for(shard, "lock", "lock or ticket", "queue_share", "for locks of collections and databases")
+
+
+def _waiting_for(shard: MongodLoad, kind: str, name: Bottleneck, key: str, what: str) -> Candidate:
+    """Operations that waited, against all operations in the mongod: an operation is counted when it ends."""
+    waited = shard.waits.get(kind, 0.0)
+    share = waited / max(shard.operation_time, waited, 1e-9)
+    sentence = f"{shard.use.name}: of its operations' time {_percent(share)} was waiting {what}"
+    idle = min(waited / 0.2, 1.0)  # next to nobody waited
+    return Candidate(name, _over(share, key) * idle, sentence, {f"{kind}_wait_share": share, f"{kind}_waiting": waited})
+
+
+def replication(evidence: Evidence) -> Iterator[Candidate]:
+    """A primary that waits for the other members, by its own choice or by the write concern, and members that lag."""
+    members = Counter(evidence.shard_of.get(shard.use.name, shard.use.name) for shard in evidence.shards)
+    for shard in evidence.shards:
+        name = shard.use.name
+        yield _waiting_for(shard, "flow_control", "replication", "flow_control", "for flow control, as members lag")
+        if members[evidence.shard_of.get(name, name)] > 1:  # of one member it is its journal's
+            yield _waiting_for(shard, "write_concern", "replication", "write_concern", "for their write concern")
+        if shard.lag is not None:
+            lag = max(shard.lag - evidence.delays.get(name, 0.0), 0.0)
+            sentence = f"{name} fell {lag:.0f} s behind its primary"
+            yield Candidate("replication", _over(lag, "lag"), sentence, {"lag_seconds": lag})
+
+
+def checkpoint(evidence: Evidence) -> Iterator[Candidate]:
+    """A mongod that serves fewer operations while it writes a checkpoint."""
+    for shard in evidence.shards:
+        if (lost := shard.checkpoint_loss) is not None:
+            sentence = f"{shard.use.name} served {_percent(lost)} fewer operations because of its checkpoints"
+            yield Candidate("checkpoint", _over(lost, "checkpoint_loss"), sentence, {"checkpoint_loss": lost})
+
+
+def connection_pool(evidence: Evidence) -> Iterator[Candidate]:
+    """A mongos without a free connection to a shard."""
+    for name, share in evidence.pools.items():
+        sentence = f"{name} had no free connection to a shard {_percent(share)} of the time"
+        yield Candidate("connection pool", _over(share, "no_connection"), sentence, {"no_connection_share": share})
 
 
 def network(evidence: Evidence) -> Iterator[Candidate]:
@@ -270,6 +370,9 @@ def network(evidence: Evidence) -> Iterator[Candidate]:
             share = interface.rate / interface.speed
             sentence = f"{interface.name} carried {_percent(share)} of what it can"
             yield Candidate("network", _over(share, "link"), sentence, {"link_share": share})
+        for allowance, share in interface.shaped.items():
+            sentence = f"EC2 held back {share:.1%} of the packets of {interface.name}: allowance {allowance} exceeded"
+            yield Candidate("network", _over(share, "shaped"), sentence, {f"{allowance}_shaped_share": share})
     for host in evidence.hosts:
         if host.segments_again and host.segments:
             share = host.segments_again / host.segments
@@ -305,13 +408,15 @@ def one_thread(evidence: Evidence) -> Iterator[Candidate]:
 
 
 RULES: tuple[Callable[[Evidence], Iterator[Candidate]], ...] = (
-    memory, disk, cache, cores, own_limits, locks, network, one_thread,
+    memory, disk, cache, steal, cores, own_limits, replication, checkpoint, locks, connection_pool, network, one_thread,
 )  # fmt: skip
 
 # What takes precedence where several hold: what costs the others their time comes before them. Swapping shows as disk
-# and CPU, a slow disk as cache misses, cache misses as CPU, full cores as operations that hold their tickets longer.
+# and CPU, a slow disk as cache misses, cache misses as CPU, full cores as operations that hold their tickets longer and
+# as members that lag.
 ORDER: tuple[Bottleneck, ...] = (
-    "skew", "memory", "disk IOPS", "disk throughput", "cache", "client", "router", "CPU", "lock or ticket", "network",
+    "skew", "memory", "disk IOPS", "disk throughput", "cache", "steal", "client", "router", "CPU", "replication",
+    "checkpoint", "lock or ticket", "connection pool", "network",
 )  # fmt: skip
 
 

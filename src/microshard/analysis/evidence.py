@@ -2,13 +2,17 @@
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from microshard.model.ec2_facts import EbsOfInstance, baseline_share, ebs_types
 from microshard.model.plan import Point
 from microshard.model.result import PhaseResult
 from microshard.model.telemetry import HostUse, ProcessUse, ServerUse, TelemetrySummary
+from microshard.plan.hosts import host_volumes
+
+MIB = 1024 * 1024
 
 # Who a process works for, by its role in the plan. The embedded router's own mongod is named "NAME/router".
 ROLES = dict.fromkeys(("shard", "member", "standalone"), "shards")
@@ -40,8 +44,16 @@ class HostLoad:
     roles: Mapping[str, float]  # shards, router, config, client, others (background load)
     stall: Mapping[str, float] = field(default_factory=dict)  # cpu, io, memory: share of time in which a task waited
     swap: float = 0.0
+    steal: float = 0.0
+    instance_type: str = ""
+    ebs: EbsOfInstance | None = None
     segments: float = 0.0
     segments_again: float = 0.0
+
+    @property
+    def baseline(self) -> float | None:
+        """Share of its cores that a burstable instance has without CPU credits; None elsewhere."""
+        return baseline_share(self.instance_type)
 
     @property
     def place(self) -> str:
@@ -67,6 +79,10 @@ class MongodLoad:
     no_ticket: float | None = None  # share of the time without a ticket left; None: the server reports no tickets
     cache_max: float = 0.0  # bytes
     cache_read: float = 0.0  # bytes in the window
+    dirty: float = 0.0  # bytes, the most
+    waits: Mapping[str, float] = field(default_factory=dict)  # lock, flow_control, write_concern: operations on average
+    checkpoint_loss: float | None = None  # share of its operations
+    lag: float | None = None  # s behind its primary, the most
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +92,18 @@ class VolumeLoad:
     name: str
     host: str
     figures: Mapping[str, float]  # r_ios, w_ios, r_bytes, w_bytes, util, queue
-    limits: Mapping[str, float]  # of r_ios, w_ios, r_bytes, w_bytes
+    limits: Mapping[str, float]  # of r_ios, w_ios, r_bytes, w_bytes; ios, bytes: of reads and writes together, as EBS
     shards: tuple[str, ...] = ()  # whose files it holds
+
+    def rate(self, key: str) -> float:
+        """Requests or bytes a second of one of the limits."""
+        return sum(self.figures.get(name, 0.0) for name in ([key] if "_" in key else [f"r_{key}", f"w_{key}"]))
 
     @property
     def request_bytes(self) -> float:
         """Mean size of a request; 0 without any."""
-        requests = self.figures.get("r_ios", 0.0) + self.figures.get("w_ios", 0.0)
-        return (self.figures.get("r_bytes", 0.0) + self.figures.get("w_bytes", 0.0)) / requests if requests else 0.0
+        requests = self.rate("ios")
+        return self.rate("bytes") / requests if requests else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +113,7 @@ class InterfaceLoad:
     name: str
     rate: float
     speed: float | None
+    shaped: Mapping[str, float] = field(default_factory=dict)  # share of its packets, by allowance of EC2
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +129,9 @@ class Evidence:
     client: ProcessLoad | None = None  # of several clients the one nearest to its limit
     volumes: tuple[VolumeLoad, ...] = ()
     interfaces: tuple[InterfaceLoad, ...] = ()
+    exceeded: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # EBS device → limit → share of the time
+    pools: Mapping[str, float] = field(default_factory=dict)  # mongos → share of the time without a free connection
+    delays: Mapping[str, float] = field(default_factory=dict)  # member → s it is to be behind
     concurrency: int | None = None  # operations the client keeps in flight
     response: float | None = None  # s an operation takes, as the client sees it
     round_trip: float = 0.0  # s: client to server and back; through a router also router to shard
@@ -117,8 +141,17 @@ class Evidence:
         return next((host for host in self.hosts if host.name == name), None)
 
 
-def gather(phase: PhaseResult, summary: TelemetrySummary, point: Point) -> Evidence:
-    """The evidence for a phase of a result; `summary` is the telemetry of its interval."""
+def gather(
+    phase: PhaseResult,
+    summary: TelemetrySummary,
+    point: Point,
+    types: Mapping[str, str] | None = None,
+    ebs_of: Callable[[str], EbsOfInstance | None] = lambda _: None,
+) -> Evidence:
+    """The evidence for a phase of a result; `summary` is the telemetry of its interval.
+
+    `types`: host → its EC2 instance type, `ebs_of`: what the EBS volumes of such a type may do together.
+    """
     roles = {p.name: ROLES[p.role] for p in point.processes}
     hosts = {p.name: p.host for p in point.processes}
     seconds = max(phase.ended - phase.started, 0.0)
@@ -130,7 +163,10 @@ def gather(phase: PhaseResult, summary: TelemetrySummary, point: Point) -> Evide
     return Evidence(
         seconds=seconds,
         records=min((host.records for host in summary.hosts.values()), default=0),
-        hosts=tuple(_host(name, host, summary, roles) for name, host in summary.hosts.items()),
+        hosts=tuple(
+            _host(name, host, summary, roles, kind := (types or {}).get(name, ""), ebs_of(kind) if kind else None)
+            for name, host in summary.hosts.items()
+        ),
         shards=tuple(
             _mongod(load, hosts[name], summary.servers.get(name, ServerUse()))
             for name, load in loads.items()
@@ -139,16 +175,31 @@ def gather(phase: PhaseResult, summary: TelemetrySummary, point: Point) -> Evide
         shard_of={p.name: p.replica_set for p in point.processes if p.replica_set},
         routers=tuple(load for name, load in loads.items() if roles.get(owners[name]) == "router"),
         client=max(clients, key=lambda load: load.cpu / (load.limit or math.inf), default=None),
-        volumes=tuple(_volumes(summary, roles, hosts)),
+        volumes=tuple(_volumes(summary, roles, point)),
         interfaces=tuple(
-            InterfaceLoad(name, max(net.rx_bytes, net.tx_bytes) / seconds, net.speed)
+            InterfaceLoad(
+                name,
+                max(net.rx_bytes, net.tx_bytes) / seconds,
+                net.speed,
+                {kind: packets / max(net.packets, 1.0) for kind, packets in net.shaped.items()},
+            )
             for name, net in summary.net.items()
             if seconds and name.rsplit(":", 1)[-1] != "lo"
         ),
+        exceeded={
+            device: shares
+            for device, figures in summary.disk.items()
+            if (shares := {k[: -len(_EXCEEDED)]: share for k, share in figures.items() if k.endswith(_EXCEEDED)})
+        },
+        pools={n: s.pool_full_share for n, s in summary.servers.items() if s.pool_full_share is not None},
+        delays={m.process: float(m.delay_seconds) for rs in point.replica_sets for m in rs.members},
         concurrency=concurrency,
         response=response(phase, seconds, concurrency, parameters),
         round_trip=sum(_round_trip(summary.servers, roles, role) for role in ("router", "shards")),
     )
+
+
+_EXCEEDED = "_exceeded_mean"
 
 
 def _process(name: str, use: ProcessUse) -> ProcessLoad:
@@ -158,7 +209,9 @@ def _process(name: str, use: ProcessUse) -> ProcessLoad:
     )
 
 
-def _host(name: str, host: HostUse, summary: TelemetrySummary, roles: Mapping[str, str]) -> HostLoad:
+def _host(
+    name: str, host: HostUse, summary: TelemetrySummary, roles: Mapping[str, str], kind: str, ebs: EbsOfInstance | None
+) -> HostLoad:
     busy = host.cpu.get("user", 0.0) + host.cpu.get("sys", 0.0)
     used = cores_by_role({process: summary.processes[process] for process in host.processes}, roles)
     used["others"] = max(busy * host.cores - sum(used.values()), 0.0)
@@ -170,6 +223,9 @@ def _host(name: str, host: HostUse, summary: TelemetrySummary, roles: Mapping[st
         roles=used,
         stall=host.stall,
         swap=host.vm.get("swap_in", 0.0) + host.vm.get("swap_out", 0.0),
+        steal=host.cpu.get("steal", 0.0),
+        instance_type=kind,
+        ebs=ebs,
         segments=host.tcp.get("out", 0.0),
         segments_again=host.tcp.get("again", 0.0),
     )
@@ -196,18 +252,37 @@ def _mongod(load: ProcessLoad, host: str, server: ServerUse) -> MongodLoad:
         no_ticket=server.no_ticket_share,
         cache_max=server.cache_max or 0.0,
         cache_read=server.cache_read_bytes,
+        dirty=server.dirty_bytes_max or 0.0,
+        waits=server.waits,
+        checkpoint_loss=server.checkpoint_loss,
+        lag=server.lag_max,
     )
 
 
-def _volumes(summary: TelemetrySummary, roles: Mapping[str, str], hosts: Mapping[str, str]) -> Iterator[VolumeLoad]:
+def _volumes(summary: TelemetrySummary, roles: Mapping[str, str], point: Point) -> Iterator[VolumeLoad]:
     """The volumes of the shards' data and journals. Limits of several control groups on a device add up."""
+    hosts = {p.name: p.host for p in point.processes}
     found: dict[str, dict[str, Mapping[str, float]]] = {}
+    provisioned: dict[str, dict[str, float]] = {}
     for process, places in summary.devices.items():
-        for place in places.values() if roles.get(process) == "shards" else ():
+        for kind, place in places.items() if roles.get(process) == "shards" else ():
             found.setdefault(place.device, {})[process] = place.limits
+            provisioned[place.device] = _provisioned(host_volumes(point, hosts[process]).get(kind))
     for name, limits in found.items():
         figures = {key.removesuffix("_mean"): value for key, value in summary.disk.get(name, {}).items()}
-        yield VolumeLoad(name, hosts[next(iter(limits))], figures, _limits(list(limits.values())), tuple(limits))
+        allowed = provisioned[name] | _limits(list(limits.values()))
+        yield VolumeLoad(name, hosts[next(iter(limits))], figures, allowed, tuple(limits))
+
+
+def _provisioned(volume: Mapping[str, Any] | None) -> dict[str, float]:
+    """What an EBS volume of the plan may do, reads and writes together; empty for other volumes."""
+    limits = ebs_types().get(volume["type"]) if volume else None
+    if volume is None or limits is None:
+        return {}
+    size, iops = volume["size_gib"], volume["iops"]
+    devices = volume["count"] if volume["policy"] == "raid0" else 1
+    mibps = limits.mibps_of(size, iops, volume["throughput_mibps"])
+    return {"ios": float(limits.iops_of(size, iops) * devices), "bytes": mibps * MIB * devices}
 
 
 def _limits(given: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from microshard.hostlib.host_counters import EBS_EXCEEDED
 from microshard.model.result import StepResult
 from microshard.model.telemetry import (
     HostRecord,
@@ -29,7 +30,11 @@ from microshard.records.codec import decode, encode
 R = TypeVar("R", HostRecord, ServerRecord)
 T = TypeVar("T")
 CPU_KINDS = ("user", "sys", "iowait", "idle", "steal")
-DISK_FIGURES = ("r_ios", "w_ios", "r_bytes", "w_bytes", "util", "queue")
+DISK_FIGURES = (
+    *("r_ios", "w_ios", "r_bytes", "w_bytes", "util", "queue"),
+    *(f"{limit}_exceeded" for limit in EBS_EXCEEDED),
+)
+FEWEST_CHECKPOINTED = 2  # records with a checkpoint running, and as many without, to compare them
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +140,10 @@ def _net(parts: Sequence[Overlap[HostRecord]], name: str) -> NetUse:
     def figures(record: HostRecord) -> Mapping[str, float]:
         return record.net.get(name, {})
 
-    received, sent, speed = (_entry(figures, key) for key in ("rx_bytes", "tx_bytes", "speed"))
-    return NetUse(_total(parts, received), _total(parts, sent), _mean(parts, speed))
+    received, sent, speed, packets = (_entry(figures, key) for key in ("rx_bytes", "tx_bytes", "speed", "packets"))
+    names = sorted({key for part in parts for key in figures(part.record) if key.endswith("_shaped")})
+    shaped = {key.removesuffix("_shaped"): _total(parts, _entry(figures, key)) for key in names}
+    return NetUse(_total(parts, received), _total(parts, sent), _mean(parts, speed), _total(parts, packets), shaped)
 
 
 @dataclass(slots=True)
@@ -184,7 +191,40 @@ def server_use(records: Sequence[ServerRecord], started: float, ended: float) ->
     by_process: dict[str, list[ServerRecord]] = defaultdict(list)
     for record in records:
         by_process[record.process].append(record)
-    return {process: _server(theirs, started, ended) for process, theirs in sorted(by_process.items())}
+    lags = _lags(records, started, ended)
+    found = {process: _server(theirs, started, ended) for process, theirs in sorted(by_process.items())}
+    return {process: replace(use, lag_max=lags.get(process)) for process, use in found.items()}
+
+
+def _lags(records: Sequence[ServerRecord], started: float, ended: float) -> dict[str, float]:
+    """The most seconds each secondary was behind what its primary had written when that was last looked at."""
+    written: dict[str, float] = {}
+    lags: dict[str, float] = {}
+    for record in sorted(records, key=lambda r: r.t):
+        if record.replica_set is None or record.last_write is None:
+            continue
+        if record.state == "primary":
+            written[record.replica_set] = record.last_write
+        elif record.state == "secondary" and record.replica_set in written and started <= record.t <= ended:
+            behind = max(written[record.replica_set] - record.last_write, 0.0)
+            lags[record.process] = max(lags.get(record.process, 0.0), behind)
+    return lags
+
+
+def _checkpoint_loss(parts: Sequence[Overlap[ServerRecord]]) -> float | None:
+    """The share of a mongod's operations that were not served because a checkpoint was running.
+
+    Against the rate without one. None where too few records are with, or without, a checkpoint to tell.
+    """
+    by_running: dict[bool, list[float]] = {True: [], False: []}
+    for part in parts:
+        if "checkpoint_running" in part.record.wt:
+            by_running[part.record.wt["checkpoint_running"] > 0].append(sum(part.record.served.values()))
+    during, beside = by_running[True], by_running[False]
+    if min(len(during), len(beside)) < FEWEST_CHECKPOINTED or not sum(beside):
+        return None
+    lost = 1 - (sum(during) / len(during)) / (sum(beside) / len(beside))
+    return max(lost, 0.0) * len(during) / (len(during) + len(beside))
 
 
 def _server(records: Sequence[ServerRecord], started: float, ended: float) -> ServerUse:
@@ -192,7 +232,13 @@ def _server(records: Sequence[ServerRecord], started: float, ended: float) -> Se
     unanswered = sum(1 for r in records if r.error is not None and started <= r.t <= ended)
     parts = window([record for record in records if record.error is None], started, ended)
     ways = [part.record.round_trip for part in parts if part.record.round_trip is not None]
-    found = ServerUse(records=len(parts), unanswered=unanswered, round_trip_min=min(ways, default=None))
+    found = ServerUse(
+        records=len(parts),
+        unanswered=unanswered,
+        round_trip_min=min(ways, default=None),
+        pool_full_share=_mean(parts, lambda r: r.pool.get("full")),
+        pool_in_use_max=_most(parts, lambda r: r.pool.get("in_use")),
+    )
     if all(part.record.opcounters is None for part in parts):
         return found
     return replace(
@@ -209,6 +255,8 @@ def _server(records: Sequence[ServerRecord], started: float, ended: float) -> Se
         evicted_by_operations=round(_total(parts, lambda r: r.wt.get("evicted_by_operations"))),
         checkpoint_seconds=_total(parts, lambda r: r.wt.get("checkpoint")),
         checkpoint_running_share=_mean(parts, lambda r: r.wt.get("checkpoint_running")),
+        checkpoint_loss=_checkpoint_loss(parts),
+        waits=_means(parts, lambda r: r.waits),
         migrations=round(_total(parts, lambda r: r.migrations)),
         queue_mean=sum(_means(parts, lambda r: r.queue).values()),
         no_ticket_share=_mean(parts, _without_ticket),

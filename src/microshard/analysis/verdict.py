@@ -1,10 +1,11 @@
 """The verdict on a phase: its bottleneck, the figures that rests on, and the resource that came second."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from microshard.analysis.bottleneck_rules import Candidate, busiest_host, candidates, skewed
 from microshard.analysis.evidence import Evidence, gather
 from microshard.analysis.telemetry import StepTelemetry, summarise
+from microshard.model.ec2_facts import EbsOfInstance
 from microshard.model.plan import Point
 from microshard.model.result import RunnerUp, StepResult, Verdict
 
@@ -53,12 +54,21 @@ def _nothing(evidence: Evidence) -> str:
     return f"nothing was at its limit{busy}"
 
 
-def attach(result: StepResult, telemetry: StepTelemetry, point: Point) -> None:
-    """Add a verdict to each phase of a result that has an interval and did not fail."""
+def attach(
+    result: StepResult,
+    telemetry: StepTelemetry,
+    point: Point,
+    ebs_of: Callable[[str], EbsOfInstance | None] = lambda _: None,
+) -> None:
+    """Add a verdict to each phase of a result that has an interval and did not fail.
+
+    `ebs_of`: instance type → what its EBS volumes may do together.
+    """
+    types = {host: str(known.get("instance_type", "")) for host, known in result.environment.items()}
     for phase in result.phases:
         if phase.interval is not None and phase.error is None:
             summary = summarise(telemetry.hosts, telemetry.servers, *phase.interval, whole=True)
-            phase.verdict = judge(gather(phase, summary, point))
+            phase.verdict = judge(gather(phase, summary, point, types, ebs_of))
             for loop in phase.open_loop.values():
                 if not loop.reached:
                     phase.verdict.sentence += f"; {loop.sentence}"

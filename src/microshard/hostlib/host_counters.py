@@ -5,8 +5,12 @@ Sent to hosts beside host_telemetry.py, so it imports nothing of its package.
 
 from __future__ import annotations
 
+import array
+import fcntl
 import os
 import re
+import socket
+import struct
 from typing import Any
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -47,13 +51,83 @@ def parse_disks(text: str) -> dict[str, list[int]]:
     return found
 
 
+# ioctl SIOCETHTOOL with these commands names a driver's own counters and reads them (linux/ethtool.h).
+_SIOCETHTOOL, _COUNT, _NAMES, _VALUES, _COUNTERS = 0x8946, 0x37, 0x1B, 0x1D, 1
+ALLOWANCE = "_allowance_exceeded"  # what Amazon's ENA calls the packets it queued or dropped beyond an allowance
+
+# The log page of an EBS volume on Nitro (AWS, "Amazon EBS detailed performance statistics"; nvme-cli, amzn-nvme.c).
+_NVME_ADMIN, _GET_LOG_PAGE, _EBS_PAGE, _EBS_MAGIC, _EBS_PAGE_BYTES = 0xC0484E41, 0x02, 0xD0, 0x3C23B510, 4096
+EBS_EXCEEDED = ("volume_iops", "volume_throughput", "instance_iops", "instance_throughput")
+
+
+def driver_counters(interface: str) -> dict[str, int]:
+    """The counters of an interface's driver, as `ethtool -S` prints them; none where it has none."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+
+            def ask(buffer: array.array[int]) -> bytes:
+                request = struct.pack("16sP", interface.encode()[:15], buffer.buffer_info()[0])
+                fcntl.ioctl(control, _SIOCETHTOOL, request)
+                return buffer.tobytes()
+
+            reply = ask(array.array("B", struct.pack("=IIQI", _COUNT, 0, 1 << _COUNTERS, 0)))
+            count = struct.unpack_from("=QI", reply, 8)[1] if struct.unpack_from("=Q", reply, 8)[0] else 0
+            if not count:
+                return {}
+            names = ask(array.array("B", struct.pack("=III", _NAMES, _COUNTERS, count) + bytes(32 * count)))
+            values = ask(array.array("B", struct.pack("=II", _VALUES, count) + bytes(8 * count)))
+    except OSError:
+        return {}
+    found = [names[12 + 32 * n : 44 + 32 * n].split(b"\0")[0].decode("ascii", "replace") for n in range(count)]
+    return dict(zip(found, struct.unpack_from(f"={count}Q", values, 8)))
+
+
+def parse_ebs_page(page: bytes) -> list[int]:
+    """µs in which demand was above the IOPS or throughput of a volume, and of its instance: EBS_EXCEEDED.
+
+    Empty where the page is no EBS volume's.
+    """
+    if struct.unpack_from("<I", page)[0] != _EBS_MAGIC:
+        return []
+    return list(struct.unpack_from("<4Q", page, 56))
+
+
+def ebs_exceeded(device: str) -> list[int]:
+    """`parse_ebs_page` of a block device; empty where it is no EBS volume on NVMe, or this user may not ask."""
+    if "Elastic Block Store" not in (read(f"/sys/block/{device}/device/model") or ""):
+        return []
+    page = array.array("B", bytes(_EBS_PAGE_BYTES))
+    words = (_EBS_PAGE_BYTES // 4 - 1) << 16 | _EBS_PAGE
+    command = struct.pack("=BBHIQQQIIIIIIIIII", _GET_LOG_PAGE, 0, 0, 1, 0, 0, page.buffer_info()[0], 0, _EBS_PAGE_BYTES,
+                          words, 0, 0, 0, 0, 0, 0, 0)  # fmt: skip
+    try:
+        descriptor = os.open(f"/dev/{device}", os.O_RDONLY)
+    except OSError:
+        return []
+    try:
+        fcntl.ioctl(descriptor, _NVME_ADMIN, command)
+    except OSError:
+        return []
+    finally:
+        os.close(descriptor)
+    return parse_ebs_page(page.tobytes())
+
+
+def instance_type() -> str | None:
+    """The EC2 instance type this host is, as Nitro's firmware says; None elsewhere."""
+    where = "/sys/devices/virtual/dmi/id"
+    if (read(f"{where}/sys_vendor") or "").strip() != "Amazon EC2":
+        return None
+    return (read(f"{where}/product_name") or "").strip() or None
+
+
 def parse_network(text: str) -> dict[str, list[int]]:
-    """/proc/net/dev: per interface bytes received and sent since boot."""
+    """/proc/net/dev: per interface bytes received and sent, and packets either way, since boot."""
     found = {}
     for line in text.splitlines()[2:]:
         name, _, rest = line.partition(":")
         fields = rest.split()
-        found[name.strip()] = [int(fields[0]), int(fields[8])]
+        found[name.strip()] = [int(fields[0]), int(fields[8]), int(fields[1]) + int(fields[9])]
     return found
 
 
@@ -247,7 +321,9 @@ def environment(paths: list[str]) -> dict[str, Any]:
         governors.add((read(f"/sys/devices/system/cpu/cpu{core}/cpufreq/scaling_governor") or "none").strip())
     models = re.findall(r"^model name\s*:\s*(.+)$", read("/proc/cpuinfo") or "", re.MULTILINE)
     devices = sorted({device[0] for path in paths if (device := device_of(path))})
+    instance = instance_type()
     return {
+        **({"instance_type": instance} if instance else {}),
         "kernel": os.uname().release,
         "cpu": models[0] if models else os.uname().machine,
         "cores": os.cpu_count(),

@@ -104,6 +104,7 @@ class Sampler:
         self._counters: dict[str, list[int]] = {}  # of whole files, by name
         self._limits: dict[Identity, CpuLimit] = {}
         self._speeds: dict[str, int | None] = {}
+        self._has_allowance: dict[str, bool] = {}
         self.record()  # the baseline
         self._records = 0
 
@@ -205,6 +206,9 @@ class Sampler:
                     "util": round(min(busy / 1000 / seconds, 1.0), 4),
                     "queue": round(waited / 1000 / seconds, 3),
                 }
+                if exceeded := kernel.ebs_exceeded(name):
+                    grown = self._growth(f"ebs/{name}", exceeded, seconds)
+                    found[name] |= {f"{k}_exceeded": round(us / 1e6, 4) for k, us in zip(kernel.EBS_EXCEEDED, grown)}
         self._disks = counters
         return found
 
@@ -212,13 +216,23 @@ class Sampler:
         counters = kernel.parse_network(kernel.read("/proc/net/dev") or "")
         found = {}
         for name, now in counters.items():
-            received, sent = kernel.grown(now, self._network.get(name, now))
-            found[name] = {"rx_bytes": round(received / seconds, 1), "tx_bytes": round(sent / seconds, 1)}
+            received, sent, packets = (n / seconds for n in kernel.grown(now, self._network.get(name, now)))
+            found[name] = {"rx_bytes": round(received, 1), "tx_bytes": round(sent, 1), "packets": round(packets, 1)}
+            found[name] |= self._shaped(name, seconds)
             speed = self._speed(name)
             if speed:
                 found[name]["speed"] = speed
         self._network = counters
         return found
+
+    def _shaped(self, interface: str, seconds: float) -> dict[str, float]:
+        """Packets a second that EC2 queued or dropped because the instance was beyond a network allowance."""
+        if self._has_allowance.get(interface) is False:
+            return {}
+        counters = {n: v for n, v in kernel.driver_counters(interface).items() if n.endswith(kernel.ALLOWANCE)}
+        self._has_allowance[interface] = bool(counters)
+        rates = self._growth(f"allowance/{interface}", list(counters.values()), seconds)
+        return {name.removesuffix(kernel.ALLOWANCE) + "_shaped": round(rate, 2) for name, rate in zip(counters, rates)}
 
     def _speed(self, interface: str) -> int | None:
         """Bytes a second an interface can send as its driver says; None where it does not know."""

@@ -81,6 +81,24 @@ def ebs_types() -> Mapping[str, VolumeLimits]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class EbsOfInstance:
+    """What all EBS volumes of an instance may do together; None where AWS gives no figure. MiB/s and IOPS."""
+
+    type: str
+    iops: float | None  # at any time
+    mibps: float | None
+    burst_iops: float | None  # for 30 minutes a day, where it is more
+    burst_mibps: float | None
+
+
+def baseline_share(instance_type: str) -> float | None:
+    """Return the share of each core a burstable instance has without CPU credits; None for other types."""
+    family, _, size = instance_type.partition(".")
+    share = facts("burstable").get({"t3a": "t3", "t4g": "t3"}.get(family, family), {})
+    return share[size] / 100 if isinstance(share, dict) and size in share else None
+
+
 def package_problem(version: str, image: str, architecture: str) -> str | None:
     """Say why MongoDB's packages of a version cannot be installed on an image, and what would do; None when they can.
 

@@ -27,8 +27,12 @@ class HostRecord:
     cpu: dict[str, float] = field(default_factory=dict)  # user, sys, iowait, idle, steal: shares of all cores
     cores: float = 0
     mem: dict[str, float] = field(default_factory=dict)  # total, available
-    disk: dict[str, dict[str, float]] = field(default_factory=dict)  # r_ios, w_ios, r_bytes, w_bytes per s, util, queue
-    net: dict[str, dict[str, float]] = field(default_factory=dict)  # rx_bytes, tx_bytes per s; speed where known
+    # r_ios, w_ios, r_bytes, w_bytes per s, util, queue; of an EBS volume on Nitro {volume,instance}_{iops,throughput}
+    # _exceeded: share of the time in which demand was above what it, or its instance, may do
+    disk: dict[str, dict[str, float]] = field(default_factory=dict)
+    # rx_bytes, tx_bytes, packets per s; speed where known; of Amazon's ENA {bw_in,bw_out,pps,conntrack …}_shaped:
+    # packets per s that it queued or dropped because the instance was beyond an allowance
+    net: dict[str, dict[str, float]] = field(default_factory=dict)
     stall: dict[str, float] = field(default_factory=dict)  # cpu, io, memory: share of time a task waited (PSI)
     vm: dict[str, float] = field(default_factory=dict)  # faults, swap_in, swap_out per s
     tcp: dict[str, float] = field(default_factory=dict)  # out, again: segments per s
@@ -56,13 +60,19 @@ class ServerRecord:
     connections: float | None = None
     page_faults: float | None = None
     queue: dict[str, float] = field(default_factory=dict)  # readers, writers
+    # s per s that operations waited: lock (Global, Database, Collection), flow_control, write_concern
+    waits: dict[str, float] = field(default_factory=dict)
     operation_time: float | None = None  # operations being served
     served: dict[str, float] = field(default_factory=dict)  # reads, writes, commands that ended per s (opLatencies)
     serving: dict[str, float] = field(default_factory=dict)  # the same: time in the server, s per s
     migrations: float | None = None  # chunk migrations started
     version: str = ""
     state: str | None = None  # primary, secondary or other
-    round_trip: float | None = None  # s; all that is known of a mongos
+    replica_set: str | None = None
+    last_write: float | None = None  # epoch seconds of the newest operation it has applied
+    round_trip: float | None = None  # s
+    # Of a mongos: in_use, available, refreshing connections to shards; full: 1 where a shard had none to give
+    pool: dict[str, float] = field(default_factory=dict)
     error: str | None = None  # it did not answer in 1.5 s
 
 
@@ -89,15 +99,21 @@ class NetUse:
     rx_bytes: float = 0.0
     tx_bytes: float = 0.0
     speed: float | None = field(default=None, metadata=OPTIONAL)  # bytes/s it can send, where known
+    packets: float = field(default=0, metadata=OPTIONAL)
+    shaped: dict[str, float] = field(
+        default_factory=dict, metadata=OPTIONAL
+    )  # packets by ENA's allowance: bw_in, pps …
 
 
 @dataclass(slots=True)
 class ServerUse:
-    """A mongod or mongos over a phase. Of a mongos only the round trip is known."""
+    """A mongod or mongos over a phase. Of a mongos only the round trip and its pool are known."""
 
     records: int = 0
     unanswered: int = 0  # samples without an answer
     round_trip_min: float | None = field(default=None, metadata=OPTIONAL)
+    pool_full_share: float | None = field(default=None, metadata=OPTIONAL)  # mongos: no connection to a shard was free
+    pool_in_use_max: float | None = field(default=None, metadata=OPTIONAL)
     operations: dict[str, int] | None = field(default=None, metadata=OPTIONAL)  # from here on mongods only
     page_faults: float = field(default=0, metadata=OPTIONAL)
     cache_read_bytes: float = field(default=0, metadata=OPTIONAL)
@@ -107,6 +123,9 @@ class ServerUse:
     evicted_by_operations: float = field(default=0, metadata=OPTIONAL)  # pages
     checkpoint_seconds: float = field(default=0, metadata=OPTIONAL)
     checkpoint_running_share: float | None = field(default=None, metadata=OPTIONAL)  # None: not reported
+    checkpoint_loss: float | None = field(default=None, metadata=OPTIONAL)  # operations lost while one was running
+    waits: dict[str, float] = field(default_factory=dict, metadata=OPTIONAL)  # lock, flow_control, write_concern: means
+    lag_max: float | None = field(default=None, metadata=OPTIONAL)  # s a secondary was behind its primary
     migrations: float = field(default=0, metadata=OPTIONAL)
     queue_mean: float = field(default=0, metadata=OPTIONAL)  # operations waiting for a lock or ticket
     no_ticket_share: float | None = field(default=None, metadata=OPTIONAL)  # None: the server reports no tickets

@@ -170,7 +170,7 @@ def volumes_of_processes(point: Point) -> dict[str, dict[str, str]]:
         turn = turns[process.host]
         turns[process.host] += process.role not in {"config", "mongos"}
         names = found.setdefault(process.name, {})
-        for purpose, volume in _volumes(point, process.host).items():
+        for purpose, volume in host_volumes(point, process.host).items():
             if process.db_path is None and purpose != "log":
                 continue
             if volume["policy"] == "per_shard":
@@ -180,7 +180,7 @@ def volumes_of_processes(point: Point) -> dict[str, dict[str, str]]:
     return found
 
 
-def _volumes(point: Point, host: str) -> dict[str, Any]:
+def host_volumes(point: Point, host: str) -> dict[str, Any]:
     """Data, journal and log volumes of a host, from the first of its groups that the experiment has."""
     names = next((h.groups for h in point.hosts if h.name == host), ())
     group = next((name for name in HOST_GROUPS if name in names and name in point.machines), None)
@@ -190,7 +190,7 @@ def _volumes(point: Point, host: str) -> dict[str, Any]:
 
 def data_volume_bytes(point: Point, host: str) -> int | None:
     """Bytes for files on the data volumes of a host; None where it has none."""
-    volume = _volumes(point, host).get("data")
+    volume = host_volumes(point, host).get("data")
     return int(volume["size_gib"] * volume["count"] * 2**30 * _USABLE) if volume else None
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from microshard.model.ec2_facts import EbsOfInstance
 from microshard.model.plan import FIRST_PORT, Inputs, Plan, Point
 from microshard.model.run_records import BackendRecord
 from microshard.model.variables import RunVariables, ServerPrograms
@@ -162,6 +163,10 @@ class Backend(ABC):
     def clock_shifts(self, point: Point) -> Mapping[str, float]:  # noqa: ARG002 - one machine has one clock
         """Host → seconds to add to its times to get the client host's; hosts that need none are left out."""
         return {}
+
+    def ebs_of(self, instance_type: str) -> EbsOfInstance | None:  # noqa: ARG002 - only EC2 knows
+        """What the EBS volumes of an instance type may do together; None where that is not known."""
+        return None
 
     def record(self, folder: RunFolder) -> None:
         """Write which backend the run has into its folder."""

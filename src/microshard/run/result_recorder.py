@@ -94,7 +94,7 @@ class ResultRecorder:
         folder = self.folder / "telemetry" / point.id / step.name
         telemetry = summary.read_folder(folder, self.backend.clock_shifts(point))
         summary.attach(result, telemetry)
-        verdict.attach(result, telemetry, point)
+        verdict.attach(result, telemetry, point, self.backend.ebs_of)
         medians = {phase: statistics.median(v) for (p, phase), v in self.values.items() if p == point.id}
         self.documents[point.id] = gates.documents_by_shard(result) or self.documents.get(point.id, {})
         result.gates = gates.checks(

@@ -3,8 +3,9 @@
     python -m microshard.workloads.server_telemetry --job JOB.json --out FILE [--interval 1]
 
 A thread for each mongod reads serverStatus once an interval and writes a JSON line with rates since the last answer; of
-a mongos only the round trip is measured. One that does not answer in time is recorded as {"t", "process", "error"} and
-sampled again; the others are not affected. JOB.json has an engine's "point" and "secrets". Ends on SIGTERM at once.
+a mongos the round trip is measured and its pool read (connPoolStats). One that does not answer in time is recorded as
+{"t", "process", "error"} and sampled again; the others are not affected. JOB.json has an engine's "point" and
+"secrets". Ends on SIGTERM at once.
 """
 
 import argparse
@@ -34,16 +35,26 @@ ROUND_TRIP_EVERY = 10  # samples
 HEARTBEAT_MS = 60_000  # the driver's monitoring is of no use here
 _POLLED: dict[str, Any] = {"serverMonitoringMode": "poll"} if pymongo.version_tuple >= (4, 5) else {}
 # Sections that are large and not read; omitting them saves half of the cost.
-OMITTED = dict.fromkeys(
+OMITTED: dict[str, Any] = dict.fromkeys(
     (
-        *("metrics", "tcmalloc", "locks", "transactions", "sharding", "security", "asserts", "network"),
-        *("logicalSessionRecordCache", "electionMetrics", "flowControl"),
+        *("tcmalloc", "transactions", "sharding", "security", "asserts", "network"),
+        *("logicalSessionRecordCache", "electionMetrics"),
         *("indexStats", "indexBulkBuilder", "scramCache", "catalogStats", "featureCompatibilityVersion"),
         *("twoPhaseCommitCoordinator", "transportSecurity", "hedgingMetrics", "batchedDeletes", "tenantMigrations"),
         *("readConcernCounters", "queryAnalyzers"),
     ),
     0,
 )
+# Of the metrics one is read, how long write concerns were waited for; a document here omits parts from 5.0 on.
+OMITTED["metrics"] = dict.fromkeys(
+    (
+        *("apiVersions", "aggStageCounters", "changeStreams", "commands", "cursor", "diskSpill", "document"),
+        *("dotsAndDollarsFields", "network", "numHosts", "operation", "operatorCounters", "query", "queryExecutor"),
+        *("record", "repl", "storage", "ttl"),
+    ),
+    False,
+)
+LOCKS = ("Global", "Database", "Collection")  # those an operation of a client waits for
 
 Status = Mapping[str, Any]
 
@@ -97,12 +108,25 @@ def counters(status: Status) -> dict[str, float]:
             for kind, numbers in status.get("opLatencies", {}).items()
             for what, theirs in (("served", "ops"), ("serving_us", "latency"))
         },
+        **{f"waits_us.{name}": spent for name, spent in _waits(status).items()},
         "migrations": sum(sharding.get(f"count{role}MoveChunkStarted", 0) for role in ("Donor", "Recipient")),
     }
     checkpoint = _checkpoint(engine)
     if "spent_ms" in checkpoint:
         found["checkpoint_ms"] = checkpoint["spent_ms"]
     return {name: float(value) for name, value in found.items()}
+
+
+def _waits(status: Status) -> dict[str, float]:
+    """µs that operations have waited for locks, for flow control to admit them, and for their write concern."""
+    locks = status.get("locks", {})
+    waited = (locks.get(name, {}).get("timeAcquiringMicros", {}) for name in LOCKS)
+    concern = status.get("metrics", {}).get("getLastError", {}).get("wtime", {})
+    return {
+        "lock": sum(spent for modes in waited for spent in modes.values()),
+        "flow_control": status.get("flowControl", {}).get("timeAcquiringMicros", 0),
+        "write_concern": concern.get("totalMillis", 0) * 1000,
+    }
 
 
 def _part(rates: Mapping[str, float], section: str) -> dict[str, float]:
@@ -126,12 +150,15 @@ def record(process: str, when: float, status: Status, rates: Mapping[str, float]
         "migrations": round(rates["migrations"], 4),
         "version": str(status.get("version", "")),
         "queue": {kind: int(queue[kind]) for kind in ("readers", "writers") if kind in queue},
+        "waits": {kind: round(rate / 1e6, 4) for kind, rate in _part(rates, "waits_us").items()},
     }
     if "repl" in status:
         repl = status["repl"]
         primary = repl.get("isWritablePrimary", repl.get("ismaster"))
         secondary = repl.get("secondary") or repl.get("arbiterOnly")
         line["state"] = "primary" if primary else "secondary" if secondary else "other"
+        if written := repl.get("lastWrite", {}).get("lastWriteDate"):
+            line |= {"replica_set": str(repl["setName"]), "last_write": written.timestamp()}
     engine = status.get("wiredTiger")
     if engine is not None:
         cache, checkpoint = engine["cache"], _checkpoint(engine)
@@ -149,6 +176,26 @@ def record(process: str, when: float, status: Status, rates: Mapping[str, float]
         if "running" in checkpoint:
             line["wt"]["checkpoint_running"] = checkpoint["running"]
     return line
+
+
+def pool_use(stats: Status, most: float, most_connecting: float) -> dict[str, float]:
+    """What connPoolStats says of a mongos's connections to shards; `full`: 1 where one of them had none to give.
+
+    A shard's pool has none when all it may have are in use, or none is left and as many as may be are being opened.
+    """
+    pools = [pool for name, pool in stats.get("pools", {}).items() if "TaskExecutorPool" in name]
+    shards = [use for pool in pools for use in pool.values() if isinstance(use, Mapping)]
+    found = {n: float(sum(s.get(k, 0) for s in shards)) for n, k in _POOL_FIGURES.items()}
+    full = (
+        s["inUse"] + s.get("refreshing", 0) >= most
+        or (not s["available"] and s.get("refreshing", 0) >= most_connecting)
+        for s in shards
+    )
+    return found | {"full": float(any(full))}
+
+
+_POOL_FIGURES = {"in_use": "inUse", "available": "available", "refreshing": "refreshing"}
+_POOL_LIMITS = ("ShardingTaskExecutorPoolMaxSize", "ShardingTaskExecutorPoolMaxConnecting")
 
 
 def min_round_trip(endpoint: str) -> float | None:
@@ -186,7 +233,9 @@ class ServerSampler:
             **_POLLED,
             retryReads=False,
             document_class=RawBSONDocument,  # decodes the few fields that are read, not the hundreds that are not
+            tz_aware=True,
         )
+        self._pool_limits: tuple[float, float] | None = None
         self._last: tuple[float, float, dict[str, float]] | None = None  # monotonic, uptime, counters
         self._samples = 0
         self._round_trip: float | None = None
@@ -195,9 +244,9 @@ class ServerSampler:
         """The record since the last answer; None for the first one, which is the baseline."""
         try:
             if self._is_mongos:
-                self._client.admin.command("ping")
+                line = {"t": time.time(), "process": self.process, "pool": self._pool()}
                 seconds = self._measured_round_trip()
-                return None if seconds is None else {"t": time.time(), "process": self.process, "round_trip": seconds}
+                return line if seconds is None else line | {"round_trip": seconds}
             status = self._client.admin.command({"serverStatus": 1, **OMITTED})
         except PyMongoError as error:
             # A growth that was missed cannot be distinguished from a restart.
@@ -212,6 +261,12 @@ class ServerSampler:
         line = record(self.process, time.time(), status, rates)
         round_trip = self._measured_round_trip()
         return line if round_trip is None else line | {"round_trip": round_trip}
+
+    def _pool(self) -> dict[str, float]:
+        if self._pool_limits is None:
+            limits = self._client.admin.command({"getParameter": 1, **dict.fromkeys(_POOL_LIMITS, 1)})
+            self._pool_limits = float(limits[_POOL_LIMITS[0]]), float(limits[_POOL_LIMITS[1]])
+        return pool_use(self._client.admin.command("connPoolStats"), *self._pool_limits)
 
     def _measured_round_trip(self) -> float | None:
         """The shortest round trip in s; a minimum changes rarely, so it is read now and then."""

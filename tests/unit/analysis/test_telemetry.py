@@ -70,6 +70,39 @@ def test_what_a_process_used_is_the_integral_of_its_rate(start: float, length: f
         assert found.processes["x"].cpu_mean * (end - start) == pytest.approx(used, abs=1e-6)
 
 
+def test_a_secondary_lags_behind_what_its_primary_had_written() -> None:
+    def member(t: float, process: str, state: str, written: float, replica_set: str = "rs0") -> dict[str, Any]:
+        known = {"state": state, "replica_set": replica_set, "last_write": written}
+        return server_record(t, process, **known)
+
+    records = server_records(
+        *(member(float(t), "a", "primary", float(t)) for t in range(100, 111)),
+        *(member(t + 0.5, "b", "secondary", 103.0) for t in range(100, 111)),
+        *(member(t + 0.5, "c", "secondary", float(t)) for t in range(100, 111)),
+        *(member(t + 0.5, "other", "secondary", 1.0, "rs1") for t in range(100, 111)),
+    )
+    found = server_use(records, 100, 108)
+    assert {name: use.lag_max for name, use in found.items()} == {"a": None, "b": 4.0, "c": 0.0, "other": None}
+
+
+def test_checkpoints_cost_what_was_served_without_them() -> None:
+    """Four of ten seconds with half the operations: a fifth is lost."""
+
+    def records(running: set[int]) -> list[dict[str, Any]]:
+        return [
+            server_record(
+                100.0 + t, seconds=1.0, wt={"checkpoint_running": float(t in running)},
+                served={"reads": 50.0 if t in running else 100.0},
+            )
+            for t in range(1, 11)
+        ]  # fmt: skip
+
+    found = server_use(server_records(*records({3, 4, 5, 6})), 100, 110)["shard01"]
+    assert found.checkpoint_loss == pytest.approx(0.2)
+    for running in ({3}, set(range(1, 11)), set()):
+        assert server_use(server_records(*records(running)), 100, 110)["shard01"].checkpoint_loss is None
+
+
 def test_a_window_shorter_than_the_interval_has_the_figures_of_its_record() -> None:
     records = host_records(*(host_record(float(t), cpu={"user": t / 1000, "idle": 0.0}) for t in range(100, 110)))
     found = host_figures(records, 103.2, 103.4).use

@@ -10,7 +10,8 @@ from microshard.analysis.bottleneck_rules import THRESHOLDS, candidates
 from microshard.analysis.evidence import Evidence, HostLoad, InterfaceLoad, MongodLoad, ProcessLoad, VolumeLoad, gather
 from microshard.analysis.telemetry import StepTelemetry
 from microshard.analysis.verdict import attach, judge, main_bottleneck, most_frequent
-from microshard.model.plan import Point
+from microshard.model.ec2_facts import EbsOfInstance
+from microshard.model.plan import Host, Point
 from tests.unit.analysis import make
 
 
@@ -56,6 +57,19 @@ def shards(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
 
 def disk(stall: float = 0.0, figures: dict[str, float] | None = None, **limits: float) -> dict[str, Any]:
     return {"volumes": (volume("vda", figures, **limits),)} | (hosts(stall={"io": stall}) if stall else {})
+
+
+def members(first: dict[str, Any]) -> dict[str, Any]:
+    """Two members of one replica set."""
+    return shards(first, {}) | {"shard_of": {"shard01": "rs0", "shard02": "rs0"}}
+
+
+def ebs(iops: float, waiting: float = 0.0) -> dict[str, Any]:
+    """A c5.large, which has 4,000 IOPS at any time and 20,000 for 30 minutes a day; its volume could do more."""
+    instance = EbsOfInstance("c5.large", 4000, 78, 20_000, 570)
+    return disk(figures={"r_ios": iops, "r_bytes": 1e6}, ios=64_000, bytes=1e9) | hosts(
+        ebs=instance, stall={"io": waiting}
+    )
 
 
 # Case: the bottleneck, what has just reached the limit, and what has not.
@@ -107,6 +121,37 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"interfaces": (InterfaceLoad("eth0", 90e6, 125e6), InterfaceLoad("eth1", 9e9, None))}),
     "lost segments": (
         "network", hosts(segments=5000, segments_again=60), hosts(segments=5000, segments_again=40)),
+    "packets shaped by EC2": (
+        "network", {"interfaces": (InterfaceLoad("ens5", 1e6, None, {"bw_out": 0.02, "pps": 0.0}),)},
+        {"interfaces": (InterfaceLoad("ens5", 1e6, None, {"bw_out": 0.005, "conntrack": 0.004}),)}),
+    "more IOPS than the volume has": (
+        "disk IOPS", {"exceeded": {"nvme1n1": {"volume_iops": 0.3}}}, {"exceeded": {"nvme1n1": {"volume_iops": 0.2}}}),
+    "more throughput than the instance has": (
+        "disk throughput", {"exceeded": {"nvme1n1": {"instance_throughput": 0.3}}},
+        {"exceeded": {"nvme1n1": {"instance_throughput": 0.2, "volume_iops": 0.2}}}),
+    "provisioned IOPS, reads and writes together": (
+        "disk IOPS", disk(figures={"w_ios": 2700}, ios=3000), disk(figures={"w_ios": 2500}, ios=3000)),
+    "provisioned throughput": (
+        "disk throughput", disk(figures={"w_bytes": 125e6}, ios=3000, bytes=131e6),
+        disk(figures={"w_bytes": 110e6}, ios=3000, bytes=131e6)),
+    "baseline of the instance's EBS": ("disk IOPS", ebs(3600, waiting=0.4), ebs(3600, waiting=0.2)),
+    "burst of the instance's EBS": ("disk IOPS", ebs(18_000), ebs(15_000, waiting=0.4)),
+    "stolen cores": ("steal", hosts(steal=0.11), hosts(steal=0.09)),
+    "flow control": (
+        "replication", shards({"operation_time": 4, "waits": {"flow_control": 2.1}}, {}),
+        shards({"operation_time": 4, "waits": {"flow_control": 1.9}}, {})),
+    "write concern": (
+        "replication", members({"operation_time": 4, "waits": {"write_concern": 2.1}}),
+        members({"operation_time": 4, "waits": {"write_concern": 1.9}})),
+    "a member that lags": ("replication", members({"lag": 5.0}), members({"lag": 4.0})),
+    "a member that is to lag": (
+        "replication", members({"lag": 66.0}) | {"delays": {"shard01": 60.0}},
+        members({"lag": 64.0}) | {"delays": {"shard01": 60.0}}),
+    "checkpoints": ("checkpoint", shards({"checkpoint_loss": 0.11}, {}), shards({"checkpoint_loss": 0.09}, {})),
+    "locks of collections": (
+        "lock or ticket", shards({"operation_time": 4, "waits": {"lock": 2.1}}, {}),
+        shards({"operation_time": 4, "waits": {"lock": 1.9}}, {"waits": {"lock": 0.05}})),
+    "no connection to a shard": ("connection pool", {"pools": {"mongos1": 0.6}}, {"pools": {"mongos1": 0.4}}),
     "the way": ("network", {"response": 0.010, "round_trip": 0.006}, {"response": 0.010, "round_trip": 0.004}),
 }  # fmt: skip
 
@@ -329,6 +374,46 @@ def test_the_verdict_of_several_measurements_is_the_most_frequent_then_the_earli
     assert most_frequent(["CPU", "cache", "cache"]) == "cache"
     assert most_frequent(["CPU", "cache"]) == "CPU"
     assert most_frequent([]) == ""
+
+
+def test_the_write_concern_of_a_single_member_is_its_journals() -> None:
+    waits = {"operation_time": 4, "waits": {"write_concern": 3.0}}
+    assert judge(evidence(**shards(waits, {}))).name == "none"
+
+
+def test_an_instance_without_cpu_credits_is_named_with_its_baseline() -> None:
+    """Of a t3.micro without credits 10 % of each core is left, as AWS documents; its kernel counts the rest stolen."""
+    found = judge(evidence(**hosts(0.1, steal=0.85, instance_type="t3.micro")))
+    assert found.name == "steal"
+    assert found.figures["baseline"] == pytest.approx(0.1)
+    assert "t3.micro" in found.sentence
+    assert "baseline" not in judge(evidence(**hosts(0.1, steal=0.85, instance_type="c5.large"))).figures
+
+
+@pytest.mark.parametrize(
+    ("volume", "allowed"),
+    [
+        ({"type": "gp3"}, {"ios": 3000, "bytes": 125 * 2**20}),
+        ({"type": "gp3", "iops": 6000, "throughput_mibps": 500}, {"ios": 6000, "bytes": 500 * 2**20}),
+        ({"type": "gp3", "policy": "raid0", "count": 4}, {"ios": 12_000, "bytes": 500 * 2**20}),
+        ({"type": "gp3", "policy": "per_shard", "count": 4}, {"ios": 3000, "bytes": 125 * 2**20}),
+        ({"type": "io2", "iops": 20_000}, {"ios": 20_000, "bytes": 4000 * 2**20}),
+        ({"type": "instance_store"}, {}),
+    ],
+)  # fmt: skip
+def test_the_limits_of_a_planned_volume_are_those_aws_documents(
+    tmp_path: Path, volume: dict[str, Any], allowed: dict[str, float]
+) -> None:
+    """EBS counts reads and writes together; a control group's own limit stays beside it."""
+    planned = {"size_gib": 1000, "iops": None, "throughput_mibps": None, "policy": "single", "count": 1} | volume
+    point = make.point(tmp_path, processes=(("shard01", "shard"),))
+    here = (Host(point.processes[0].host, groups=("shard_hosts",)),)
+    point = replace(point, hosts=here, machines={"shard_hosts": {"volumes": {"data": planned}}})
+    place = {"device": "nvme1n1", "limits": {"r_ios": 50.0}}
+    summary = make.summary({"disk": {"nvme1n1": {"r_ios_mean": 1.0}}, "devices": {"shard01": {"data": place}}})
+    phase = make.phase(started=0.0, ended=10.0)
+    (found,) = gather(phase, summary, point).volumes
+    assert found.limits == allowed | {"r_ios": 50.0}
 
 
 def test_every_threshold_says_why_and_is_in_the_documentation() -> None:

@@ -1,7 +1,13 @@
 """Parsers of /proc on recorded files."""
 
+import json
 import os
+import struct
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from microshard.hostlib import host_counters as host
 
@@ -52,7 +58,7 @@ def test_disks_that_did_something_are_listed_in_bytes() -> None:
 
 
 def test_interfaces_are_read_with_and_without_a_space_after_their_name() -> None:
-    assert host.parse_network(NET) == {"lo": [5000, 5000], "eth0": [123456, 654]}
+    assert host.parse_network(NET) == {"lo": [5000, 5000, 20], "eth0": [123456, 654, 109]}
 
 
 def test_a_process_name_may_hold_parentheses_and_spaces() -> None:
@@ -82,3 +88,30 @@ def test_allocated_bytes_are_blocks_not_lengths(tmp_path: Path) -> None:
     with (tmp_path / "hole").open("wb") as file:
         file.truncate(1 << 30)
     assert 1 << 20 <= host.allocated_bytes(str(tmp_path)) < 1 << 22
+
+
+def test_the_page_of_an_ebs_volume_has_the_time_beyond_its_limits() -> None:
+    """The layout of "Amazon EBS detailed performance statistics": a magic number, eleven counters, histograms."""
+    counters = (100, 200, 1 << 20, 1 << 21, 5000, 6000, 11, 22, 33, 44, 7)
+    page = struct.pack("<II11Q", 0x3C23B510, 0, *counters) + bytes(4096 - 96)
+    assert host.parse_ebs_page(page) == [11, 22, 33, 44]
+    assert host.parse_ebs_page(bytes(4096)) == [], "another vendor's page"
+    assert host.ebs_exceeded("loop0") == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a network namespace needs root")
+def test_a_drivers_counters_are_those_of_ethtool() -> None:
+    """The driver veth, as every kernel has it, counts one thing that is known: the index of its peer."""
+    script = (
+        "import json, subprocess; from microshard.hostlib import host_counters as host;"
+        "subprocess.run('ip link add near type veth peer name far'.split(), check=True);"
+        "peer = json.loads(subprocess.check_output('ip -j link show far'.split()))[0]['ifindex'];"
+        "print(json.dumps([peer, *map(host.driver_counters, ['near', 'lo', 'no'])]))"
+    )
+    command = ["unshare", "-n", sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "RTNETLINK" in done.stderr or "unshare" in done.stderr:
+        pytest.skip(done.stderr)
+    peer, near, loopback, nothing = json.loads(done.stdout)
+    assert near["peer_ifindex"] == peer
+    assert (loopback, nothing) == ({}, {})

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,19 @@ STATUS: dict[str, Any] = {
     "opcounters": {"insert": 10, "query": 2, "deprecated": {"total": 5}},
     "connections": {"current": 4},
     "globalLock": {"currentQueue": {"total": 5, "readers": 3, "writers": 2}},
-    "repl": {"isWritablePrimary": False, "secondary": False},
+    "repl": {
+        "isWritablePrimary": False,
+        "secondary": False,
+        "setName": "rs0",
+        "lastWrite": {"lastWriteDate": datetime(2026, 11, 24, tzinfo=UTC)},
+    },
+    "locks": {
+        "Global": {"timeAcquiringMicros": {"r": 100, "w": 20}},
+        "Collection": {"timeAcquiringMicros": {"W": 30}, "acquireCount": {"W": 5}},
+        "ReplicationStateTransition": {"timeAcquiringMicros": {"w": 9000}},
+    },
+    "flowControl": {"timeAcquiringMicros": 60},
+    "metrics": {"getLastError": {"wtime": {"num": 2, "totalMillis": 7}}},
     "opLatencies": {"reads": {"latency": 900, "ops": 2}, "writes": {"latency": 100, "ops": 1}},
     "shardingStatistics": {"countDonorMoveChunkStarted": 1, "countRecipientMoveChunkStarted": 2},
     "extra_info": {"page_faults": 3},
@@ -43,6 +56,7 @@ STATUS: dict[str, Any] = {
 def test_counters_are_what_only_grows() -> None:
     found = {"opcounters.insert": 10, "opcounters.query": 2, "page_faults": 3, "read_into_bytes": 100, "stall_us": 547}
     found |= {"evicted_by_operations": 6, "checkpoint_ms": 30, "migrations": 3}
+    found |= {"waits_us.lock": 150, "waits_us.flow_control": 60, "waits_us.write_concern": 7000}
     found |= {"served.reads": 2, "served.writes": 1, "serving_us.reads": 900, "serving_us.writes": 100}
     assert server.counters(STATUS) == found
 
@@ -51,6 +65,7 @@ def test_a_record_has_rates_and_levels() -> None:
     rates = {"opcounters.insert": 5.0, "opcounters.query": 0.0, "page_faults": 1.0, "read_into_bytes": 2.0}
     rates |= {"evicted_by_operations": 8.0, "stall_us": 5e5, "checkpoint_ms": 250.0}
     rates |= {"served.reads": 3.0, "serving_us.reads": 2e6, "serving_us.writes": 5e5, "migrations": 0.5}
+    rates |= {"waits_us.lock": 2e6}
     found = server.record("shard01", 7.0, STATUS, rates)
     assert found.pop("wt") == {
         "cache_bytes": 70,
@@ -79,6 +94,9 @@ def test_a_record_has_rates_and_levels() -> None:
         "migrations": 0.5,
         "opcounters": {"insert": 5.0, "query": 0.0},
         "queue": {"readers": 3, "writers": 2},
+        "waits": {"lock": 2.0},
+        "replica_set": "rs0",
+        "last_write": 1795478400.0,
     }
     without_engine = {key: value for key, value in STATUS.items() if key != "wiredTiger"}
     assert "wt" not in server.record("old", 7.0, without_engine, rates)
@@ -115,6 +133,21 @@ def test_what_a_version_does_not_report_is_absent(
     line = server.record("shard01", 7.0, status, found | ({"checkpoint_ms": 250.0} if "checkpoint" in reported else {}))
     named = {key: value for key, value in line["wt"].items() if key.startswith(("tickets", "checkpoint"))}
     assert named == reported
+
+
+def test_a_pool_is_full_when_a_shard_has_no_connection_to_give() -> None:
+    def stats(**shard: int) -> dict[str, Any]:
+        """As a mongos says it: the pool of the registry of shards is none of a client's."""
+        quiet = {"inUse": 0, "available": 3, "created": 3, "refreshing": 0}
+        busy = {"inUse": 0, "available": 1, "created": 1, "refreshing": 0} | shard
+        config = {"inUse": 5, "available": 0, "created": 5, "refreshing": 2}
+        pools = {"NetworkInterfaceTL-TaskExecutorPool-0": {"poolInUse": 9, "h:1": busy, "h:2": quiet}}
+        return {"pools": {**pools, "NetworkInterfaceTL-ShardRegistry": {"h:0": config}}}
+
+    assert server.pool_use(stats(inUse=3), 4, 2) == {"in_use": 3, "available": 4, "refreshing": 0, "full": 0}
+    assert server.pool_use(stats(inUse=3, refreshing=1), 4, 2)["full"] == 1, "all it may have"
+    assert server.pool_use(stats(available=0, refreshing=2), 4, 2)["full"] == 1, "all that may be opened at a time"
+    assert server.pool_use({"pools": {}}, 4, 2)["full"] == 0
 
 
 @pytest.mark.parametrize(

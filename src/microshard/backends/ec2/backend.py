@@ -17,9 +17,11 @@ from microshard.backends.ec2.cost_estimate import DEFAULT_REGION
 from microshard.backends.ec2.fleet import lost_hosts
 from microshard.backends.ec2.render import hourly_cost
 from microshard.backends.ec2.resources import find_all, is_gone, regions_in_use
+from microshard.backends.ec2.tables import ebs_of_instance
 from microshard.backends.ec2.teardown import find_leftover_runs, remove_leftover_runs, teardown
 from microshard.backends.ssh import SshBackend, listing_of
 from microshard.errors import MicroshardError, PlaceError
+from microshard.model.ec2_facts import EbsOfInstance
 from microshard.model.plan import Point
 from microshard.model.run_records import BackendRecord, JournalEvent
 from microshard.records.run_folder import Ledger, RunFolder, read_object, write_json
@@ -45,6 +47,10 @@ class Ec2Backend(SshBackend):
     def where(self) -> str:  # type: ignore[override]  # a class attribute in the base
         """The name of the place in messages."""
         return f"EC2 {self.region}"
+
+    def ebs_of(self, instance_type: str) -> EbsOfInstance | None:
+        """Return what the EBS volumes of an instance type may do together; None where the table lacks the type."""
+        return ebs_of_instance(instance_type)
 
     @classmethod
     def of(cls, folder: RunFolder, region: str) -> Ec2Backend:

@@ -7,14 +7,19 @@ from typing import Any, Literal
 
 from microshard.backends.ec2.account import Quotas, quota_kind
 from microshard.backends.ec2.spec import GroupSpec, SpecError, group_spec
-from microshard.backends.ec2.tables import InstanceFacts, find_instance, instance_table_date, similar_instances
+from microshard.backends.ec2.tables import (
+    MBPS_PER_MIBPS,
+    InstanceFacts,
+    find_instance,
+    instance_table_date,
+    similar_instances,
+)
 from microshard.experiment.load import LoadedExperiment
 from microshard.experiment.matrix import PointDefinition
 from microshard.model.ec2_facts import facts as facts_of
 from microshard.model.ec2_facts import package_problem
 from microshard.model.plan import HOST_GROUPS
 
-_MBPS_PER_MIBPS = 8 * 1024 * 1024 / 1e6
 # Share of RAM the caches may take: mongod needs memory beside its cache, and so does the page cache (MongoDB
 # production notes take 50 % of RAM as the default for one mongod).
 _CACHE_SHARE = 0.8
@@ -121,7 +126,7 @@ def _quota_violations(
 
 def _instance_violations(key: str, group: GroupSpec, facts: InstanceFacts) -> Iterator[LimitViolation]:
     ebs = [v for v in group.volumes if v.type != "instance_store"]
-    total_mbps = sum(v.most_mibps for v in ebs) * _MBPS_PER_MIBPS
+    total_mbps = sum(v.most_mibps for v in ebs) * MBPS_PER_MIBPS
     for unit, total, always, burst in (
         ("IOPS", sum(v.most_iops for v in ebs), facts.ebs_iops, facts.ebs_burst_iops),
         ("Mbps", total_mbps, facts.ebs_mbps, facts.ebs_burst_mbps),

@@ -9,7 +9,7 @@ from importlib import resources
 from typing import Any
 
 from microshard.backends.ec2.spec import GroupSpec, VolumeSpec
-from microshard.model.ec2_facts import ebs_types
+from microshard.model.ec2_facts import EbsOfInstance, ebs_types
 
 # AWS bills provisioned storage by the second of a month of 30 days (EBS pricing page, examples).
 HOURS_PER_MONTH = 720
@@ -69,6 +69,18 @@ def _table(name: str) -> dict[str, Any]:
 def instance_table_date() -> str:
     """Return the day of the table of instance types, YYYY-MM-DD."""
     return str(_table("instances.json")["date"])
+
+
+MBPS_PER_MIBPS = 8 * 1024 * 1024 / 1e6
+
+
+def ebs_of_instance(name: str) -> EbsOfInstance | None:
+    """Return what the EBS volumes of an instance type may do together; None when the table does not have it."""
+    known = find_instance(name)
+    if known is None:
+        return None
+    always, burst = (None if mbps is None else mbps / MBPS_PER_MIBPS for mbps in (known.ebs_mbps, known.ebs_burst_mbps))
+    return EbsOfInstance(name, known.ebs_iops, always, known.ebs_burst_iops, burst)
 
 
 def find_instance(name: str) -> InstanceFacts | None:
