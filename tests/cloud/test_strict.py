@@ -134,6 +134,7 @@ def test_limits_of_volumes_are_those_of_awss_own_service_model() -> None:
         ({"UserData": "x" * 16385}, "InvalidParameterValue"),
         ({"SecurityGroupIds": ["sg-1"]}, "InvalidParameterCombination"),
         (volume("/dev/xvda", VolumeSize=7), "InvalidBlockDeviceMapping"),
+        ({"InstanceType": "c3.large", "EbsOptimized": True}, "Unsupported"),
     ],
 )
 def test_launches_the_real_one_refuses_are_refused(launch: Launch, change: dict[str, Any], code: str) -> None:

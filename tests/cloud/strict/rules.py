@@ -75,15 +75,9 @@ def check_launch(call: Call, region: Region, quota: int | None) -> None:
     _check_zone(call, region)
     _check_placement(call, region, facts)
     _check_processor(call, facts)
-    root, least = _root_of(region.backend.amis[call.get("ImageId")])
-    for mapping in call.members("BlockDeviceMapping"):
-        _check_volume(mapping)
-        if mapping.get("DeviceName") == root and int(mapping.get("Ebs.VolumeSize", least)) < least:
-            message = f"Volume of size {mapping['Ebs.VolumeSize']}GB is smaller than snapshot, expect size >= {least}GB"
-            raise ApiError("InvalidBlockDeviceMapping", message)
-    names = [m.get("DeviceName") for m in call.members("BlockDeviceMapping")]
-    if len(set(names)) != len(names):
-        raise ApiError("InvalidBlockDeviceMapping", "The device is used in more than one block-device mapping")
+    if call.get("EbsOptimized") == "true" and facts["EbsInfo"]["EbsOptimizedSupport"] == "unsupported":
+        raise ApiError("Unsupported", "EBS-optimized instances are not supported for your requested configuration.")
+    _check_volumes(call, region.backend.amis[call.get("ImageId")])
     if call.tags("spot-instances-request") and call.get("InstanceMarketOptions.MarketType") != "spot":
         raise ApiError("InvalidParameterValue", "'spot-instances-request' is not a valid taggable resource type here")
     if quota is not None:
@@ -163,6 +157,18 @@ def _check_processor(call: Call, facts: dict[str, Any]) -> None:
         raise ApiError(
             "InvalidParameterValue", f"CpuOptions {cores}x{threads} are not valid for {call.get('InstanceType')}."
         )
+
+
+def _check_volumes(call: Call, image: Any) -> None:
+    root, least = _root_of(image)
+    for mapping in call.members("BlockDeviceMapping"):
+        _check_volume(mapping)
+        if mapping.get("DeviceName") == root and int(mapping.get("Ebs.VolumeSize", least)) < least:
+            message = f"Volume of size {mapping['Ebs.VolumeSize']}GB is smaller than snapshot, expect size >= {least}GB"
+            raise ApiError("InvalidBlockDeviceMapping", message)
+    names = [m.get("DeviceName") for m in call.members("BlockDeviceMapping")]
+    if len(set(names)) != len(names):
+        raise ApiError("InvalidBlockDeviceMapping", "The device is used in more than one block-device mapping")
 
 
 def _check_volume(mapping: dict[str, str]) -> None:

@@ -49,6 +49,7 @@ class TypeDescription:
     instance_store_nvme: bool  # False: the disks appear only when they are mapped at launch
     ebs_nvme: bool  # False: an EBS volume appears under the name it is attached as, without a serial
     strategies: tuple[str, ...]  # of placement groups it supports
+    ebs_shared: bool = False  # unless it is EBS-optimized on request, its volumes share the network's bandwidth
 
     @classmethod
     def of(cls, answer: dict[str, Any]) -> TypeDescription:
@@ -65,6 +66,7 @@ class TypeDescription:
             instance_store_nvme=store.get("NvmeSupport", "unsupported") != "unsupported",
             ebs_nvme=answer["EbsInfo"].get("NvmeSupport") == "required",
             strategies=tuple(answer.get("PlacementGroupInfo", {}).get("SupportedStrategies", ())),
+            ebs_shared=answer["EbsInfo"].get("EbsOptimizedSupport") == "supported",
         )
 
     def check(self, group: GroupSpec, *, placement_group: bool) -> None:
@@ -132,6 +134,8 @@ def run_instances(
         "InstanceInitiatedShutdownBehavior": "terminate",
         "UserData": user_data,  # botocore encodes it
     }
+    if attempt.type.ebs_shared and any(volume.type != "instance_store" for volume in group.volumes):
+        parameters["EbsOptimized"] = True  # the bandwidth that the plan counts on
     if placement_group is not None:
         parameters["Placement"] = {"GroupName": placement_group}
     if group.threads_per_core is not None and group.threads_per_core != attempt.type.threads_per_core:

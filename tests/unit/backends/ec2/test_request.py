@@ -90,6 +90,12 @@ def test_only_threads_other_than_the_types_default_are_requested(threads: int, o
     assert request(dataclasses.replace(ATTEMPT, group=group)).get("CpuOptions") == options
 
 
+def test_an_old_type_is_ebs_optimized_where_a_volume_counts_on_it() -> None:
+    old = dataclasses.replace(ATTEMPT, type=dataclasses.replace(TYPE, ebs_shared=True))
+    alone = dataclasses.replace(old, group=dataclasses.replace(GROUP, volumes=()))
+    assert [request(each).get("EbsOptimized") for each in (ATTEMPT, old, alone)] == [None, True, None]
+
+
 def test_old_types_get_their_instance_store_mapped_and_nitro_ones_need_no_mapping() -> None:
     stores = (VolumeSpec("data", "instance_store", 80), VolumeSpec("log", "instance_store", 80))
     old_type = dataclasses.replace(TYPE, instance_store=True)
