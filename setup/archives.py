@@ -19,7 +19,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 COLLECTION = Path("src/microshard/collections/ansible_collections/microshard/lab")
-_WHEEL = ("pyproject.toml", "README.md", "LICENSE", "requirements/run.in", "requirements/mongodb.in", "src")
+_REQUIREMENTS = ("run", "mongodb", "compression")
+_WHEEL = ("pyproject.toml", "README.md", "LICENSE", *(f"requirements/{name}.in" for name in _REQUIREMENTS), "src")
 # What tools leave in a tree, and settings of the linter.
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.egg-info", ".*_cache", "ruff.toml")
 
@@ -49,9 +50,11 @@ def wheel(folder: Path) -> Path:
     with tempfile.TemporaryDirectory() as copy:
         for name in _WHEEL:
             copy_files(ROOT / name, Path(copy, name))
+        for path in Path(copy).rglob("*"):  # the archive has them, and a checkout's depend on its owner's umask
+            path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
         pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "wheel"]
         options = ["--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", str(folder)]
-        subprocess.run([*pip, *options, copy], check=True, env=environment)
+        subprocess.run([*pip, *options, copy], check=True, env=environment, umask=0o022)
     return max(folder.glob("microshard-*.whl"), key=lambda path: path.stat().st_mtime)
 
 

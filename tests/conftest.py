@@ -4,9 +4,11 @@ import datetime
 import re
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 from hypothesis import HealthCheck, settings
 
 from microshard.interrupts import SIGNALS
@@ -24,6 +26,18 @@ LONGEST = (
     "tests/cluster/",
     "tests/cloud/",
 )
+
+
+def todays(cases: Iterable[str | Path], count: int) -> list[ParameterSet]:
+    """The cases of a campaign as parameters: so many of them in `make test`, others each day, the rest are long."""
+    names = {case.stem if isinstance(case, Path) else case: case for case in cases}
+    first = datetime.datetime.now(datetime.UTC).toordinal() * count
+    chosen = {(first + n) % len(names) for n in range(count)}
+    return [
+        pytest.param(case, marks=[] if n in chosen else [pytest.mark.long], id=name)
+        for n, (name, case) in enumerate(names.items())
+    ]
+
 
 # A shell has its background jobs ignore Ctrl-C, and what they start inherits that: here it is to be tried.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -9,6 +9,7 @@ from microshard.backends.ec2.ec2_plan import plan_ec2
 from microshard.backends.ec2.fleet import Ec2Fleet
 from microshard.backends.ec2.spec import GroupSpec, fleet_spec
 from microshard.backends.ec2.tables import InstanceFacts, find_instance
+from tests.conftest import todays
 from tests.unit.plan.test_published import FILES, HERE_ALONE, without_data
 
 from .fleets import Lab
@@ -33,7 +34,7 @@ def expected(group: GroupSpec, facts: InstanceFacts) -> Counter[tuple[str, str]]
 
 
 @pytest.mark.parametrize("scale", ["today", "published"])
-@pytest.mark.parametrize("file", [f for f in FILES if f.stem not in HERE_ALONE], ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", todays((f for f in FILES if f.stem not in HERE_ALONE), 3))
 def test_its_fleets_come_up_with_the_volumes_of_the_plan(lab: Lab, file: Path, scale: str) -> None:
     if lacks := without_data(file):
         pytest.skip(lacks)

@@ -9,6 +9,7 @@ import pytest
 
 from microshard.backends.ec2.api import Api, CapacityError, CloudError, LaunchError
 from microshard.backends.ec2.spec import VolumeSpec
+from tests.conftest import todays
 
 from .fleets import REGION, Lab, WatchedLedger
 from .strict import Fault, Simulation
@@ -161,7 +162,7 @@ CREATIONS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("action", CREATIONS)
+@pytest.mark.parametrize("action", todays(CREATIONS, 3))
 def test_an_answer_lost_after_the_deed_makes_nothing_twice(lab: Lab, action: str) -> None:
     lab.change(placement_group=True)
     lab.simulation.inject(Fault(action, lost="after"))

@@ -97,12 +97,18 @@ def test_a_wrong_spec_fails_without_a_call_that_makes_anything(play: Play) -> No
     wrong = play.run(ec2_fleet_controller_cidrs=["0.0.0.0/0"])
     assert wrong.returncode == 2
     assert "whole Internet" in wrong.stdout
+    assert play.lab.simulation.calls == []
+
+
+@pytest.mark.long
+def test_a_wrong_type_fails_without_a_call_that_makes_anything(play: Play) -> None:
     wrong = play.run(ec2_fleet_groups=[{"name": "shard_hosts", "count": "some", "instance_types": ["c5.large"]}])
     assert wrong.returncode == 2
     assert "unable to convert to int" in wrong.stdout
     assert play.lab.simulation.calls == []
 
 
+@pytest.mark.long
 def test_the_example_of_the_readme_launches_its_hosts_and_removes_them(simulation: Simulation, tmp_path: Path) -> None:
     here = Here(ROOT / "inventories" / "local", 0)
     succeed(here, "ec2_fleet", tmp_path, ec2_fleet_owner="ann")

@@ -13,6 +13,7 @@ from microshard.records.run_folder import find_runs
 from tests.hosts.controller import ANSIBLE_PLAYBOOK, Controller, gone, one_point_lost, small
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_a_cluster_spread_over_three_hosts_is_measured_and_leaves_nothing(controller: Controller) -> None:
     code, said = controller.run("run", controller.write(small()), "--on", controller.bed.inventory)

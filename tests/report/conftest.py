@@ -1,5 +1,5 @@
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -35,18 +35,26 @@ SHAPES = {
 }
 
 
+class Reports(dict[str, Path]):
+    """Pages of runs of several kinds, by name, each made when it is first wanted."""
+
+    def __init__(self, new_folder: Callable[[str], Path]) -> None:
+        super().__init__()
+        self._new_folder = new_folder
+
+    def __missing__(self, name: str) -> Path:
+        run = make_run(self._new_folder("run"), SHAPES[name])
+        if name == "troubled":
+            tear(run, "p02", "r3")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(figures, "PNG_DPI", 30)  # the page has none of these files, which take half the time
+            self[name] = write(run)
+        return self[name]
+
+
 @pytest.fixture(scope="session")
-def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Pages of runs of several kinds, by name."""
-    pages = {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figures, "PNG_DPI", 30)  # the page has none of these files, which take half the time
-        for name, shape in SHAPES.items():
-            run = make_run(tmp_path_factory.mktemp("run"), shape)
-            if name == "troubled":
-                tear(run, "p02", "r3")
-            pages[name] = write(run)
-    return pages
+def reports(tmp_path_factory: pytest.TempPathFactory) -> Reports:
+    return Reports(tmp_path_factory.mktemp)
 
 
 @pytest.fixture(scope="session")

@@ -6,15 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import todays
 from tests.report.browser import Browser
 from tests.report.conftest import SHAPES
 
 LOOK = (Path(__file__).parent / "look.js").read_text(encoding="utf-8")
+KINDS = todays(SHAPES, 3)
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [360, pytest.param(768, marks=pytest.mark.long), 1280])
-@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_nothing_overlaps_sticks_out_or_is_too_pale(
     window: Browser, reports: dict[str, Path], kind: str, width: int, dark: bool
 ) -> None:
@@ -42,14 +44,14 @@ def test_the_look_finds_what_is_wrong(window: Browser, reports: dict[str, Path],
     assert any(named in line for line in window.js(LOOK))
 
 
-@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_everything_opened_still_fits(window: Browser, reports: dict[str, Path], kind: str) -> None:
     window.open(reports[kind], 360)
     window.js("document.querySelectorAll('details').forEach((e) => { e.open = true; })")
     assert window.js(LOOK) == []
 
 
-@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_page_asks_for_nothing_and_complains_of_nothing(window: Browser, reports: dict[str, Path], kind: str) -> None:
     window.open(reports[kind], 1280)
     window.js("document.querySelectorAll('details').forEach((e) => { e.open = true; })")
@@ -105,7 +107,7 @@ def test_warnings_come_first(window: Browser, reports: dict[str, Path]) -> None:
     assert "results/p02/r3.json" in first
 
 
-@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_print_makes_a_pdf_in_which_nothing_is_cut(window: Browser, reports: dict[str, Path], kind: str) -> None:
     window.open(reports[kind], 700)  # about the width between the margins of A4
     window.call("Emulation.setEmulatedMedia", media="print")
@@ -124,7 +126,7 @@ def test_print_makes_a_pdf_in_which_nothing_is_cut(window: Browser, reports: dic
 
 
 @pytest.mark.parametrize("width", [390, pytest.param(1280, marks=pytest.mark.long)])
-@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_axe_finds_nothing_wrong_with_the_page(
     window: Browser, reports: dict[str, Path], kind: str, width: int, axe: str
 ) -> None:

@@ -1,5 +1,6 @@
 """What the reader must know before the figures. The rules and limits are stated in docs/report.md."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 
 from microshard.analysis.contrasts import disturbed
@@ -22,13 +23,18 @@ Sentences = Iterator[tuple[Level, str]]
 def notices(model: ReportModel, run: RunFiles) -> tuple[Notice, ...]:
     """All notices of a run, errors first, those of the whole run before those of points; a few of each kind."""
     found = [Notice(level, text) for level, text in _of_run(model, run)]
+    labels = {point.id: point.label for point in model.points}
     for check in _POINT_CHECKS:
-        kind = [Notice(level, text, p.id) for p in model.points for level, text in check(model, p, model.figures(p))]
-        if len(kind) > NAMED + 1:
-            labels = {point.id: point.label for point in model.points}
-            rest = dict.fromkeys(labels[str(notice.point)] for notice in kind[NAMED:])
-            kind[NAMED:] = [Notice(kind[NAMED].level, f"and the same, with other figures, of {', '.join(rest)}")]
-        found += kind
+        kinds: dict[str, list[Notice]] = {}  # by what they say without point and figures
+        for point in model.points:
+            for level, text in check(model, point, model.figures(point)):
+                said = re.sub(r"\d[\d.,]*", "", text.replace(point.label, ""))
+                kinds.setdefault(said, []).append(Notice(level, text, point.id))
+        for kind in kinds.values():
+            if len(kind) > NAMED + 1:
+                rest = dict.fromkeys(labels[str(notice.point)] for notice in kind[NAMED:])
+                kind[NAMED:] = [Notice(kind[NAMED].level, f"and the same, with other figures, of {', '.join(rest)}")]
+            found += kind
     return tuple(sorted(dict.fromkeys(found), key=lambda notice: _RANK[notice.level]))
 
 

@@ -34,6 +34,7 @@ def here(tmp_path: Path) -> Iterator[tuple[Here, dict[str, Any]]]:
     assert not (tmp_path / "run" / "deployments" / "by-hand").exists()
 
 
+@pytest.mark.long
 def test_a_cluster_of_four_shards_is_made_measured_and_observed(
     here: tuple[Here, dict[str, Any]], tmp_path: Path
 ) -> None:

@@ -126,6 +126,7 @@ def test_zones_window_throttle_and_shards_that_come_later(lab: MakeLab) -> None:
     assert "vosa.zoned: chunks of zone south are on ['shard03'], not on ['shard01']" in made.play("deploy").failure
 
 
+@pytest.mark.long
 def test_a_shard_with_an_arbiter_is_added(lab: MakeLab) -> None:
     topology = {"kind": "sharded", "shards": {"members": [{}, {"arbiter": True}]}}
     made = lab(Layout(definition=topology))

@@ -68,6 +68,7 @@ def test_a_cluster_by_one_command(tmp_path: Path) -> None:
     assert "not empty" in again.stderr
 
 
+@pytest.mark.long
 def test_the_fixture_starts_one_too(tmp_path: Path) -> None:
     tmp_path.joinpath("conftest.py").write_text(
         "from microshard.embedded.sharded_cluster import fixture\ncluster = fixture(shards=1)", encoding="utf-8"
@@ -118,6 +119,7 @@ def _run(mongosh: Path, cluster: SmallCluster, script: str, home: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.long  # npm installs mongosh first; in `make test-clients` and `make test-embedded` as well
 def test_mongosh_administers_and_works(cluster: SmallCluster, mongosh: Path, tmp_path: Path) -> None:
     script = """
         sh.enableSharding("shell");
@@ -144,6 +146,7 @@ def test_mongosh_administers_and_works(cluster: SmallCluster, mongosh: Path, tmp
     }  # fmt: skip
 
 
+@pytest.mark.long
 def test_mongosh_shows_the_status(cluster: SmallCluster, mongosh: Path, sharded: Any, tmp_path: Path) -> None:
     status = _run(mongosh, cluster, "sh.status()", tmp_path)
     for expected in ("shard0", "shard1", sharded.full_name, "active mongoses", "Currently enabled", "{ k: 1 }"):

@@ -98,6 +98,7 @@ def test_a_damaged_image_is_loaded_anew_and_replaced(cli: Cli, damage: str) -> N
     assert "data restored" not in events
 
 
+@pytest.mark.long
 def test_a_point_whose_measurement_writes_is_loaded_once(cli: Cli) -> None:
     insert = {"engine": "insert", "documents": 1000, "namespace": "vosa.more"}
     query = {"engine": "aggregate", "pipeline": "mot_greenness", "iterations": 1}
@@ -114,7 +115,8 @@ def test_a_point_whose_measurement_writes_is_loaded_once(cli: Cli) -> None:
     assert [kept.image.documents for kept in _loaded(cli)] == [{"vosa.mot_results": 20000}]
 
 
-@pytest.mark.parametrize("members", [1, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("members", [1, 3])
 def test_up_starts_from_the_image_of_an_empty_cluster(cli: Cli, members: int) -> None:
     topology = {"kind": "sharded", "shards": {"count": 2, "members": members},
                 "storage": {"cache": {"policy": "per_process_mb", "value": 256}}}  # fmt: skip

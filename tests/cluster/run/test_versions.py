@@ -27,7 +27,7 @@ class Server:
     """A mongod of some version, a member of the set rs0."""
 
     def __init__(self, folder: Path, version: str, port: int, *options: str) -> None:
-        self.port, self.log = port, folder / f"{port}.log"
+        self.version, self.port, self.log = version, port, folder / f"{port}.log"
         data = folder / str(port)
         data.mkdir(parents=True)
         self.command = [str(packaged(version)), "--replSet", "rs0", "--port", str(port), "--dbpath", str(data)]
@@ -83,48 +83,51 @@ def start(tmp_path: Path) -> Iterator[Start]:
             server.kill()
 
 
-@pytest.mark.parametrize("version", MEASURED)
-def test_the_default_write_concern_is_majority_from_5_0_on(start: Start, version: str) -> None:
-    server = start(version)
-    server.initiate()
-    server.until(lambda: bool(server.ask(getDefaultRWConcern=1)["ok"]))
+@pytest.fixture(scope="module", params=PACKAGED)
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The primary of a set of its own, of each version; only read, or written into collections of a test's own."""
+    with port_block(1) as port:
+        started = Server(tmp_path_factory.mktemp("server"), request.param, port)
+        try:
+            started.initiate()
+            yield started
+        finally:
+            started.kill()
+
+
+def test_the_default_write_concern_is_majority_from_5_0_on(server: Server) -> None:
+    if server.version >= "4.4":
+        server.until(lambda: bool(server.ask(getDefaultRWConcern=1)["ok"]))
     answer = server.ask(getDefaultRWConcern=1)
-    assert answer.get("defaultWriteConcern", {}).get("w") == ("majority" if version >= "5.0" else None)
+    assert answer.get("defaultWriteConcern", {}).get("w") == ("majority" if server.version >= "5.0" else None)
 
 
-@pytest.mark.parametrize("version", PACKAGED)
-def test_tickets_are_128_until_6_0_and_nothing_adjusts_them(start: Start, version: str) -> None:
-    server = start(version)
+def test_tickets_are_128_until_6_0_and_nothing_adjusts_them(server: Server) -> None:
     tickets = server.ask(serverStatus=1)["wiredTiger"]["concurrentTransactions"]
     assert [tickets[kind]["totalTickets"] for kind in ("read", "write")] == [128, 128]
     # The algorithm of 7.0 and its parameter: manual, "WiredTiger Storage Engine", Transaction Concurrency.
     assert server.ask(getParameter=1, storageEngineConcurrencyAdjustmentAlgorithm=1)["ok"] == 0
 
 
-@pytest.mark.parametrize("version", PACKAGED)
-def test_how_the_range_deleter_deletes_by_default(start: Start, version: str) -> None:
+def test_how_the_range_deleter_deletes_by_default(server: Server) -> None:
     """Whole ranges on 6.0, before 128 at a time (0 on 4.4 stands for its default): SERVER-61637, DOCS-15059."""
-    found = start(version).ask(getParameter=1, rangeDeleterBatchSize=1, rangeDeleterBatchDelayMS=1)
+    found = server.ask(getParameter=1, rangeDeleterBatchSize=1, rangeDeleterBatchDelayMS=1)
     sizes = {"4.2.6": 0, "4.4.2": 0, "5.0.4": 128, "6.0.5": 2**31 - 1, "6.0.27": 2**31 - 1}
-    assert (found["rangeDeleterBatchSize"], found["rangeDeleterBatchDelayMS"]) == (sizes[version], 20)
+    assert (found["rangeDeleterBatchSize"], found["rangeDeleterBatchDelayMS"]) == (sizes[server.version], 20)
 
 
-@pytest.mark.parametrize("version", PACKAGED)
-def test_the_slot_based_engine_groups_on_6_0_5_alone(start: Start, version: str) -> None:
+def test_the_slot_based_engine_groups_on_6_0_5_alone(server: Server) -> None:
     """explainVersion is 2 for the slot-based engine and 1 for the classic one; unknown to 4.4 and before."""
-    server = start(version)
-    server.initiate()
     assert server.ask("lab", insert="things", documents=[{"_id": 1}])["ok"] == 1
     group = {"aggregate": "things", "pipeline": [{"$group": {"_id": "$a"}}], "cursor": {}}
     plan = server.ask("lab", explain=group, verbosity="queryPlanner")
-    assert plan.get("explainVersion") == {"5.0.4": "1", "6.0.5": "2", "6.0.27": "1"}.get(version)
+    assert plan.get("explainVersion") == {"5.0.4": "1", "6.0.5": "2", "6.0.27": "1"}.get(server.version)
 
 
-@pytest.mark.parametrize("version", PACKAGED)
-def test_an_initial_sync_copies_documents_and_not_files(start: Start, version: str) -> None:
-    method = start(version).ask(getParameter=1, initialSyncMethod=1)
+def test_an_initial_sync_copies_documents_and_not_files(server: Server) -> None:
+    method = server.ask(getParameter=1, initialSyncMethod=1)
     # Manual, "Replica Set Data Synchronization": by file copy from 5.2 on, MongoDB Enterprise only.
-    assert method.get("initialSyncMethod") == ("logical" if version >= "6.0" else None)
+    assert method.get("initialSyncMethod") == ("logical" if server.version >= "6.0" else None)
 
 
 # Names of fail points of every version here: the sync waits before it copies, and before it ends.

@@ -22,13 +22,13 @@ def _verdicts(
 
 def test_equal_points_are_seldom_called_different() -> None:
     rng = random.Random(1)
-    runs = 200
+    runs = 60
     wrong = 0
     for _ in range(runs):
         pairs = [(_repetitions(rng, 2.0), _repetitions(rng, 2.0)) for _ in range(20)]
         wrong += any(v != "no difference" for v in _verdicts(pairs))
-    # One run in twenty; 200 runs scatter by 1.5 % around it. Without the adjustment it would be two in three.
-    assert wrong / runs < 0.10
+    # One run in twenty; 60 runs scatter by 3 % around it. Without the adjustment it would be two in three.
+    assert wrong / runs < 0.12
 
 
 def test_a_slowdown_of_ten_per_cent_is_found() -> None:

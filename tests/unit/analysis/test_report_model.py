@@ -254,13 +254,20 @@ def test_a_second_axis_makes_series_each_with_its_own_base(tmp_path: Path) -> No
     assert [known(model.figures(model.of(series)[0]).speed_up) for series in model.series] == [1.0, 1.0]
 
 
-def test_many_notices_of_one_kind_are_summed_up(tmp_path: Path) -> None:
-    model = build(make_run(tmp_path, Shape(second_axis=tuple(f"{n} KiB" for n in range(1, 9)), failed_point=8)))
+def test_many_notices_that_say_the_same_are_summed_up(tmp_path: Path) -> None:
+    run = make_run(tmp_path, Shape(second_axis=tuple(f"{n} KiB" for n in range(1, 9)), failed_point=8))
+    # The last two failed for another reason.
+    for path in sorted(path for path in run.glob("results/*/*.json") if "signal 9" in path.read_text())[-6:]:
+        path.write_text(path.read_text().replace("closed the connection (signal 9)", "has no room left"))
+    model = build(run)
     errors = [notice.text for notice in model.notices if notice.level == "error"]
-    assert len(errors) == 3
     failed = [point.label for point in model.points if point.state == "failed"]
     assert len(failed) == 8
-    assert errors[-1].endswith(", ".join(failed[2:]))
+    assert len(errors) == 5
+    assert errors[2].endswith("of " + ", ".join(failed[2:6]))
+    assert [label in text and "no room" in text for label, text in zip(failed[6:], errors[3:], strict=True)] == [
+        True
+    ] * 2
 
 
 def test_a_folder_that_is_not_a_run_is_refused(tmp_path: Path) -> None:

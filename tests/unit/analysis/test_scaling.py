@@ -2,7 +2,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from microshard.analysis.bootstrap import Estimate, Interval
@@ -127,6 +127,7 @@ def test_arguments_that_do_not_fit_are_refused(sizes: list[float], values: list[
         fit_usl(sizes, values)
 
 
+@settings(max_examples=40)
 @given(st.floats(0.01, 100), st.floats(0, 0.9), st.floats(0.0005, 0.2), st.floats(0.1, 10))
 def test_fit_finds_any_law_whatever_the_unit(rate: float, sigma: float, kappa: float, unit: float) -> None:
     fit = fitted(SIZES, [[unit / law(n, rate, sigma, kappa)] for n in SIZES])

@@ -162,6 +162,8 @@ class ClientProcesses:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
+                # In the locale C Java opens no file whose path has letters beyond ASCII, its own jar included.
+                env={**os.environ, "LC_ALL": "C.UTF-8"},
                 preexec_fn=partial(die_with_parent, os.getpid()),  # noqa: PLW1509 - only an exec follows
             )
         self.running.append(ClientProcess(client, prefix, process))
