@@ -8,7 +8,7 @@ import numpy as np
 
 from microshard.workloads.datasets import mot
 
-AVERAGE_BYTES = 237  # measured over 1,000,000 documents; those of the source have 153
+AVERAGE_BYTES = 237  # measured over 1,000,000 documents
 # Engine capacity in cc below which a vehicle is in band 1, 2 … 6; the rest is in band 7 (the source's table).
 BAND_LIMITS = (1000, 1200, 1600, 2000, 2500, 3500)
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 Info = TypeVar("Info", bound=DatasetInfo)
 CLASSES = {
     "mot": "mot.MotDocuments",
+    "mot_compact": "mot.MotDocuments",
     "pairs": "numbers.PairDocuments",
     "purchases": "numbers.PurchaseDocuments",
     "mails": "texts.MailDocuments",

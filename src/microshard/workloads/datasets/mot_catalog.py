@@ -20,6 +20,7 @@ class VehicleVariant:
     """A model with one engine and one trim: what stands in the fields k, o, f and e."""
 
     make: str
+    model: str
     description: str
     test_class: int
     fuel: str  # P petrol, D diesel, H hybrid, L gas, E electric
@@ -45,6 +46,7 @@ AREAS = (
 )
 
 TYPES = "NORMAL TEST|74|PARTIAL RETEST LEFT SITE|15|PARTIAL RETEST AT SITE|5|FULL RETEST|6"
+TYPE_CODES = ("N", "PL", "PV", "F")  # in the same order
 RESULTS = ("P", "F", "PRS", "ABA")  # pass, fail, pass after rectification at the station, abandoned
 
 # Share of passes at a normal test by full years since first use (3 to 20 and older): nearly new three in four,
@@ -76,6 +78,7 @@ def variants() -> tuple[VehicleVariant, ...]:
             found += [
                 VehicleVariant(
                     make=make,
+                    model=name,
                     description=f"{name} {trim} {description}{gearbox} {body}",
                     test_class=int(test_class),
                     fuel=fuel,

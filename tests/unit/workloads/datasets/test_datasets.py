@@ -30,7 +30,7 @@ def _there(name: str) -> bool:
 
 
 ALL = [
-    *("mot", "pairs", "purchases", "mails", "tweets", "chunks"),
+    *("mot", "mot_compact", "pairs", "purchases", "mails", "tweets", "chunks"),
     *(
         pytest.param(name, marks=pytest.mark.skipif(not _there(name), reason=f"{name} is not installed: make data"))
         for name in ("flights", "tpch")
@@ -59,7 +59,7 @@ def test_documents_do_not_depend_on_the_interval_and_are_as_large_as_stated(name
     assert len(dataset.info.indexes) == 3
 
 
-@pytest.mark.parametrize("name", ["mot", "pairs", "purchases", "mails", "tweets"])
+@pytest.mark.parametrize("name", ["mot", "mot_compact", "pairs", "purchases", "mails", "tweets"])
 def test_another_seed_is_other_data(name: str) -> None:
     dataset = datasets.make(name, OPTIONS)
     assert documents(dataset, 0, 5, 1) != documents(dataset, 0, 5, 2)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from microshard.model.datasets import MotCompact
 from microshard.workloads.datasets import mot, mot_catalog
 from tests.mot_documents import AVERAGE_BYTES, BAND_LIMITS, mot_documents
 
@@ -71,6 +72,19 @@ def test_ids_are_used_as_given_and_the_average_size_is_as_stated() -> None:
     assert [bson.decode(encoded[a:b])["_id"] for a, b in pairwise(starts.tolist())] == ids.tolist()
     encoded, _ = mot.encode(mot.columns(0, SAMPLE, 11), np.arange(SAMPLE))
     assert len(encoded) / SAMPLE == pytest.approx(AVERAGE_BYTES, abs=1)
+
+
+def test_compact_documents_are_the_same_inspections_in_the_size_of_the_published_ones(sample: mot.Columns) -> None:
+    encoded, starts = mot.encode(sample, np.arange(SAMPLE), compact=True)
+    assert len(encoded) / SAMPLE == pytest.approx(MotCompact.average_bytes, abs=1)
+    assert MotCompact.average_bytes == pytest.approx(88.9e9 / 580_650_946, abs=1)
+    for number in range(0, 2000, 7):
+        document = bson.decode(encoded[starts[number] : starts[number + 1]])
+        whole = field_values(sample, number)
+        assert list(document) == ["_id", *FIELDS]
+        assert {key: document[key] for key in "tvcmersukf"} == {key: whole[key] for key in "tvcmersukf"}
+        assert whole["o"].startswith(f"{document['o']} ")
+        assert document["y"] == {"N": "N", "F": "F"}.get(whole["y"][0]) or document["y"] in {"PL", "PV"}
 
 
 def share(mask: Any) -> float:
