@@ -20,7 +20,9 @@ import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
+import numpy as np
 from scipy.interpolate import PchipInterpolator
 
 from bench.alone import alone, say
@@ -92,7 +94,7 @@ class Surface:
         return self.curve[count] * math.exp(rng.choice(self.residuals))
 
 
-RULES = ("intervals overlap", "the ratio's interval includes 1", "inside the interval of the best")
+RULES = ("among the grid's best with 95 %", "the ratio's interval includes 1", "inside the interval of the best")
 
 
 @dataclass
@@ -156,16 +158,36 @@ def judged(surface: Surface, count: int, seed: int) -> tuple[bool, ...]:
     grid = {n: [surface.draw(n, rng) for _ in range(TRUE_REPETITIONS)] for n in surface.curve}
     medians = {n: statistics.median(values) for n, values in grid.items()}
     best = (min if surface.better == "lower" else max)(medians, key=lambda n: medians[n])
-    spans = [each.interval for each in (median_estimate(grid[best]), median_estimate(grid[count]))]
     ratio = ratio_estimate(grid[count], grid[best]).interval
-    first, second = spans
-    if first is None or second is None or ratio is None:
+    span = median_estimate(grid[best]).interval
+    if span is None or ratio is None:
         raise ValueError("six repetitions have intervals")
-    overlap = first.low <= second.high and second.low <= first.high
-    return tuple(
-        count == best or held
-        for held in (overlap, ratio.low <= 1 <= ratio.high, first.low <= medians[count] <= first.high)
+    return (
+        count in confidence_set(grid, surface.better),
+        count == best or ratio.low <= 1 <= ratio.high,
+        count == best or span.low <= medians[count] <= span.high,
     )
+
+
+def confidence_set(grid: Mapping[int, Sequence[float]], better: Better) -> set[int]:
+    """The counts of which one is the best with 95 %: multiple comparisons with the best, of logarithms."""
+    sign = -1 if better == "lower" else 1
+    scores = {n: [sign * math.log(value) for value in values] for n, values in grid.items()}
+    means = {n: statistics.fmean(values) for n, values in scores.items()}
+    repetitions = TRUE_REPETITIONS
+    spread = math.sqrt(statistics.fmean(statistics.variance(values) for values in scores.values()))
+    margin = _critical(len(grid), len(grid) * (repetitions - 1)) * spread * math.sqrt(2 / repetitions)
+    most = max(means.values())
+    return {n for n, mean in means.items() if most - mean <= margin}
+
+
+@lru_cache
+def _critical(counts: int, freedom: int) -> float:
+    """What the largest of the standardised differences of all others from one mean exceeds in 5 % (Dunnett's t)."""
+    rng = np.random.default_rng(1)
+    means = rng.standard_normal((200_000, counts))
+    largest = (means[:, 1:].max(axis=1) - means[:, 0]) / math.sqrt(2)
+    return float(np.quantile(largest / np.sqrt(rng.chisquare(freedom, 200_000) / freedom), 0.95))
 
 
 def measure(quick: bool) -> Findings:

@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 
 from microshard.backends.ec2.ec2_plan import plan_ec2
-from microshard.records.run_folder import RunFolder
+from microshard.model.advice import Advice
+from microshard.records import codec
+from microshard.records.run_folder import ADVICE, RunFolder
+from microshard.search.settings import race
+from microshard.search.shard_count import SearchSettings
 from tests.hosts.bed.lab import OPEN_FILES
 from tests.hosts.land import Land, land_of
 from tests.hosts.test_ec2 import FILE
@@ -116,6 +120,25 @@ def test_fleets_side_by_side_measure_what_they_measure_one_after_the_other(land:
         assert (land.run_folder / "report" / "report.html").exists()
         land.fresh()
     assert found[1] == found[0]
+
+
+def test_a_search_over_types_of_hosts_chooses_the_same_side_by_side_as_one_after_the_other(land: Land) -> None:
+    for parallel in (2, 1):
+        words = ("--parallel", str(parallel), "--points", "8", "--objective", "cost per operation")
+        code, said = land.run("advise", "fleets.yml", "--on", "ec2", *words)
+        assert code == 0, f"{said}\n{land.log()}"
+        assert most_networks(land) == parallel
+        advice = codec.read_file(Advice, land.run_folder / ADVICE)
+        assert advice.sentence in said.replace("\n", " ")
+        assert (advice.metric, advice.measurements) == ("cost per operation", 8)
+        history: list[list[tuple[int, float]]] = [[] for _ in advice.request.settings]
+        left = {n: [t.value for t in advice.tried if t.setting == n] for n in range(4)}
+        settings = SearchSettings((1,), "lower", 8, advice.request.most_each, seed=advice.request.seed)
+        while choices := race(settings, history, [()] * 4).choices:  # by the values alone: the same measurements
+            for n in choices:
+                history[n].append((1, left[n].pop(0) or 0.0))
+        assert not any(left.values())
+        land.fresh()
 
 
 def test_a_fleet_that_loses_its_hosts_ends_its_points_alone_and_resume_measures_them(land: Land) -> None:

@@ -2,10 +2,12 @@
 
 import json
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from microshard.analysis.verdict import most_frequent
-from microshard.model.advice import Advice, CountFigures, Gain, SearchRequest
+from microshard.experiment.question import SHARDS_AXIS, axis_label, value_text
+from microshard.model.advice import Advice, CountFigures, Gain, OtherSetting, SearchRequest
 from microshard.model.result import Metric, StepResult
 from microshard.search.scores import Ratio, Scores
 from microshard.search.shard_count import Ended, Recommendation, SearchSettings, recommend
@@ -32,15 +34,25 @@ _FULL: Mapping[str, tuple[str, str]] = {
 def advice_of(
     request: SearchRequest,
     settings: SearchSettings,
-    values: Mapping[int, Sequence[float]],
-    results: Mapping[int, Sequence[StepResult]],
+    values: Mapping[tuple[int, int], Sequence[float]],
+    results: Mapping[tuple[int, int], Sequence[StepResult]],
     metric: Metric,
     ended: Ended,
+    left: Collection[int] = (0,),
 ) -> Advice:
-    """The advice from valid values and results by count; its price and what was tried are added by the caller."""
-    found = recommend(settings, values)
-    scores = Scores(values, settings.better, settings.certainty)
-    limits = {count: _limit(each, request.phase) for count, each in results.items()}
+    """The advice from valid values and results by setting and count; its price and what was tried the caller adds.
+
+    `left`: the settings of which one is recommended; the others were dropped.
+    """
+    every = Scores(values, settings.better, settings.certainty)
+    inside = [each for each in every.centres if each[0] in left] or list(every.centres)
+    setting = max(inside, key=lambda each: every.centres[each])[0]
+    mine = {count: found for (number, count), found in values.items() if number == setting}
+    limits = {count: _limit(each, request.phase) for (n, count), each in results.items() if n == setting}
+    found = recommend(settings, mine)
+    scores = Scores(mine, settings.better, settings.certainty)
+    others = _others(request, every, (setting, found.count))
+    unclear = [each.name for each in others if each.alike and each.behind.high - 1 > request.tolerance]
     reasons, changes = _why(found, limits)
     advice = Advice(
         sentence="",
@@ -49,8 +61,8 @@ def advice_of(
         gain=Gain(found.gain.value, found.gain.low, found.gain.high),
         alike=list(found.alike),
         close=list(found.close),
-        known=ended.known,
-        ended=ended.reason,
+        known=ended.known and not unclear,
+        ended=f"{', '.join(unclear)} may be as good" if ended.known and unclear else ended.reason,
         metric=metric.name,
         unit=metric.unit,
         better=metric.better,
@@ -58,38 +70,71 @@ def advice_of(
         measurements=0,
         seconds=0.0,
         request=request,
-        figures=[_figures(n, values[n], scores, found.best, limits.get(n, "")) for n in sorted(values)],
+        figures=[_figures(n, mine[n], scores, found.best, limits.get(n, "")) for n in sorted(mine)],
         reasons=reasons,
         changes=changes,
-        check=_check(request, found),
+        check=_check(request, found, setting, others),
+        setting=request.settings[setting],
+        others=others,
     )
     advice.sentence = sentence(advice)
     return advice
 
 
+def _others(
+    request: SearchRequest, scores: Scores[tuple[int, int]], recommended: tuple[int, int]
+) -> list[OtherSetting]:
+    """Each other setting at its best count, the best first."""
+    best: dict[int, tuple[int, int]] = {}
+    for candidate in sorted(scores.centres, key=lambda each: -scores.centres[each]):
+        if candidate[0] != recommended[0]:
+            best.setdefault(candidate[0], candidate)
+    found = []
+    for candidate in best.values():
+        ratio = scores.ratio(recommended, candidate)
+        found.append(
+            OtherSetting(
+                name=setting_name(request.settings[candidate[0]]),
+                count=candidate[1],
+                measurements=sum(len(v) for (n, _), v in scores.values.items() if n == candidate[0]),
+                behind=Gain(ratio.value, ratio.low, ratio.high),
+                alike=ratio.low <= 1,
+            )
+        )
+    return found
+
+
 def sentence(advice: Advice) -> str:
     """The answer: the count, its gain with the interval, the counts that are as good, and what limits beyond."""
-    head = f"{shards(advice.count)}: "
+    parts = list(_about_counts(advice)) if len(advice.request.counts) > 1 else []
+    for other in advice.others[:1]:
+        behind, at = other.behind, other.name
+        if len(advice.request.counts) > 1:
+            at += f" at its best ({shards(other.count)})"
+        times = f"{behind.value:.2g} × {at} [{behind.low:.2g}–{behind.high:.2g}]"
+        parts.append(f"{at} cannot be distinguished here" if other.alike else times)
+    parts += advice.reasons[:1]
+    if not advice.known:
+        parts.append(f"not known to {advice.request.certainty:.0%}".replace("%", " %") + f": {advice.ended}")
+    return f"{point_name(advice.request, advice.request.settings.index(advice.setting), advice.count)}: " + "; ".join(
+        parts
+    )
+
+
+def _about_counts(advice: Advice) -> Iterator[str]:
     gain, base = advice.gain, shards(advice.base) if advice.base > 1 else "one shard"
     others = [n for n in advice.alike if n != advice.count]
     if advice.count == advice.base:
-        head += "no other count is faster beyond doubt" if others else "more shards are slower"
+        yield "no other count is faster beyond doubt" if others else "more shards are slower"
     else:
         # Of two single measurements nobody knows how much they scatter: an interval would only look like one.
         repeated = all(each.measurements > 1 for each in advice.figures if each.count in {advice.count, advice.base})
         certainty = f"[{gain.low:.2g}–{gain.high:.2g}]" if repeated else "(not repeated: no interval)"
-        head += f"{gain.value:.2g} × {base} {certainty}"
-    parts = [head]
+        yield f"{gain.value:.2g} × {base} {certainty}"
     if others:
-        parts.append(f"{_span(advice.alike, advice.figures)} cannot be distinguished here")
+        yield f"{_span(advice.alike, advice.figures)} cannot be distinguished here"
     elif len(advice.close) > 1:
-        parts.append(
-            f"{_span(advice.close, advice.figures)} are within {advice.request.tolerance:.0%}".replace("%", " %")
-        )
-    parts += advice.reasons[:1]
-    if not advice.known:
-        parts.append(f"not known to {advice.request.certainty:.0%}".replace("%", " %") + f": {advice.ended}")
-    return "; ".join(parts)
+        yield f"{_span(advice.close, advice.figures)} are within {advice.request.tolerance:.0%}".replace("%", " %")
 
 
 def price(advice: Advice, took: str) -> str:
@@ -101,6 +146,17 @@ def price(advice: Advice, took: str) -> str:
 def shards(count: int) -> str:
     """`1 shard`, `4 shards`."""
     return f"{count} shard{'' if count == 1 else 's'}"
+
+
+def point_name(request: SearchRequest, setting: int, count: int) -> str:
+    """`4 shards`, `4 shards, block compressor zlib`; without the count where it is not searched."""
+    counted = shards(count) if len(request.counts) > 1 else ""
+    return ", ".join(filter(None, (counted, setting_name(request.settings[setting]))))
+
+
+def setting_name(setting: Mapping[str, Any]) -> str:
+    """`block compressor zlib, cache host_total_mb 512`."""
+    return ", ".join(f"{axis_label(key)} {value_text(value)}" for key, value in setting.items())
 
 
 def _span(counts: Sequence[int], measured: Sequence[CountFigures]) -> str:
@@ -131,7 +187,7 @@ def _why(found: Recommendation, limits: Mapping[int, str]) -> tuple[list[str], l
     return reasons, changes
 
 
-def _figures(count: int, values: Sequence[float], scores: Scores, best: int, limit: str) -> CountFigures:
+def _figures(count: int, values: Sequence[float], scores: Scores[int], best: int, limit: str) -> CountFigures:
     """The median of a count, with the interval of its ratio to the best one around it."""
     middle = statistics.median(values)
     ratio = scores.ratio(count, best) if count != best else Ratio(1.0, 1.0, 1.0)
@@ -139,15 +195,29 @@ def _figures(count: int, values: Sequence[float], scores: Scores, best: int, lim
     return CountFigures(count, middle, middle * factors[0], middle * factors[1], len(values), limit)
 
 
-def _check(request: SearchRequest, found: Recommendation) -> str:
-    """The sweep that would check the answer: the count, its measured neighbours and the base, six times each."""
-    return "\n".join(_lines(request, found)) + "\n"
+def _check(request: SearchRequest, found: Recommendation, setting: int, others: Sequence[OtherSetting]) -> str:
+    """The sweep that would check the answer: the count, its measured neighbours and the base, six times each.
 
-
-def _lines(request: SearchRequest, found: Recommendation) -> Iterator[str]:
+    With the recommended setting and the one that comes second.
+    """
     counts = request.counts
     place = counts.index(found.count)
     near = {found.base, found.best, *counts[max(place - 1, 0) : place + 2], *found.alike}
-    yield f"matrix: {{topology.shards.count: {json.dumps(sorted(near))}}}"
-    yield "repetitions: 6  # the fewest whose range covers the median with 95 %"
-    yield f"order: {{policy: interleaved, seed: {request.seed + 1}}}"
+    names = {setting_name(values): values for values in request.settings}
+    chosen = [request.settings[setting], *(names[other.name] for other in others[:1])]
+    axes = {key: _unique(values[key] for values in chosen) for key in chosen[0]}
+    axes |= {SHARDS_AXIS: sorted(near)} if len(counts) > 1 else {}
+    matrix = ", ".join(f"{key}: {json.dumps(values)}" for key, values in axes.items())
+    return (
+        f"matrix: {{{matrix}}}\nrepetitions: 6  # the fewest whose range covers the median with 95 %\n"
+        f"order: {{policy: interleaved, seed: {request.seed + 1}}}\n"
+    )
+
+
+def _unique(values: Iterable[Any]) -> list[Any]:
+    """Each value once, in its order; values may be mappings."""
+    found: list[Any] = []
+    for value in values:
+        if value not in found:
+            found.append(value)
+    return found

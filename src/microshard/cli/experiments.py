@@ -19,6 +19,7 @@ from microshard.cli.options import (
     experiment_options,
     json_option,
     on_option,
+    only_on_ec2,
     parallel_option,
     runs_option,
     yes_option,
@@ -49,7 +50,7 @@ def run(
     from microshard.run.execute import execute
     from microshard.run.prepare import prepared
 
-    _only_on_ec2(parallel, on)
+    only_on_ec2(parallel, on)
     if keep:
         overrides = {**overrides, "teardown": "keep"}
     scale, why = scale_for(file, scale, on)
@@ -117,7 +118,7 @@ def plan(
     from microshard.plan.render import render
     from microshard.run.prepare import prepared
 
-    _only_on_ec2(parallel, on)
+    only_on_ec2(parallel, on)
     if form and (as_json or on != "local"):
         raise click.UsageError("--as mlaunch goes with neither --json nor --on: mlaunch starts processes here")
     scale, why = scale_for(file, scale, on)
@@ -157,11 +158,6 @@ def _show_mlaunch(plan: Plan) -> None:
         for what in left_out:
             click.echo(f"# without: {what}")
         click.echo(command)
-
-
-def _only_on_ec2(parallel: int, on: str) -> None:
-    if parallel > 1 and on != "ec2":
-        raise click.UsageError("--parallel goes with --on ec2 only: hosts that exist measure one point at a time")
 
 
 def _plan_on_ec2(

@@ -111,3 +111,9 @@ parallel_option = click.option(
 run_option = click.option("--run", metavar="RUN", help="Which run; by default the newest that is up.")
 point_option = click.option("--point", metavar="POINT", help="Which of its deployed points, by id or label.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+
+
+def only_on_ec2(parallel: int, on: str) -> None:
+    """Raise UsageError for --parallel where hosts exist."""
+    if parallel > 1 and on != "ec2":
+        raise click.UsageError("--parallel goes with --on ec2 only: hosts that exist measure one point at a time")

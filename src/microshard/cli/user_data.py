@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from microshard.plan.user_data import UserData
     from microshard.workloads.datasets.copied import Copied
 
+_MOST_KEYS = 3  # candidates of a shard key that are measured
 _OPTIONS = (
     click.option(
         "--from",
@@ -40,7 +41,7 @@ _OPTIONS = (
         "shard_keys",
         multiple=True,
         metavar="FIELD",
-        help="A candidate, hashed; of several the best by targeted queries, distinct values and skew is taken.",
+        help="A candidate, hashed; of those that would not leave shards idle the best three are measured.",
     ),
 )
 
@@ -93,20 +94,24 @@ class DataOptions:
                 found = recorded.from_log(Path(self.queries).expanduser(), data.namespace, hashing, seed)
             operations = found.operations
             click.echo(f"Queries: {found.summary()}")
-        key = _best_shard_key(data, self.shard_keys, operations, most_shards)
-        return UserData(data.file, data.namespace, data.indexes, operations, key)
+        keys = _fit_shard_keys(data, self.shard_keys, operations, most_shards)
+        return UserData(data.file, data.namespace, data.indexes, operations, keys)
 
 
-def _best_shard_key(data: Copied, fields: Sequence[str], operations: list[dict[str, Any]], shards: int) -> str | None:
-    """The best candidate; None without any. Says of each what was counted. Raises SearchError."""
+def _fit_shard_keys(data: Copied, fields: Sequence[str], operations: list[dict[str, Any]], shards: int) -> list[str]:
+    """The candidates to measure, the best first. Says of each what was counted. Raises SearchError."""
     from microshard.plan.search_grid import SearchError
     from microshard.search.shard_keys import candidate, ranked
 
     judged = []
-    for name in fields:
+    for name in dict.fromkeys(fields):
         judged.append(candidate(name, data.read(), operations, shards))
         click.echo(f"Shard key {judged[-1].sentence()}")
-    fit = ranked(judged)
+    fit = [each.field for each in ranked(judged)]
     if judged and not fit:
         raise SearchError(f"none of {', '.join(fields)} can be the shard key of {shards} shards")
-    return fit[0].field if fit else None
+    if len(fit) > 1:
+        kept, left = fit[:_MOST_KEYS], fit[_MOST_KEYS:]
+        more = f"; not {', '.join(left)}, which target fewer queries or are less even" if left else ""
+        click.echo(f"Shard keys measured: {', '.join(kept)}{more}")
+    return fit[:_MOST_KEYS]

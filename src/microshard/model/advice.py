@@ -1,13 +1,27 @@
 """A search for the best shard count: the request, in lock.json, and the answer, in advice.json."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from microshard.model.result import Better
+
+COST = "cost per operation"  # objectives that are no figure of a phase
+LOAD_TIME = "load time"
+P99 = "p99 latency"
+
+
+@dataclass(slots=True)
+class SearchLimits:
+    """What the recommended point may need at most; None: no limit."""
+
+    ram_gib: float | None = None  # of all its servers on one host
+    disk_gib: float | None = None  # of their files on one host
+    p99_ms: float | None = None  # latency in the measured phase
 
 
 @dataclass(slots=True)
 class SearchRequest:
-    """What `microshard advise` searches. Counts are numbers of shards."""
+    """What `microshard advise` searches. Counts are numbers of shards; a setting is a value of each other axis."""
 
     counts: list[int]  # of the full grid, ascending
     grid: int  # measurements of the full grid: counts times the experiment's repetitions
@@ -18,6 +32,9 @@ class SearchRequest:
     seed: int
     phase: str  # whose metric is searched
     hours: float | None = None  # the search ends after the measurement in which they are over; None: no limit
+    objective: str = ""  # a figure of the phase, COST or LOAD_TIME; empty: the phase's metric
+    limits: SearchLimits = field(default_factory=SearchLimits)
+    settings: list[dict[str, Any]] = field(default_factory=lambda: [{}])  # of the other axes: key → value
 
 
 @dataclass(slots=True)
@@ -25,9 +42,18 @@ class TriedCount:
     """A measurement of the search."""
 
     count: int  # shards
-    why: str  # bracket, narrow or repeat
+    why: str  # bracket, narrow, repeat, or limit: its latency was barely over it
     value: float | None  # in the unit of the advice; None: not valid
     step: str  # point and step of its result file, as in p03/r1
+    setting: int = 0  # index in the request's settings
+
+
+@dataclass(slots=True)
+class OtherFleets:
+    """What other fleets have measured of a search, for the process of one on EC2."""
+
+    tried: list[TriedCount] = field(default_factory=list)
+    excluded: list[TriedCount] = field(default_factory=list)  # why: the reason
 
 
 @dataclass(slots=True)
@@ -52,6 +78,17 @@ class CountFigures:
 
 
 @dataclass(slots=True)
+class OtherSetting:
+    """Another setting than the recommended one, at its best shard count."""
+
+    name: str  # its values in words
+    count: int  # shards
+    measurements: int  # of all its counts
+    behind: Gain  # how many times as fast the recommended point is
+    alike: bool  # the two cannot be distinguished
+
+
+@dataclass(slots=True)
 class Advice:
     """advice.json: the recommended shard count, with its certainty and its price."""
 
@@ -71,8 +108,10 @@ class Advice:
     seconds: float  # of all parts of the run, deployment and loading included
     request: SearchRequest
     tried: list[TriedCount] = field(default_factory=list)  # in the order they were measured
-    figures: list[CountFigures] = field(default_factory=list)  # ascending
-    excluded: dict[str, str] = field(default_factory=dict)  # count → why it could not be measured
+    figures: list[CountFigures] = field(default_factory=list)  # of the recommended setting, ascending
+    excluded: dict[str, str] = field(default_factory=dict)  # point in words → why it was left out
     reasons: list[str] = field(default_factory=list)  # why more shards do not help: sentences
     changes: list[str] = field(default_factory=list)  # what would change the answer: sentences
     check: str = ""  # matrix and repetitions of the sweep that checks it, as YAML
+    setting: dict[str, Any] = field(default_factory=dict)  # recommended: values of the other axes
+    others: list[OtherSetting] = field(default_factory=list)  # the best first

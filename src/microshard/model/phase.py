@@ -67,6 +67,9 @@ class PhaseKeys(Model):
     """Whether a measurement by this engine leaves other data behind than it found; the point is then deployed and
     loaded anew for every repetition."""
 
+    reports_latency: ClassVar[bool] = False
+    """Whether results have latencies of single operations."""
+
     spreads: ClassVar[bool] = False
     """Whether several client hosts can do the phase together, each its part."""
 

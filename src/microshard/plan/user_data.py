@@ -19,7 +19,7 @@ class UserData:
     namespace: str
     indexes: int  # secondary ones
     operations: Sequence[Mapping[str, Any]] = field(default=())
-    shard_key: str | None = None  # a field, hashed
+    shard_keys: Sequence[str] = ()  # fields, hashed: candidates that are measured, the best by counting first
 
 
 def changes_for(experiment: Experiment, data: UserData) -> dict[str, Any]:
@@ -44,9 +44,11 @@ def changes_for(experiment: Experiment, data: UserData) -> dict[str, Any]:
         )
     changes: dict[str, Any] = {"workload": [{"load": load}, *steps], "question": None, "reference": None}
     known = [collection.namespace for collection in experiment.topology.collections]
-    if data.shard_key is not None or data.namespace not in known:
-        key = {data.shard_key or "_id": "hashed"}
+    if data.shard_keys or data.namespace not in known:
+        keys = [{name: "hashed"} for name in data.shard_keys or ["_id"]]
         changes["topology.collections"] = [
-            {"namespace": data.namespace, "shard_key": key, "presplit": {"policy": "hashed"}}
+            {"namespace": data.namespace, "shard_key": keys[0], "presplit": {"policy": "hashed"}}
         ]
+        if len(keys) > 1:
+            changes["matrix"] = {"axes": {**experiment.matrix.axes, "topology.collections.0.shard_key": keys}}
     return changes

@@ -59,7 +59,7 @@ def execute_steps(
     request = ready.request.search
     search = SearchSteps(request, plan, done.completed) if request else None
     with Progress(folder, search.shown() if search else plan, console) as progress:
-        meter = Meter(None if search else ready.loaded.experiment.budget.max_hours)
+        meter = search.meter if search else Meter(ready.loaded.experiment.budget.max_hours)
         rest = dataclasses.replace(plan, steps=done.remaining)
         runner = Runner(folder, rest, binaries, progress, backend=ready.backend, meter=meter, source=search)
         runner.outcome.add_completed([done])
@@ -69,24 +69,39 @@ def execute_steps(
         outcome = runner.run()
     advice = search.conclude(folder) if search else None
     report(folder, outcome, console)
-    if advice:
-        tell(advice, console)
+    if search:
+        return tell(search, advice, console) or outcome.exit_code
     return outcome.exit_code
 
 
-def tell(advice: Advice, console: Console) -> None:
-    """Print the answer of a search, its price, what would change it, and the sweep that checks it."""
+def tell(search: SearchSteps, advice: Advice | None, console: Console) -> int:
+    """Print the answer of a search, its price, what would change it, and the sweep that checks it.
+
+    Returns the exit code: not 0 where the search is at its end without an answer.
+    """
     say = partial(console.print, highlight=False, soft_wrap=True, markup=False)
     console.print()
+    if advice is None:
+        if search.ended is None:
+            return EXIT_OK  # it was interrupted
+        say(f"No recommendation: {search.ended.reason}.", style="bold")
+        for name, message in search.left_out().items():
+            say(f"Left out: {name}: {message}", style="yellow")
+        return EXIT_FAILED
     say(f"{advice.sentence}; {price(advice, duration(advice.seconds))}.", style="bold")
     for reason in advice.reasons:
         say(f"Why: {reason}.")
     for change in advice.changes:
         say(f"What would change it: {change}.")
-    for count_, message in advice.excluded.items():
-        say(f"Not measured: {shards(int(count_))}: {message}", style="yellow")
+    for other in advice.others:
+        behind = f"{other.behind.value:.2g} × [{other.behind.low:.2g}–{other.behind.high:.2g}]"
+        times = f"{count(other.measurements, 'measurement')}, best at {shards(other.count)}"
+        say(f"Over {other.name}: {behind} ({times})")
+    for name, message in advice.excluded.items():
+        say(f"Left out: {name}: {message}", style="yellow")
     say("The sweep that checks it, with the rest of the experiment as it is:")
     say(advice.check, style="dim", end="")
+    return EXIT_OK
 
 
 def announce(
@@ -101,10 +116,11 @@ def announce(
     say(f"[bold]{plan.title}[/bold]")
     needs = f"{plan.memory_mib:,} MiB of RAM and {plan.disk_bytes / 1e9:.1f} GB of disk at most; in {folder.path}"
     if search:
-        seconds = plan.estimate_seconds * search.most / len(plan.steps)
+        share = 1.0 if plan.backend == "ec2" else search.most / len(plan.steps)  # there the estimate is the search's
+        most, counts = count(search.most, "measurement"), count(len(search.counts), "shard count")
         say(
-            f"Search over {count(len(search.counts), 'shard count')}: at most {count(search.most, 'measurement')} of "
-            f"the {search.grid} of the full grid, about {duration(seconds)}, {needs}"
+            f"Search over {counts}{_settings(search)}: at most {most} of the {search.grid} of the full grid, "
+            f"about {duration(plan.estimate_seconds * share)}, {needs}"
         )
     else:
         sizes = f"{count(len(plan.points), 'point')} × {count(plan.repetitions, 'repetition')}"
@@ -113,6 +129,10 @@ def announce(
         say(f"[yellow]note:[/yellow] {warning}")
     for change in folder.run_lock().differs_from_lock:
         say(f"[yellow]not as in the lock:[/yellow] {change}")
+
+
+def _settings(search: SearchRequest) -> str:
+    return f" with each of {count(len(search.settings), 'setting')}" if len(search.settings) > 1 else ""
 
 
 def report(folder: RunFolder, outcome: Outcome, console: Console) -> None:

@@ -27,6 +27,7 @@ from microshard.model.variables import PointVariables, ProcessVariables, StepVar
 from microshard.plan.build import build_plan, ports_at_once
 from microshard.plan.checks import PlanError, unsupported
 from microshard.plan.hosts import HOST_VOLUMES, shortages, volumes_of_processes
+from microshard.plan.search_grid import refuse_hopeless
 from microshard.records.lock_file import changes, write_experiment_lock
 from microshard.records.run_folder import RunFolder, write_json
 from microshard.run import secrets
@@ -94,6 +95,8 @@ def prepared(
         raise loaded.error(error.problems) from error
     with backend.ports(ports) as base:
         plan = make_plan(loaded, points, dataclasses.replace(inputs, base_port=base))
+        if search:
+            refuse_hopeless(search, plan)
         yield PreparedRun(RunRequest(path, loaded, backend.name, scale, dict(overrides or {}), search), plan, backend)
 
 

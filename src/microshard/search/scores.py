@@ -9,8 +9,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
+Key = TypeVar("Key", int, tuple[int, int])
 Better = Literal["higher", "lower"]
 
 # Before anything has been measured twice: a spread of 3 %, which counts as much as two repetitions do.
@@ -28,13 +29,15 @@ class Ratio:
     high: float
 
 
-class Scores:
-    """The measurements of every count so far. Counts are numbers of shards; values are positive."""
+class Scores(Generic[Key]):
+    """The measurements of every count so far: numbers of shards, or settings and those. Values are positive."""
 
-    def __init__(self, measured: Mapping[int, Sequence[float]], better: Better, certainty: float) -> None:
+    def __init__(self, measured: Mapping[Key, Sequence[float]], better: Better, certainty: float) -> None:
         sign = -1.0 if better == "lower" else 1.0
-        self.values = {n: [sign * math.log(v) for v in values] for n, values in sorted(measured.items()) if values}
-        self.centres = {n: statistics.median(scores) for n, scores in self.values.items()}
+        self.values: dict[Key, list[float]] = {
+            n: [sign * math.log(v) for v in values] for n, values in sorted(measured.items()) if values
+        }
+        self.centres: dict[Key, float] = {n: statistics.median(scores) for n, scores in self.values.items()}
         self.certainty = certainty
         freedom = float(sum(len(scores) - 1 for scores in self.values.values()))
         squares = sum(statistics.pvariance(s) * len(s) for s in self.values.values() if len(s) > 1)
@@ -43,11 +46,11 @@ class Scores:
         self.spread = math.sqrt((squares + _ASSUMED_WEIGHT * _ASSUMED_SPREAD**2) / self.freedom)
 
     @property
-    def best(self) -> int:
+    def best(self) -> Key:
         """The count with the highest score; of equal ones the fewest shards."""
-        return max(self.centres, key=lambda n: (self.centres[n], -n))
+        return max(self.centres, key=lambda n: self.centres[n])  # ascending, and the first of equal ones
 
-    def ratio(self, count: int, base: int) -> Ratio:
+    def ratio(self, count: Key, base: Key) -> Ratio:
         """How many times as fast `count` is as `base`; of a count and itself exactly 1."""
         if count == base:
             return Ratio(1.0, 1.0, 1.0)
@@ -55,20 +58,20 @@ class Scores:
         margin = self.margin(count, base)
         return Ratio(math.exp(difference), math.exp(difference - margin), math.exp(difference + margin))
 
-    def margin(self, one: int, other: int) -> float:
+    def margin(self, one: Key, other: Key) -> float:
         """Half the interval of the difference of two scores, at the required certainty."""
         variance = sum(self._error(n) ** 2 for n in (one, other))
         return quantile(self.certainty, self.freedom) * math.sqrt(variance)
 
-    def worse(self, count: int, than: int) -> bool:
+    def worse(self, count: Key, than: Key) -> bool:
         """Whether a count is slower than another beyond doubt."""
         return self.centres[than] - self.centres[count] > self.margin(count, than)
 
-    def most_gained(self, count: int, over: int) -> float:
+    def most_gained(self, count: Key, over: Key) -> float:
         """The most by which a count may be faster than another, as a difference of scores."""
         return self.centres[count] - self.centres[over] + self.margin(count, over)
 
-    def _error(self, count: int) -> float:
+    def _error(self, count: Key) -> float:
         n = len(self.values[count])
         return self.spread * (_MEDIAN if n > 2 else 1.0) / math.sqrt(n)
 

@@ -22,7 +22,7 @@ _DECLINE = 0.10  # the bracket ends at a count that is slower than the best by t
 _FEWEST_REPEATED = 3  # measurements beyond the first of each count before the noise counts as known
 _FEWEST_DOUBLINGS = 3
 # A median this close to the best, as a share of the spread of repetitions, is not slower as far as anybody can see.
-_HIDDEN = 0.3
+_HIDDEN = 0.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def doublings(counts: Sequence[int]) -> list[int]:
     return found if found[-1] == counts[-1] else [*found, counts[-1]]
 
 
-def _bracket(counts: Sequence[int], scores: Scores) -> Choice | None:
+def _bracket(counts: Sequence[int], scores: Scores[int]) -> Choice | None:
     for number, count in enumerate(doublings(counts)):
         if count not in scores.centres:
             return Choice(count, "bracket")
@@ -129,7 +129,7 @@ def _bracket(counts: Sequence[int], scores: Scores) -> Choice | None:
     return None
 
 
-def _narrow(counts: Sequence[int], scores: Scores, settings: SearchSettings) -> Choice | None:
+def _narrow(counts: Sequence[int], scores: Scores[int], settings: SearchSettings) -> Choice | None:
     """The middle of the gap beside the best count that leaves most room for a better one."""
     known, best = list(scores.centres), scores.best
     gaps = []
@@ -144,7 +144,7 @@ def _narrow(counts: Sequence[int], scores: Scores, settings: SearchSettings) -> 
     return Choice(-middle, "narrow") if room - scores.centres[best] > math.log1p(settings.tolerance) else None
 
 
-def _room(count: int, low: int, high: int, scores: Scores) -> float:
+def _room(count: int, low: int, high: int, scores: Scores[int]) -> float:
     """The highest score the slopes beside a gap leave for a count in it; at most one of a speed-up in proportion."""
     known = list(scores.centres)
     left, right = known[: known.index(low)], known[known.index(high) + 1 :]
@@ -156,13 +156,13 @@ def _room(count: int, low: int, high: int, scores: Scores) -> float:
     return min(ceilings)
 
 
-def _line(one: int, other: int, count: int, scores: Scores) -> float:
+def _line(one: int, other: int, count: int, scores: Scores[int]) -> float:
     """The score at a count on the line through two others, along the logarithm of the count."""
     slope = (scores.centres[other] - scores.centres[one]) / math.log(other / one)
     return scores.centres[other] + slope * math.log(count / other)
 
 
-def _unresolved(scores: Scores, settings: SearchSettings) -> list[int]:
+def _unresolved(scores: Scores[int], settings: SearchSettings) -> list[int]:
     """Counts that may be better than the best one, or fewer shards as good, by more than the tolerance."""
     if not scores.centres:
         return []
@@ -177,7 +177,7 @@ def _unresolved(scores: Scores, settings: SearchSettings) -> list[int]:
     return found
 
 
-def _repeat(scores: Scores, settings: SearchSettings, spent: int) -> Choice | None:
+def _repeat(scores: Scores[int], settings: SearchSettings, spent: int) -> Choice | None:
     """One of the best count and the one that decides most; at first until the noise is known."""
     best = scores.best
     rivals = _unresolved(scores, settings)

@@ -52,13 +52,30 @@ def test_a_search_that_was_stopped_goes_on_where_it_was(cli, number):
     assert not cli.running()
 
 
+def test_another_axis_is_searched_with_the_shard_count_within_limits(cli):
+    axes = {"topology.storage.block_compressor": ["zlib", "none"], "topology.shards.count": [1, 2]}
+    options = ("--points", "7", "--objective", "load time", "--max-disk", "0.9")
+    code, output = cli.run("advise", cli.write(matrix=axes), *options)
+    assert code == 0, output
+    advice = _advice(cli)
+    assert (advice["metric"], advice["count"]) == ("load time", 1)  # two shards have 300 MB of journals each
+    assert {tried["setting"] for tried in advice["tried"]} == {0, 1}
+    assert "block compressor" in advice["sentence"]
+    assert all("disk of" in why for why in advice["excluded"].values())
+    assert len(advice["excluded"]) == 2
+    assert not cli.running()
+
+
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
         (["--phase", "nothing"], "load, measure"),
         (["--counts", "8-1"], "numbers of shards"),
         (["--certainty", "30%"], "50% or more"),
-        (["--on", "ec2"], "not run on EC2 yet"),
+        (["--cost", "3"], "--on ec2"),
+        (["--objective", "cost per operation"], "--on ec2"),
+        (["--max-ram", "0.01"], "no point keeps the limits"),
+        (["--max-p99", "5"], "reports no latency"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(cli, arguments, word):

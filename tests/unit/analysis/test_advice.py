@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 from ruamel.yaml import YAML
 
@@ -17,8 +19,15 @@ def advice(values, ended=KNOWN, limits=None):
     results = {}
     for count, name in (limits or {}).items():
         phase = PhaseResult(name="measure", kind="measure", verdict=Verdict(name, ""))
-        results[count] = [StepResult(phases=[phase])]
-    return advice_of(REQUEST, settings, values, results, Metric("query time", "s", 5.0), ended)
+        results[0, count] = [StepResult(phases=[phase])]
+    return advice_of(
+        REQUEST,
+        settings,
+        {(0, count): each for count, each in values.items()},
+        results,
+        Metric("query time", "s", 5.0),
+        ended,
+    )
 
 
 def test_the_sentence_has_count_gain_interval_and_limit():
@@ -65,3 +74,31 @@ def test_the_price_is_that_of_the_grid_it_replaces():
     found = advice(FAR)
     found.measurements = 9
     assert price(found, "4 min") == "4 min, 9 of 24 measurements of the full grid"
+
+
+ZLIB, SNAPPY = {"topology.storage.block_compressor": "zlib"}, {"topology.storage.block_compressor": "snappy"}
+
+
+def two_settings(counts, values, ended=KNOWN, left=(1,)):
+    request = dataclasses.replace(REQUEST, counts=counts, settings=[ZLIB, SNAPPY])
+    settings = SearchSettings(tuple(counts), "lower", REQUEST.most, REQUEST.most_each)
+    return advice_of(request, settings, values, {}, Metric("query time", "s", 5.0), ended, left)
+
+
+def test_the_recommended_setting_is_compared_with_each_other_one_at_its_best():
+    values = {(0, 1): [9.0, 9.1], (0, 2): [8.0, 8.1], (1, 1): [6.0, 6.1, 5.9], (1, 2): [3.0, 3.1, 3.05]}
+    found = two_settings([1, 2], values)
+    assert (found.count, found.setting, found.others[0].count) == (2, SNAPPY, 2)
+    assert found.sentence.startswith("2 shards, block compressor snappy: 2 × one shard")
+    assert "2.6 × block compressor zlib at its best (2 shards) [" in found.sentence
+    matrix = YAML(typ="safe").load(found.check)["matrix"]
+    assert matrix == {"topology.storage.block_compressor": ["snappy", "zlib"], "topology.shards.count": [1, 2]}
+
+
+def test_a_dropped_setting_that_may_be_as_good_is_said():
+    values = {(0, 1): [5.0, 7.0, 3.0], (1, 1): [4.9, 7.1, 3.1]}
+    found = two_settings([1], values)
+    assert not found.known
+    assert "block compressor zlib cannot be distinguished here" in found.sentence
+    assert "block compressor zlib may be as good" in found.sentence
+    assert "shard" not in found.sentence  # the count is not searched

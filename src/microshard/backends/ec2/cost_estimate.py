@@ -213,10 +213,11 @@ def estimate_cost(
     region: str = DEFAULT_REGION,
     account: AccountLimits | None = None,
     parallel: int = 1,
+    launches: int = 1,
 ) -> CostEstimate:
     """Estimate what each fleet of a plan costs and which limits it violates; `region` is used where none is named.
 
-    Raises SpecError for hosts EC2 cannot provide.
+    `launches`: how often the hosts of a fleet are launched at most. Raises SpecError for hosts EC2 cannot provide.
     """
     account = account or AccountLimits()
     found = []
@@ -236,7 +237,7 @@ def estimate_cost(
                 infrastructure=fleet.infrastructure,
                 groups=groups,
                 price=fleet_price(groups, fleet_region, public_addresses=fleet.infrastructure.ec2.public_addresses),
-                seconds=_seconds(plan, fleet.points, sum(group.count for group in groups)),
+                seconds=_seconds(plan, fleet.points, sum(group.count for group in groups), launches),
                 violations=(*violations, *packages),
             )
         )
@@ -265,8 +266,8 @@ def estimate_remaining(
     return dataclasses.replace(whole, experiment_violations=tuple(_budget_violations(whole)))
 
 
-def _seconds(plan: Plan, points: Sequence[str], hosts: int) -> float:
-    seconds = PROVISION_SECONDS + PREPARE_SECONDS + PREPARE_SECONDS_EACH * (hosts - 1) + REMOVE_SECONDS
+def _seconds(plan: Plan, points: Sequence[str], hosts: int, launches: int = 1) -> float:
+    seconds = launches * (PROVISION_SECONDS + PREPARE_SECONDS + PREPARE_SECONDS_EACH * (hosts - 1) + REMOVE_SECONDS)
     for step in plan.steps:
         if step.point in points:
             point = plan.point(step.point)

@@ -1,6 +1,7 @@
 """Plan an experiment on EC2 for hosts that do not exist yet, and again for those that do."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +20,15 @@ from microshard.backends.ec2.cost_estimate import (
 from microshard.backends.ec2.tables import find_instance
 from microshard.experiment.load import LoadedExperiment, load
 from microshard.experiment.matrix import PointDefinition, expand
+from microshard.model.advice import COST, SearchRequest
 from microshard.model.infrastructure import Infrastructure
 from microshard.model.plan import HOST_GROUPS, Host, Inputs, Plan
 from microshard.plan.build import point_labels
 from microshard.plan.checks import not_on_hosts_yet
 from microshard.plan.order import join_plans
+from microshard.plan.search_grid import SearchError, refuse_hopeless
 from microshard.run.prepare import RunRequest, make_plan, pipelines
+from microshard.search.settings import number_of_rounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +89,17 @@ def plan_ec2(
     folder: Path | None = None,
     only: Callable[[Plan], Plan] = lambda plan: plan,
     parallel: int = 1,
+    search: SearchRequest | None = None,
 ) -> Ec2Plan:
     """Load, expand and plan for EC2, with the account's quotas and images where it answers. Creates nothing.
 
     `folder` has the files the experiment names, when it is not the experiment's folder; `only` returns the part of the
-    plan that is wanted; `parallel` fleets may exist at a time. Raises DefinitionError, also for what EC2 cannot do;
+    plan that is wanted; `parallel` fleets may exist at a time; of a `search` the estimate has the steps it may take.
+    Raises DefinitionError, also for what EC2 cannot do;
     PlaceError for a broken pipeline file.
     """
     loaded = load(path, scale=scale, overrides=overrides or {})
-    request = RunRequest(path, loaded, "ec2", scale, dict(overrides or {}), parallel=parallel)
+    request = RunRequest(path, loaded, "ec2", scale, dict(overrides or {}), search, parallel)
     folder = folder or path.absolute().parent
     points = expand(loaded)
     labels = point_labels(points)
@@ -104,15 +110,21 @@ def plan_ec2(
         definitions = {name: point for name, point in definitions.items() if name in wanted}
         fleets, plans = _plan_fleets(request, definitions, labels, folder)
     region = default_region() or DEFAULT_REGION
+    if search:
+        refuse_hopeless(search, join_plans(plans))
     estimate = estimate_cost(
-        join_plans(plans),
+        join_plans(plans if search is None else searched(plans, search.most)),
         fleets,
         loaded.experiment.budget,
         teardown=loaded.experiment.teardown,
         region=region,
         account=fetch_account_limits((fleet.infrastructure for fleet in fleets), region, vpcs=parallel > 1),
         parallel=parallel,
+        launches=number_of_rounds(len(search.settings)) if search and len(fleets) > 1 else 1,
     )
+    if search and search.objective == COST and estimate.cost_usd is None:
+        unknown = ", ".join(dict.fromkeys(name for fleet in estimate.fleets for name in fleet.price.unknown))
+        raise SearchError(f"--objective '{COST}': there is no price of {unknown}")
     return Ec2Plan(request, folder, definitions, labels, plans, estimate)
 
 
@@ -160,3 +172,9 @@ def _hosts(infrastructure: Infrastructure) -> Iterator[Host]:
                 cores=facts.vcpus if facts else 1,
                 ram_mib=facts.memory_mib if facts else None,
             )
+
+
+def searched(plans: Sequence[Plan], most: int) -> list[Plan]:
+    """The plans with as many steps as a search may take, each its part."""
+    share = most / sum(len(plan.steps) for plan in plans)
+    return [dataclasses.replace(plan, steps=plan.steps[: math.ceil(share * len(plan.steps))]) for plan in plans]

@@ -13,6 +13,7 @@ from microshard.backends.ec2.resources import is_gone
 from microshard.errors import MicroshardError
 from microshard.experiment.errors import DefinitionError
 from microshard.interrupts import Stopped, signals
+from microshard.model.advice import OtherFleets
 from microshard.model.plan import Plan, Point
 from microshard.model.run_records import JournalEvent
 from microshard.plan.order import join_plans
@@ -24,6 +25,8 @@ from microshard.run.prepare import lock_binaries, write_points
 from microshard.run.progress import Progress
 from microshard.run.result_recorder import AnswerBook
 from microshard.run.runner import Runner
+from microshard.run.search_steps import SearchSteps
+from microshard.search.shard_count import Ended
 
 
 class Ec2Run:
@@ -38,6 +41,7 @@ class Ec2Run:
         display: Progress,
         cidrs: Mapping[str, tuple[str, ...]],
         progress: Sequence[RunProgress],  # one a plan
+        others: OtherFleets | None = None,  # what they have measured of the same search
     ) -> None:
         self.plan = plan
         self.folder = folder
@@ -55,6 +59,11 @@ class Ec2Run:
         for item in (item for each in progress for item in each.completed):
             self.answers.difference(plan.plan.point(item.step.point), item.result)
             display.step_done(item.step, item.result)
+        self.search: SearchSteps | None = None
+        if request := plan.request.search:
+            completed = sorted((i for each in progress for i in each.completed), key=lambda i: i.result.order or 0)
+            prices = {p: fleet.price.hourly_usd for fleet in plan.estimate.fleets for p in fleet.points}
+            self.search = SearchSteps(request, plan.plan, completed, meter=self.meter, prices=prices, others=others)
 
     def execute(self) -> None:
         """Execute every fleet; whatever happens, its hosts are terminated unless they are to be kept."""
@@ -85,10 +94,39 @@ class Ec2Run:
         return self.meter.usd
 
     def execute_fleets(self) -> None:
-        """Execute one fleet after the other until the budget is reached or something cannot be removed."""
-        for fleet in self.plan.estimate.fleets:
-            self.outcome.over_budget = self.meter.exhausted()
-            if self.outcome.over_budget:
+        """Execute one fleet after the other until the budget is reached or something cannot be removed.
+
+        Of a search each round executes the fleets of the settings that are left.
+        """
+        search = self.search
+        if search is None:
+            self._execute(self.plan.estimate.fleets)
+            return
+        known = None
+        while (wanted := self._wanted(search)) and known != (known := (len(search.tried), len(search.excluded))):
+            self._execute(wanted)
+        if wanted:
+            search.ended = Ended("what is left of the budget allows no further measurement", known=False)
+
+    def _wanted(self, search: SearchSteps) -> list[FleetEstimate]:
+        """The fleets whose settings a search measures next."""
+        if self.outcome.stopped_by is not None or self.outcome.left:
+            return []
+        search.exclude_failed(self.outcome)
+        chosen = {(n, choice.count) for n, choice in search.next_choices().choices.items()}
+        points = {search.points[each].id for each in chosen if each in search.points}
+        return [fleet for fleet in self.plan.estimate.fleets if points & set(fleet.points)]
+
+    def over_budget(self) -> bool:
+        """Whether no further fleet may be launched; a search says so itself."""
+        reason = self.meter.exhausted()
+        if not self.search:
+            self.outcome.over_budget = self.outcome.over_budget or reason
+        return bool(reason)
+
+    def _execute(self, fleets: Sequence[FleetEstimate]) -> None:
+        for fleet in fleets:
+            if self.over_budget():
                 break
             self.meter.reprice(fleet.price.hourly_usd)
             self._execute_fleet(fleet)
@@ -101,9 +139,13 @@ class Ec2Run:
         return next(n for n, plan in enumerate(self.plan.plans) if fleet.points[0] in {p.id for p in plan.points})
 
     def first_step(self, number: int) -> int:
-        """The index of a fleet's first remaining step among all steps of the run, those of earlier sessions first."""
+        """The index of a fleet's next step among all steps of the run, those of earlier sessions first."""
         remaining = sum(len(each.remaining) for each in self.progress[number:])
-        return self.first + sum(len(each.steps) for each in self.plan.plans) - remaining
+        since = 0  # of a search: what the fleet has measured in this session
+        if self.search:
+            points = {point.id for point in self.plan.plans[number].points}
+            since = sum(step.point in points for step in self.search.taken) - len(self.progress[number].completed)
+        return self.first + sum(len(each.steps) for each in self.plan.plans) - remaining + since
 
     def _execute_fleet(self, fleet: FleetEstimate) -> None:
         plans, number = self.plan.plans, self.number_of(fleet)
@@ -122,8 +164,9 @@ class Ec2Run:
             write_points(self.folder, plan, binaries, backend)
             rest = dataclasses.replace(plan, steps=progress.remaining)
             runner = Runner(
-                self.folder, rest, binaries, self.display, backend=backend, meter=self.meter, answers=self.answers
-            )
+                self.folder, rest, binaries, self.display, backend=backend, meter=self.meter, answers=self.answers,
+                source=self.search,
+            )  # fmt: skip
             runner.recorder.restore(progress.completed, self.first_step(number))
             self.outcome.add(runner.run())
         except (MicroshardError, DefinitionError) as error:

@@ -24,6 +24,7 @@ from microshard.errors import MicroshardError
 from microshard.experiment.errors import DefinitionError
 from microshard.hostlib.proc import die_with_parent
 from microshard.interrupts import Stopped, signals
+from microshard.model.advice import OtherFleets, SearchRequest
 from microshard.model.run_records import RunMarker
 from microshard.records import codec
 from microshard.records.run_folder import MARKER, RunFolder, write_json
@@ -51,6 +52,8 @@ class FleetOrder:
     max_hours: float | None  # what is left of the run's budget
     max_cost_usd: float | None  # the fleet's part of it
     parent: int  # pid of the run's process
+    search: SearchRequest | None = None
+    others: OtherFleets | None = None  # of a search
 
 
 def fleet_folder(run: RunFolder, plan: Ec2Plan, order: FleetOrder, region: str) -> RunFolder:
@@ -89,10 +92,13 @@ def execute_fleet(folder: RunFolder, order: FleetOrder) -> Outcome:
             only=lambda whole: dataclasses.replace(
                 whole, points=tuple(point for point in whole.points if point.id in order.points)
             ),
+            search=order.search,
         )
         completed = tuple(finished(folder, plan.plan))
         progress = RunProgress(completed, remaining(plan.plan, completed))
-        estimate = estimate_remaining(plan.estimate, plan.plans, [progress.remaining])
+        estimate = plan.estimate
+        if order.search is None:
+            estimate = estimate_remaining(estimate, plan.plans, [progress.remaining])
         budget = {"max_hours": order.max_hours, "max_cost_usd": order.max_cost_usd}
         estimate = dataclasses.replace(
             estimate,
@@ -103,7 +109,7 @@ def execute_fleet(folder: RunFolder, order: FleetOrder) -> Outcome:
         cidrs = check(plan)
         write_json(folder / "plan.json", plan.plan)
         with Progress(folder, plan.plan, Console(soft_wrap=True)) as display:
-            run = Ec2Run(plan, folder, display, cidrs, [progress])
+            run = Ec2Run(plan, folder, display, cidrs, [progress], order.others)
             run.expires_at = order.expires_at
             run.first = order.first - run.first_step(0)
             run.outcome.done = 0  # the run knows what it has measured before

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,7 +54,7 @@ class ParallelRun(Ec2Run):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.steps = {(step.point, step.name): step for plan in self.plan.plans for step in plan.steps}
-        self.waiting = list(self.plan.estimate.fleets)
+        self.waiting: list[FleetEstimate] = []
         self.running: list[_RunningFleet] = []
         self.most = self.plan.estimate.parallel  # fewer once a quota turned out to be lower
         self.again: set[str] = set()  # fleets that were tried twice
@@ -65,8 +66,9 @@ class ParallelRun(Ec2Run):
         known = [usd for usd in self.spent if usd is not None]
         return sum(known) if len(known) == len(self.spent) else None
 
-    def execute_fleets(self) -> None:
-        """Execute all fleets, each as soon as it fits beside those that run. Raises Stopped when all have ended."""
+    def _execute(self, fleets: Sequence[FleetEstimate]) -> None:
+        """Execute fleets, each as soon as it fits beside those that run. Raises Stopped when all have ended."""
+        self.waiting = list(fleets)
         try:
             while self.waiting or self.running:
                 self._start_what_fits()
@@ -97,11 +99,12 @@ class ParallelRun(Ec2Run):
             if others and not (len(others) < self.most and self.plan.estimate.fits(fleet, others)):
                 return
             usd = self._share_usd(fleet)
-            self.outcome.over_budget = self.outcome.over_budget or self.meter.exhausted()
+            over = self.over_budget()
             if usd is not None and usd <= 0:
-                limit = self.meter.max_usd
-                self.outcome.over_budget = f"budget.max_cost_usd ({limit:g} USD) has nothing left for {fleet.name}"
-            if self.outcome.over_budget or self.outcome.left:
+                over, limit = True, self.meter.max_usd
+                if not self.search:
+                    self.outcome.over_budget = f"budget.max_cost_usd ({limit:g} USD) has nothing left for {fleet.name}"
+            if over or self.outcome.left:
                 self.waiting.clear()
                 return
             self._start(self.waiting.pop(0), usd)
@@ -129,6 +132,8 @@ class ParallelRun(Ec2Run):
             max_hours=None if self.meter.max_hours is None else self.meter.max_hours - self.meter.hours,
             max_cost_usd=usd,
             parent=os.getpid(),
+            search=request.search,
+            others=self.search.beside([point.id for point in self.plan.plans[number].points]) if self.search else None,
         )
         folder = fleet_folder(self.folder, self.plan, order, fleet.region)
         with (folder / "logs" / "fleet.log").open("ab") as log:
@@ -185,7 +190,10 @@ class ParallelRun(Ec2Run):
                 each.now = f"{event.point} {event.name}"
             case "step done":
                 step = self._step(str(event.point), str(event.name))
-                self.display.step_done(step, self.folder.result(step.point, step.name))
+                result = self.folder.result(step.point, step.name)
+                self.display.step_done(step, result)
+                if self.search:
+                    self.search.measured(step, result)
             case "point failed":
                 self.display.point_failed(self.plan.plan.point(str(event.point)), event.message or "")
 

@@ -14,31 +14,41 @@ from microshard.backends.ec2.ec2_plan import Ec2Plan, plan_ec2
 from microshard.backends.ec2.execute import Ec2Run
 from microshard.backends.ec2.parallel import ParallelRun
 from microshard.backends.ec2.render import show
+from microshard.errors import EXIT_OK
+from microshard.model.advice import SearchRequest
 from microshard.records.run_folder import RunFolder, write_json
 from microshard.report.checks import hosts_cost
 from microshard.run.backend import Backend
 from microshard.run.completed_steps import RunProgress, completed_steps
-from microshard.run.execute import announce, report
+from microshard.run.execute import announce, report, tell
 from microshard.run.prepare import write_request
 from microshard.run.progress import Progress
 from microshard.run.resume import ResumeRequest
 
 
 def run_on_ec2(
-    file: Path, scale: str | None, overrides: Mapping[str, Any], runs: Path, console: Console, *, parallel: int = 1
+    file: Path,
+    scale: str | None,
+    overrides: Mapping[str, Any],
+    runs: Path,
+    console: Console,
+    *,
+    parallel: int = 1,
+    search: SearchRequest | None = None,
 ) -> int:
     """Plan, launch, measure and terminate, up to `parallel` fleets at a time. Returns the exit code.
 
-    Raises MicroshardError for what keeps the run from starting at all; nothing is created then.
+    `search` chooses steps of the plan instead of executing all. Raises MicroshardError for what keeps the run from
+    starting at all; nothing is created then.
     """
-    plan = plan_ec2(file, scale=scale, overrides=overrides, parallel=parallel)
+    plan = plan_ec2(file, scale=scale, overrides=overrides, parallel=parallel, search=search)
     cidrs = check(plan)  # known before a folder is made
     folder = RunFolder.create(runs, plan.plan.name)
     with folder.lock():
         write_request(folder, plan.request)
         write_json(folder / "plan.json", plan.plan)
         Ec2Backend.of(folder, plan.estimate.fleets[0].region).record(folder)
-        announce(plan.plan, plan.loaded.warnings, folder, console)
+        announce(plan.plan, plan.loaded.warnings, folder, console, search)
         return _execute(plan, [RunProgress((), each.steps) for each in plan.plans], folder, cidrs, console)
 
 
@@ -53,6 +63,7 @@ def resume_on_ec2(request: ResumeRequest, _backend: Backend, console: Console) -
         overrides=request.overrides,
         folder=request.folder,
         parallel=request.parallel,
+        search=request.lock.request.search if request.lock.request else None,
     )
     request.refuse_another_plan(plan.loaded, plan.plan)
     return execute_remaining(request.run, plan, console)
@@ -61,8 +72,9 @@ def resume_on_ec2(request: ResumeRequest, _backend: Backend, console: Console) -
 def execute_remaining(folder: RunFolder, plan: Ec2Plan, console: Console) -> int:
     """Execute the remaining steps of a planned run on new hosts. Returns the exit code."""
     progress = completed_steps(folder, plan.plans, console)
-    estimate = estimate_remaining(plan.estimate, plan.plans, [each.remaining for each in progress])
-    plan = dataclasses.replace(plan, estimate=estimate)
+    if plan.request.search is None:
+        estimate = estimate_remaining(plan.estimate, plan.plans, [each.remaining for each in progress])
+        plan = dataclasses.replace(plan, estimate=estimate)
     return _execute(plan, progress, folder, check(plan), console)
 
 
@@ -82,9 +94,10 @@ def _execute(
             display.clock.side_by_side = sum(fleet.seconds for fleet in estimate.fleets) / estimate.seconds
         run = kind(plan, folder, display, cidrs, progress)
         run.execute()
+    advice = run.search.conclude(folder) if run.search else None
     report(folder, run.outcome, console)
     for cost in list(hosts_cost(folder.journal.records()))[-1:]:
         console.print(f"{cost[0].upper()}{cost[1:]}.", highlight=False, soft_wrap=True)
     if run.outcome.kept:
         console.print(Ec2Backend.recorded_as(folder.backend()).cost(folder), highlight=False, soft_wrap=True)
-    return run.outcome.exit_code
+    return (tell(run.search, advice, console) if run.search else EXIT_OK) or run.outcome.exit_code

@@ -60,6 +60,7 @@ class MixPhase(Paced, Searching):
     """Decides the order of the operations and the values of placeholders."""
 
     assumptions: ClassVar[tuple[str, ...]] = ()
+    reports_latency: ClassVar[bool] = True
 
     def rung(self, rate: float, search: RateSearch) -> dict[str, Any]:
         """The mix at this rate, for the time of a rung."""

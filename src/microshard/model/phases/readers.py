@@ -16,6 +16,7 @@ class ReadersPhase(Paced, Searching):
 
     changes_data: ClassVar[bool] = True
     spreads: ClassVar[bool] = True
+    reports_latency: ClassVar[bool] = True
 
     engine: Literal["readers"]
     """readers: a process a client, one read after the other."""

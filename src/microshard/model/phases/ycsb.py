@@ -114,6 +114,7 @@ class YcsbPhase(Searching):
 
     changes_data: ClassVar[bool] = True
     spreads: ClassVar[bool] = True
+    reports_latency: ClassVar[bool] = True
 
     assumptions: ClassVar[tuple[str, ...]] = (
         f"ycsb: {LOAD_DOCUMENTS_PER_SECOND:,} inserts/s a core, client included; {JVM_SECONDS:g} s for each JVM",
