@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -127,7 +128,7 @@ def status(runs: Path, everything: bool) -> int:
                 word = f"PID {pid}" if pid else "runs" if runs_now else "NOT RUNNING"
                 click.echo(f"    {name:{width}}  {endpoint}  {word}")
     for path in cluster.elsewhere(runs):
-        click.echo(f"Elsewhere: {path.name}; microshard status --runs-dir {path.parent}")
+        click.echo(f"Elsewhere: {path.name}; microshard status --runs-dir {shlex.quote(str(path.parent))}")
     return EXIT_FAILED if missing else 0
 
 
@@ -180,7 +181,7 @@ def down(names: tuple[str, ...], runs: Path) -> int:
     if not found:
         click.echo(f"Nothing is running in {runs.absolute()}.")
     for path in () if names else cluster.elsewhere(runs):
-        click.echo(f"Elsewhere: {path.name}; microshard down --runs-dir {path.parent}")
+        click.echo(f"Elsewhere: {path.name}; microshard down --runs-dir {shlex.quote(str(path.parent))}")
     for item in left:
         click.echo(f"left behind: {item}", err=True)
     return EXIT_LEFT if left else 0

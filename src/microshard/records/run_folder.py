@@ -8,6 +8,7 @@ import fcntl
 import json
 import os
 import secrets
+import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -199,8 +200,11 @@ class RunFolder:
 
     @property
     def named(self) -> str:
-        """What a command of microshard takes for this run, here: its name, or its path where it is not in ./runs."""
-        return self.run_id if self.path.parent == Path("runs").absolute() else str(self.path)
+        """What a command of microshard takes for this run, here: its name, or its path where it is not in ./runs.
+
+        To be copied into a shell.
+        """
+        return self.run_id if self.path.parent == Path("runs").absolute() else shlex.quote(str(self.path))
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:

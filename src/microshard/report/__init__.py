@@ -7,6 +7,7 @@ into its `report/`. Definitions of all figures: docs/report.md.
 from __future__ import annotations
 
 import errno
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,7 +47,7 @@ def write(run_folder: Path) -> Path:
         advice = "Make room" if cause.errno in {errno.ENOSPC, errno.EDQUOT} else "Make the folder writable"
         raise NotWrittenError(
             f"{run_folder / 'report'}: the report cannot be written: {cause.strerror or cause}. "
-            f"{advice}; microshard report {run_folder} writes it, of all that was measured."
+            f"{advice}; microshard report {shlex.quote(str(run_folder))} writes it, of all that was measured."
         ) from error
 
 

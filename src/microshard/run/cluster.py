@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -160,12 +161,14 @@ def _point_status(point: PointVariables, running: Sequence[str]) -> PointStatus:
 
 
 def elsewhere(runs: Path) -> list[Path]:
-    """Folders of runs outside of `runs` that have servers on this machine."""
+    """Folders of runs outside of `runs` that have servers on this machine, but those of other users."""
     found: dict[Path, None] = {}
     for process in proc.all_processes():
         for argument in process.command:
             folder, mark, _ = argument.partition("/deployments/")
-            if mark and (path := Path(folder)).parent != runs.absolute() and (path / MARKER).is_file():
+            path = Path(folder)
+            outside = mark and path.parent != runs.absolute()
+            if outside and os.access(path / MARKER, os.R_OK, effective_ids=True):
                 found[path] = None
     return list(found)
 
