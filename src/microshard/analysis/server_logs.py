@@ -4,6 +4,7 @@ mtools 1.7.2 (mloginfo, mlogfilter) was made for the text logs of MongoDB up to 
 no supported format; so the few things a report needs are read here. Lines that are no JSON are counted and passed over.
 """
 
+import contextlib
 import gzip
 import json
 import zlib
@@ -11,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from microshard.analysis import ftdc
 from microshard.model.run_records import LogSummary, SlowOperations
 
 SUMMARY = "summary.json"
@@ -102,5 +104,9 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def summarise_folder(folder: Path) -> dict[str, LogSummary]:
-    """The summary of every NAME.log.gz in a folder, by name of the process."""
-    return {path.name.removesuffix(".log.gz"): summarise(_lines(path)) for path in sorted(folder.glob("*.log.gz"))}
+    """The summary of every NAME.log.gz in a folder, by name of the process, with that of its FTDC beside it."""
+    found = {path.name.removesuffix(".log.gz"): summarise(_lines(path)) for path in sorted(folder.glob("*.log.gz"))}
+    for name, summary in found.items():
+        with contextlib.suppress(ftdc.FtdcError):
+            summary.diagnostics = ftdc.summarise(ftdc.read_archive(folder / f"{name}{ftdc.SUFFIX}"))
+    return found

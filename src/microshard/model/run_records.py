@@ -167,6 +167,24 @@ class SlowOperations:
     examined: int = 0  # documents
 
 
+STANDS_STILL = 3.0  # s between two samples, one a second: the process, or its disk, did nothing meanwhile
+
+
+@dataclass(slots=True)
+class Diagnostics:
+    """What a process noted of itself every second (FTDC), over its whole life."""
+
+    samples: int
+    began: float  # epoch seconds
+    ended: float
+    longest_gap: float  # s between two samples: longer than their interval, it stood still
+    gap_began: float
+    checkpoint_longest: float  # s
+    dirty_share_max: float  # of the cache
+    evicted_by_operations: int  # pages
+    flow_control_us: int  # operations waited for flow control
+
+
 @dataclass(slots=True)
 class LogSummary:
     """What a server's log says; logs/POINT/summary.json has one for each process."""
@@ -180,6 +198,7 @@ class LogSummary:
     errors: int = 0
     unread: int = 0  # lines that are no JSON
     shapes: list[SlowOperations] = field(default_factory=list)  # the costliest first
+    diagnostics: Diagnostics | None = None  # None: no FTDC was kept, or it cannot be read
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from microshard.analysis.contrasts import disturbed
 from microshard.analysis.read_run import RunFiles
 from microshard.analysis.report_model import Level, Measurement, Notice, PhaseFigures, PointReport, ReportModel
-from microshard.model.run_records import JournalEvent
+from microshard.model.run_records import STANDS_STILL, JournalEvent
 from microshard.report import format as fmt
 
 DRIFT = 0.10  # change of the first point at the end of the run
@@ -218,8 +218,19 @@ def _ladders(_model: ReportModel, point: PointReport, _figures: PhaseFigures) ->
             yield "note", f"{where}: the best rung is the last one; more threads may reach more"
 
 
+def _stood_still(model: ReportModel, point: PointReport, figures: PhaseFigures) -> Sentences:  # noqa: ARG001
+    """A process that noted nothing of itself for a while, by its FTDC, while it was measured."""
+    for name, counts in point.logs.items():
+        seen = counts.diagnostics
+        for m in _valid(figures) if seen and seen.longest_gap >= STANDS_STILL else ():
+            if seen and m.result.started < seen.gap_began + seen.longest_gap and seen.gap_began < m.result.ended:
+                text = f"{point.label}: {name} noted nothing of itself for {seen.longest_gap:.1f} s in {m.step} (FTDC)"
+                yield "warning", f"{text}: it, or its disk, stood still"
+
+
 _POINT_CHECKS: tuple[Callable[[ReportModel, PointReport, PhaseFigures], Sentences], ...] = (
-    _answers, _failed, _drift, _verdict, _rate, _client, _others, _skew, _spread, _errors, limited_phases, _ladders,
+    _answers, _failed, _drift, _verdict, _rate, _client, _others, _skew, _spread, _errors, _stood_still, limited_phases,
+    _ladders,
 )  # fmt: skip
 
 

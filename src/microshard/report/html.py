@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from importlib import resources
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from microshard.analysis.report_model import PointReport, ReportModel
 from microshard.analysis.scaling import Refused, UslFit
 from microshard.experiment.question import SHARDS_AXIS
 from microshard.model.plan import Point
-from microshard.model.run_records import LogSummary
+from microshard.model.run_records import STANDS_STILL, Diagnostics, LogSummary
 from microshard.records.differences import flat
 from microshard.report import format as fmt
 from microshard.report import headline, tables
@@ -307,14 +308,34 @@ def log_rows(model: ReportModel) -> fmt.PageTable:
         ("errors", "errors"),
     ):  # fmt: skip
         columns[head] = lambda _p, _n, counts, of=of: f"{getattr(counts, of):,}" if getattr(counts, of) else fmt.NONE
+    for head, shown in _OF_DIAGNOSTICS.items():
+        columns[head] = lambda _p, _n, counts, shown=shown: (
+            shown(counts.diagnostics) if counts.diagnostics else fmt.NONE
+        )
     columns["costliest slow operation"] = lambda _p, _n, counts: _costliest(counts)
     return fmt.table(rows[:_MOST_LOGS], columns)
+
+
+_OF_DIAGNOSTICS: dict[str, Callable[[Diagnostics], str]] = {
+    "longest standstill": lambda d: f"{d.longest_gap:.1f} s" if d.longest_gap >= STANDS_STILL else fmt.NONE,
+    "longest checkpoint": lambda d: f"{d.checkpoint_longest:.1f} s" if d.checkpoint_longest else fmt.NONE,
+    "most dirty cache": lambda d: fmt.per_cent(d.dirty_share_max) if d.dirty_share_max else fmt.NONE,
+    "evicted by operations": lambda d: f"{d.evicted_by_operations:,}" if d.evicted_by_operations else fmt.NONE,
+}
 
 
 def _added(found: Sequence[LogSummary]) -> LogSummary:
     total = LogSummary(connections_max=max(one.connections_max for one in found))
     for name in ("slow", "connections", "elections", "migrations", "warnings", "errors"):
         setattr(total, name, sum(getattr(one, name) for one in found))
+    known = [one.diagnostics for one in found if one.diagnostics is not None]
+    if known:
+        total.diagnostics = replace(
+            max(known, key=lambda one: one.longest_gap),
+            checkpoint_longest=max(one.checkpoint_longest for one in known),
+            dirty_share_max=max(one.dirty_share_max for one in known),
+            evicted_by_operations=sum(one.evicted_by_operations for one in known),
+        )
     total.shapes = sorted((one for counts in found for one in counts.shapes[:1]), key=lambda one: -one.longest)[:1]
     return total
 
