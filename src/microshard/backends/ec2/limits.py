@@ -13,6 +13,7 @@ from microshard.backends.ec2.tables import (
     find_instance,
     instance_table_date,
     similar_instances,
+    types_with_disks,
 )
 from microshard.experiment.load import LoadedExperiment
 from microshard.experiment.matrix import PointDefinition
@@ -146,12 +147,13 @@ def _instance_violations(key: str, group: GroupSpec, facts: InstanceFacts) -> It
             message = f"{facts.name} is not built on Nitro: of {volume.iops} IOPS a volume delivers at most {weak}"
             yield LimitViolation(f"{key}.{volume.purpose}.iops", message, "warning")
     stores = [v for v in group.volumes if v.type == "instance_store"]
-    if facts.disks < len(stores):
+    largest = max((v.size_gib for v in stores), default=0)
+    if facts.disks < len(stores) or largest > facts.disk_gib:
         message = f"{facts.name} has {facts.disks or 'no'} instance store disks, {len(stores)} are requested"
-        yield LimitViolation(key, message, "error")
-    elif stores and max(v.size_gib for v in stores) > (gib := int(facts.disks_gb / facts.disks * 1e9 / 2**30)):
-        message = f"the instance store disks of {facts.name} have {gib} GiB each"
-        yield LimitViolation(f"{key}.{stores[0].purpose}.size_gib", message, "error")
+        if facts.disks >= len(stores):
+            message = f"the instance store disks of {facts.name} have {facts.disk_gib} GiB each, not {largest}"
+        others = ", ".join(types_with_disks(facts, len(stores), largest)) or "none in the table"
+        yield LimitViolation(key, f"{message}; types that have them: {others}", "error")
 
 
 def _memory_violations(key: str, facts: InstanceFacts, cache_mib: float) -> Iterator[LimitViolation]:

@@ -20,7 +20,8 @@ def show(estimate: CostEstimate, console: Console) -> None:
     _print(console, f"Quotas: {estimate.account}.")
     most = f", at most {estimate.most_usd:.2f} USD within budget.max_hours" if estimate.most_usd is not None else ""
     side = f", up to {estimate.parallel} fleets at a time" if estimate.parallel > 1 and len(estimate.fleets) > 1 else ""
-    _print(console, f"Cost of the run: about {_usd(estimate.cost_usd)} for {duration(estimate.seconds)}{side}{most}.")
+    about = "" if estimate.cost_usd is None else "about "
+    _print(console, f"Cost of the run: {about}{_usd(estimate.cost_usd)} for {duration(estimate.seconds)}{side}{most}.")
     _print(console, f"Budget: {_budget(estimate)}.")
     for violation in estimate.violations:
         colour, word = ("red", "limit exceeded") if violation.severity == "error" else ("yellow", "note")

@@ -37,6 +37,11 @@ class InstanceFacts:
     disks_nvme: bool  # the instance store's disks are NVMe devices; else they appear only where they are mapped
     ebs_volumes: int  # most, the root volume included
 
+    @property
+    def disk_gib(self) -> int:
+        """Of each disk of its instance store; 0 where it has none."""
+        return int(self.disks_gb / self.disks * 1e9 / 2**30) if self.disks else 0
+
 
 @dataclass(frozen=True, slots=True)
 class Price:
@@ -93,6 +98,19 @@ def find_instance(name: str) -> InstanceFacts | None:
 def similar_instances(name: str) -> list[str]:
     """Return names of known types that look like this one, the nearest first."""
     return difflib.get_close_matches(name, _table("instances.json")["types"], 3)
+
+
+def types_with_disks(like: InstanceFacts, count: int, gib: int) -> list[str]:
+    """Return the three cheapest types with so many instance store disks of a size, with no less vCPUs and RAM."""
+    found = {}
+    for name in _table("instances.json")["types"]:
+        other, price = find_instance(name), instance_price(name, "us-east-1")
+        if other is None or price is None or other.architecture != like.architecture or other.disks < count:
+            continue
+        large = other.vcpus >= like.vcpus and other.memory_mib >= like.memory_mib
+        if large and other.disk_gib >= gib:
+            found[name] = price.usd
+    return sorted(found, key=found.__getitem__)[:3]
 
 
 def instance_price(name: str, region: str) -> Price | None:

@@ -17,6 +17,7 @@ def group(type_: str = "c5.4xlarge", *volumes: VolumeSpec, count: int = 1, name:
     [
         ("m5.24xlarge", VolumeSpec("data", "instance_store", 100), "has no instance store disks, 1 are requested"),
         ("m5d.2xlarge", VolumeSpec("data", "instance_store", 280), "disks of m5d.2xlarge have 279 GiB each"),
+        ("m5.large", VolumeSpec("data", "instance_store", 60), "; types that have them: m5ad.large, "),
         ("m5d.2xlarge", VolumeSpec("data", "instance_store", 279), None),
         ("c4.8xlarge", VolumeSpec("data", "io1", 800, 32001), "not built on Nitro: of 32001 IOPS"),
         ("m5.24xlarge", VolumeSpec("data", "io1", 800, 32001), None),
