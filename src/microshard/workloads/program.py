@@ -41,8 +41,8 @@ def run_phase(engine: Engine[Any]) -> tuple[PhaseResult, BaseException | None]:
         try:
             if job.after:
                 engine.verify()
-            elif job.part.of > 1:
-                _run_part(engine)
+            elif job.part.of > 1 or engine.phase.kind == "measure":
+                _run_watched(engine)
             else:
                 engine.prepare()
                 engine.run()
@@ -71,8 +71,8 @@ def run_phase(engine: Engine[Any]) -> tuple[PhaseResult, BaseException | None]:
     return result, failure
 
 
-def _run_part(engine: Engine[Any]) -> None:
-    """This host's part of what several client hosts do together."""
+def _run_watched(engine: Engine[Any]) -> None:
+    """A measurement, or this host's part of what several do together: void where the host stood still meanwhile."""
     watch = several_hosts.HostWatch()
     watch.start()
     engine.prepare()

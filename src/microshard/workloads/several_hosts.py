@@ -80,6 +80,14 @@ def begin_together(context: Context, phase: str) -> float:
     return offset
 
 
+def _both_clocks() -> tuple[float, float]:
+    """Wall clock and monotonic clock of one moment: taken anew where this thread had to wait between them."""
+    while True:
+        before, wall, passed = time.monotonic(), time.time(), time.monotonic()
+        if passed - before < STEP_SECONDS / 5:
+            return wall, passed
+
+
 class HostWatch(threading.Thread):
     """Notices that this host stood still, or that its clock was set, while a phase was executed."""
 
@@ -90,9 +98,9 @@ class HostWatch(threading.Thread):
 
     def run(self) -> None:
         """Compare wall clock and monotonic clock until `stop`."""
-        wall, passed = time.time(), time.monotonic()
+        wall, passed = _both_clocks()
         while not self._ended.wait(WATCH_SECONDS):
-            last_wall, last_passed, wall, passed = wall, passed, time.time(), time.monotonic()
+            last_wall, last_passed, (wall, passed) = wall, passed, _both_clocks()
             still = passed - last_passed - WATCH_SECONDS
             step = (wall - last_wall) - (passed - last_passed)
             if still > PAUSED_SECONDS:

@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -107,6 +108,23 @@ def test_the_open_loop_sees_a_stalled_server_and_the_closed_loop_does_not(
     assert held["reached"], held
     assert held["rate"] == rate == pytest.approx(held["achieved"], rel=0.08)  # it may end in a stall
     assert held["operations"] == pytest.approx(60 * 8, rel=0.05)
+
+
+def test_a_client_that_stood_still_has_measured_nothing(filled: Mongod, run_job: RunJob) -> None:
+    """A closed loop would hardly notice: it has sent nothing meanwhile."""
+    started = run_job([filled], readers(duration_seconds=5.0))
+    deadline = time.monotonic() + 30
+    while '"m"' not in (started.progress.read_text() if started.progress.exists() else ""):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    time.sleep(1.5)
+    os.kill(started.process.pid, signal.SIGSTOP)
+    time.sleep(3.0)
+    os.kill(started.process.pid, signal.SIGCONT)
+    code, result, _ = started.finish()
+    assert code == 3
+    assert result["phases"][0]["error"]["type"] == "ClientPaused"
+    assert "stood still for" in result["phases"][0]["error"]["message"]
 
 
 def test_a_rate_no_server_reaches_is_reported_with_its_backlog(filled: Mongod, run_job: RunJob) -> None:
