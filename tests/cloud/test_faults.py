@@ -208,13 +208,16 @@ def end_first_launch(lab: Lab, reason: str) -> list[str]:
     return ended
 
 
-def test_an_instance_that_ends_while_it_starts(lab: Lab) -> None:
+@pytest.mark.parametrize(
+    ("reason", "advice"), [("Client.InternalError", "kms:CreateGrant"), ("Client.VolumeLimitExceeded", "EBS quota")]
+)
+def test_an_instance_that_ends_while_it_starts(lab: Lab, reason: str, advice: str) -> None:
     lab.simulation.timing.pending = 60
-    ended = end_first_launch(lab, "Client.InternalError")
+    ended = end_first_launch(lab, reason)
     error = failing(lab)
     assert error.code == "InstanceEnded"
     assert ended[0] in str(error)
-    assert "kms:CreateGrant" in str(error), "what the code stands for where volumes are encrypted"
+    assert advice in str(error), "what the reason stands for"
 
 
 def test_capacity_that_is_missing_only_after_the_launch_goes_to_the_next_zone(lab: Lab) -> None:

@@ -56,10 +56,20 @@ _ADVICE = {
     "InstanceLimitExceeded": "Request a higher quota of running instances (Service Quotas), or use fewer hosts.",
     "MaxSpotInstanceCountExceeded": "Request a higher quota of spot instances, or use market on_demand.",
     "VolumeLimitExceeded": "Request a higher EBS quota, or use smaller volumes.",
+    "MaxIOPSLimitExceeded": "Request a higher EBS quota of provisioned IOPS, or provision fewer.",
+    # AWS re:Post, "EC2 instance changes from pending": what this reason of an instance's end means.
+    "Client.InternalError": "Its volumes are encrypted with the account's default key for EBS; a customer managed one "
+    "must allow you kms:CreateGrant, kms:Decrypt, kms:DescribeKey, kms:GenerateDataKeyWithoutPlaintext and "
+    "kms:ReEncrypt*.",
     "VpcLimitExceeded": "Name an existing VPC or subnet, or delete unused VPCs.",
     "InvalidAMIID.NotFound": "An image belongs to one region: prefer the name of a distribution (al2023, debian-12).",
     _UNREACHABLE: "Check the network, the region and the endpoint.",
 }
+
+
+def advice(code: str) -> str:
+    """Return what to do about an error of AWS, or about an instance that ended for this reason; empty where unknown."""
+    return _ADVICE.get(code) or _ADVICE.get(code.removeprefix("Client."), "")
 
 
 class CloudError(MicroshardError):
@@ -68,8 +78,8 @@ class CloudError(MicroshardError):
     exit_code = EXIT_PLACE
 
     def __init__(self, action: str, code: str, message: str) -> None:
-        advice = _ADVICE.get(code, "")
-        super().__init__(f"{action}: {code}: {message}" + (f" {advice}" if advice else ""))
+        remedy = advice(code)
+        super().__init__(f"{action}: {code}: {message}" + (f" {remedy}" if remedy else ""))
         self.action = action
         self.code = code
         self.message = message

@@ -6,7 +6,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from microshard.backends.ec2.account import MachineImage
-from microshard.backends.ec2.api import CAPACITY, SPOT_CAPACITY, Api, CapacityError, CloudError, LaunchError, is_unclear
+from microshard.backends.ec2.api import (
+    CAPACITY,
+    SPOT_CAPACITY,
+    Api,
+    CapacityError,
+    CloudError,
+    LaunchError,
+    advice,
+    is_unclear,
+)
 from microshard.backends.ec2.network import FleetNetwork, NetworkBuilder
 from microshard.backends.ec2.request import LaunchAttempt, TypeDescription, run_instances
 from microshard.backends.ec2.resources import record_created, record_creating
@@ -17,11 +26,6 @@ from microshard.records.run_folder import Ledger
 Instance = dict[str, Any]  # as DescribeInstances shows it
 _ENDED = {"shutting-down", "terminated", "stopping", "stopped"}
 _IDS = 200  # ids in one call
-# AWS re:Post, "EC2 instance changes from pending": what that code of an encrypted volume means.
-_KEY_ADVICE = (
-    " Its volumes are encrypted with the account's default key for EBS; a customer managed one must allow you "
-    "kms:CreateGrant, kms:Decrypt, kms:DescribeKey, kms:GenerateDataKeyWithoutPlaintext and kms:ReEncrypt*."
-)
 MARKETS = {"on_demand": ["on-demand"], "spot": ["spot"], "spot_or_on_demand": ["spot", "on-demand"]}
 
 
@@ -162,12 +166,10 @@ class Launcher:
         if code in CAPACITY:
             self.failed_attempts.append(f"{group.name} {instance['InstanceId']}: {code}")
             raise _NoCapacityError(group, code)
-        message = f"{reason.get('Message') or code or 'no reason given'}."
-        if code == "Client.InternalError":
-            message += _KEY_ADVICE
+        message = reason.get("Message") or code or "no reason given"
         raise LaunchError(
-            "RunInstances", "InstanceEnded", f"{group.name}: {instance['InstanceId']} ended while it was starting: "
-            f"{message}",
+            "RunInstances", "InstanceEnded",
+            f"{group.name}: {instance['InstanceId']} ended while it was starting: {message}. {advice(code)}".rstrip(),
         )  # fmt: skip
 
     def _terminate(self, ids: Sequence[str]) -> None:
