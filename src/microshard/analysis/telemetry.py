@@ -8,6 +8,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -214,17 +215,21 @@ def _lags(records: Sequence[ServerRecord], started: float, ended: float) -> dict
 def _checkpoint_loss(parts: Sequence[Overlap[ServerRecord]]) -> float | None:
     """The share of a mongod's operations that were not served because a checkpoint was running.
 
-    Against the rate without one. None where too few records are with, or without, a checkpoint to tell.
+    Against the rate right before and after each, since a load may rise from rung to rung. None where too few records
+    are with, or without, a checkpoint to tell.
     """
-    by_running: dict[bool, list[float]] = {True: [], False: []}
-    for part in parts:
-        if "checkpoint_running" in part.record.wt:
-            by_running[part.record.wt["checkpoint_running"] > 0].append(sum(part.record.served.values()))
-    during, beside = by_running[True], by_running[False]
-    if min(len(during), len(beside)) < FEWEST_CHECKPOINTED or not sum(beside):
-        return None
-    lost = 1 - (sum(during) / len(during)) / (sum(beside) / len(beside))
-    return max(lost, 0.0) * len(during) / (len(during) + len(beside))
+    known = [part.record for part in parts if "checkpoint_running" in part.record.wt]
+    rates = [(record.wt["checkpoint_running"] > 0, sum(record.served.values())) for record in known]
+    lost, compared = 0.0, 0
+    for running, group in groupby(range(len(rates)), key=lambda n: rates[n][0]):
+        places = list(group)
+        around = max(len(places), FEWEST_CHECKPOINTED)
+        beside = [rate for ran, rate in rates[max(places[0] - around, 0) : places[-1] + 1 + around] if not ran]
+        if running and len(beside) >= FEWEST_CHECKPOINTED:
+            lost += sum(sum(beside) / len(beside) - rates[n][1] for n in places)
+            compared += len(places)
+    could = sum(rate for _, rate in rates) + lost
+    return max(lost / could, 0.0) if compared >= FEWEST_CHECKPOINTED and could > 0 else None
 
 
 def _server(records: Sequence[ServerRecord], started: float, ended: float) -> ServerUse:

@@ -99,6 +99,8 @@ def test_checkpoints_cost_what_was_served_without_them() -> None:
 
     found = server_use(server_records(*records({3, 4, 5, 6})), 100, 110)["shard01"]
     assert found.checkpoint_loss == pytest.approx(0.2)
+    rising = [r | {"served": {"reads": 10.0 * n}} for n, r in enumerate(records({3, 4}), 1)]
+    assert server_use(server_records(*rising), 100, 110)["shard01"].checkpoint_loss == pytest.approx(0, abs=0.01)
     for running in ({3}, set(range(1, 11)), set()):
         assert server_use(server_records(*records(running)), 100, 110)["shard01"].checkpoint_loss is None
 
