@@ -98,7 +98,7 @@ def _others(
                 count=candidate[1],
                 measurements=sum(len(v) for (n, _), v in scores.values.items() if n == candidate[0]),
                 behind=Gain(ratio.value, ratio.low, ratio.high),
-                alike=ratio.low <= 1,
+                alike=not scores.worse(candidate, recommended),
             )
         )
     return found

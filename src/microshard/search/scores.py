@@ -55,13 +55,17 @@ class Scores(Generic[Key]):
         if count == base:
             return Ratio(1.0, 1.0, 1.0)
         difference = self.centres[count] - self.centres[base]
-        margin = self.margin(count, base)
+        margin = self._margin(count, base, comparisons=1)
         return Ratio(math.exp(difference), math.exp(difference - margin), math.exp(difference + margin))
 
     def margin(self, one: Key, other: Key) -> float:
-        """Half the interval of the difference of two scores, at the required certainty."""
+        """Half the interval of the difference of two scores, where all with the best together have the certainty."""
+        return self._margin(one, other, comparisons=max(len(self.values) - 1, 1))
+
+    def _margin(self, one: Key, other: Key, comparisons: int) -> float:
         variance = sum(self._error(n) ** 2 for n in (one, other))
-        return quantile(self.certainty, self.freedom) * math.sqrt(variance)
+        certainty = 1 - (1 - self.certainty) / comparisons  # Bonferroni
+        return quantile(certainty, self.freedom) * math.sqrt(variance)
 
     def worse(self, count: Key, than: Key) -> bool:
         """Whether a count is slower than another beyond doubt."""
