@@ -62,7 +62,7 @@ def advice_of(
         alike=list(found.alike),
         close=list(found.close),
         known=ended.known and not unclear,
-        ended=f"{', '.join(unclear)} may be as good" if ended.known and unclear else ended.reason,
+        ended=f"what was measured does not rule out {_unclear(unclear)}" if ended.known and unclear else ended.reason,
         metric=metric.name,
         unit=metric.unit,
         better=metric.better,
@@ -79,6 +79,10 @@ def advice_of(
     )
     advice.sentence = sentence(advice)
     return advice
+
+
+def _unclear(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{len(names)} other settings"
 
 
 def _others(
@@ -143,6 +147,15 @@ def price(advice: Advice, took: str) -> str:
     return f"{took}, {advice.measurements} of {request.grid} measurements of the full grid"
 
 
+def over_others(advice: Advice) -> Iterator[str]:
+    """How many times as fast the recommended point is as each other setting, in sentences without a full stop."""
+    for other in advice.others:
+        gain, times = other.behind, "measurement" if other.measurements == 1 else "measurements"
+        at = f", best at {shards(other.count)}" if len(advice.request.counts) > 1 else ""
+        between = f"[{gain.low:.2g}–{gain.high:.2g}]"
+        yield f"Over {other.name}: {gain.value:.2g} × {between} ({other.measurements} {times}{at})"
+
+
 def shards(count: int) -> str:
     """`1 shard`, `4 shards`."""
     return f"{count} shard{'' if count == 1 else 's'}"
@@ -155,8 +168,11 @@ def point_name(request: SearchRequest, setting: int, count: int) -> str:
 
 
 def setting_name(setting: Mapping[str, Any]) -> str:
-    """`block compressor zlib, cache host_total_mb 512`."""
-    return ", ".join(f"{axis_label(key)} {value_text(value)}" for key, value in setting.items())
+    """`zlib, readahead sectors 32`: texts and mappings by themselves, numbers with what they count."""
+    return ", ".join(
+        f"{axis_label(key)} {value_text(value)}" if isinstance(value, bool | int | float) or value is None
+        else value_text(value) for key, value in setting.items()
+    )  # fmt: skip
 
 
 def _span(counts: Sequence[int], measured: Sequence[CountFigures]) -> str:

@@ -10,11 +10,12 @@ from microshard.errors import EXIT_DEFINITION, MicroshardError
 from microshard.model.advice import COST, LOAD_TIME, P99, SearchLimits, SearchRequest
 from microshard.model.experiment import Experiment
 from microshard.model.plan import Plan, Point
+from microshard.search.settings import number_of_rounds
 from microshard.search.shard_count import doublings
 
 AXIS = "topology.shards.count"
 _SHARE = 3  # the search takes at most this part of the full grid's measurements, unless --points allows more
-_REPEATS = 5  # measurements besides the bracket that a search of a small grid may take all the same
+_REPEATS = 5  # measurements besides the bracket that each round of a small grid's search may take all the same
 _MOST_AXES = 3  # besides the shard count
 _SPARE_STEPS = 2  # planned for each count: measurements that stay invalid
 
@@ -49,7 +50,8 @@ def search_of(experiment: Experiment, options: SearchOptions) -> tuple[SearchReq
     settings = [dict(zip(others, values, strict=True)) for values in itertools.product(*others.values())]
     counts = _counts(experiment, options.counts, fewest=1 if others else 2)
     grid = len(settings) * len(counts) * experiment.repetitions
-    most = max(math.ceil(grid / _SHARE), len(settings) * len(doublings(counts)) + _REPEATS)
+    repeats = _REPEATS * number_of_rounds(len(settings))
+    most = max(math.ceil(grid / _SHARE), len(settings) * len(doublings(counts)) + repeats)
     if options.points is not None:
         most = options.points
     if most < len(settings):

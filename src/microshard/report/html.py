@@ -7,7 +7,7 @@ from dataclasses import replace
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from microshard.analysis.advice import price
+from microshard.analysis.advice import over_others, price
 from microshard.analysis.contrasts import counted
 from microshard.analysis.curve_distance import CurveDistance
 from microshard.analysis.report_model import PointReport, ReportModel
@@ -60,6 +60,7 @@ def page(model: ReportModel, pictures: list[Picture]) -> str:
         options=options,
         logs=log_rows(model),
         price=price(model.advice, fmt.duration(model.advice.seconds)) if model.advice else "",
+        over=list(over_others(model.advice)) if model.advice else [],
         invalid=[entry for point in model.points for entry in point.invalid][:_MOST_INVALID],
         levels={level: [n for n in model.notices if n.level == level] for level in ("error", "warning", "note")},
     )
@@ -92,11 +93,16 @@ def tiles(model: ReportModel) -> Iterator[tuple[str, str, str]]:
     if rows and model.axis in {SHARDS_AXIS, None}:
         shards = model.axis == SHARDS_AXIS
         best, figures, estimate, speed = max(rows, key=lambda row: row[3].value)
+        advice, which = model.advice, "best speed-up"
+        if advice is not None:  # the recommended point, which need not be that of the largest factor
+            axes = advice.setting | {SHARDS_AXIS: advice.count}
+            best, figures, estimate, speed = next((row for row in rows if row[0].axes == axes), rows[0])
+            which = "speed-up"
         several, times = shards and len(rows) > 1, f" {fmt.TIMES}"
         span = speed.interval
         between = f"{fmt.factor(span.low)} to {fmt.factor(span.high)}" if span and span.low != span.high else ""
         if several:
-            yield fmt.factor(speed.value) + times, f"best speed-up, {best.label}", between
+            yield fmt.factor(speed.value) + times, f"{which}, {best.label}", between
         if shards or len(rows) == 1:
             yield fmt.with_unit(estimate.value, figures.unit), f"{figures.metric}, {best.label}", ""
         if figures.efficiency is not None and several:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from microshard.analysis.advice import price, shards
+from microshard.analysis.advice import over_others, price
 from microshard.errors import EXIT_FAILED, EXIT_OK
 from microshard.experiment.errors import Problem
 from microshard.model.advice import Advice, SearchRequest
@@ -93,10 +93,8 @@ def tell(search: SearchSteps, advice: Advice | None, console: Console) -> int:
         say(f"Why: {reason}.")
     for change in advice.changes:
         say(f"What would change it: {change}.")
-    for other in advice.others:
-        behind = f"{other.behind.value:.2g} × [{other.behind.low:.2g}–{other.behind.high:.2g}]"
-        times = f"{count(other.measurements, 'measurement')}, best at {shards(other.count)}"
-        say(f"Over {other.name}: {behind} ({times})")
+    for sentence in over_others(advice):
+        say(f"{sentence}.")
     for name, message in advice.excluded.items():
         say(f"Left out: {name}: {message}", style="yellow")
     say("The sweep that checks it, with the rest of the experiment as it is:")

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from microshard.search.scores import Scores
-from microshard.search.shard_count import Choice, Ended, SearchSettings, decide
+from microshard.search.shard_count import Choice, Ended, SearchSettings, decide, doublings
 
 History = Sequence[Sequence[tuple[int, float]]]  # of each setting: shard count and value, in the order of measuring
 
@@ -33,7 +33,7 @@ def race(settings: SearchSettings, history: History, excluded: Sequence[Collecti
     `excluded`: of each setting the counts that cannot be measured or break a limit.
     """
     left: tuple[int, ...] = tuple(range(len(history)))
-    for round_, each in enumerate(rounds(settings.most, len(history))):
+    for round_, each in enumerate(rounds(settings.most, len(history), len(doublings(settings.counts)))):
         last = round_ + 1 == number_of_rounds(len(history))
         most = settings.most - sum(len(history[n]) for n in range(len(history)) if n not in left) if last else each
         found = {n: _next(dataclasses.replace(settings, most=most), history[n], excluded[n]) for n in left}
@@ -52,11 +52,16 @@ def number_of_rounds(settings: int) -> int:
     return math.ceil(math.log2(settings)) + 1
 
 
-def rounds(most: int, settings: int) -> Iterator[int]:
-    """Measurements of a setting until the end of each round, so that every round takes about as many in all."""
+def rounds(most: int, settings: int, bracket: int = 1) -> Iterator[int]:
+    """Measurements of a setting until the end of each round, so that every round takes about as many in all.
+
+    The first round has room for a `bracket` of each setting: none is dropped for the shards it was tried with.
+    """
     spent = total = 0
     for left in range(number_of_rounds(settings), 0, -1):
         each = max(1, (most - spent) // (left * settings))
+        if not total:
+            each = max(each, min(bracket, most // settings))
         total, spent = total + each, spent + each * settings
         settings = math.ceil(settings / 2)
         yield total

@@ -80,7 +80,7 @@ def test_every_combination_of_the_other_axes_is_a_setting():
     assert request.settings[1] == {"topology.storage.block_compressor": "zlib", "client.driver": "pymongo==4.8"}
     assert request.counts == [1, 2, 3, 4]
     assert request.grid == 4 * 4 * 3
-    assert request.most == max(16, 4 * 3 + 5)
+    assert request.most == max(16, 4 * 3 + 5 * 3)
     assert changed["matrix"]["axes"] == axes | {"topology.shards.count": [1, 2, 3, 4]}
     alone = search({"question": None, "matrix": {"axes": axes}, "topology.shards.count": 6})[0]
     assert alone.counts == [6]

@@ -67,3 +67,10 @@ def test_counts_that_were_measured_and_then_broke_a_limit_are_spent():
     history = [[(1, 10.0)] * 6, []]
     found = race(settings(most=8), history, [(1,), ()])
     assert 0 not in found.choices
+
+
+def test_the_first_round_tries_every_count_of_the_bracket():
+    assert list(rounds(17, 4, bracket=3)) == [3, 4, 7]
+    assert next(rounds(5, 4, bracket=3)) == 1  # as far as the measurements go
+    history, _ = run(settings(most=20), 4, lambda ready: ready)
+    assert all([count for count, _ in tried][:4] == [1, 2, 4, 8] for tried in history)

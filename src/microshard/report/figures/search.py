@@ -6,7 +6,6 @@ from functools import partial
 
 from microshard.analysis.advice import point_name, setting_name, shards
 from microshard.analysis.report_model import ReportModel
-from microshard.experiment.question import value_text
 from microshard.model.advice import Advice, TriedCount
 from microshard.report import format as fmt
 from microshard.report.figures import lines
@@ -87,7 +86,7 @@ def _counts_of(advice: Advice, tried: list[tuple[int, TriedCount]], setting: int
     """The counts of one setting; the ring is at the last measurement of the recommended point."""
     places = tuple(float(number) for number, _ in tried)
     rings = [float(number) for number, each in tried if setting == mine and each.count == advice.count]
-    name = ", ".join(map(value_text, advice.request.settings[setting].values()))
+    name = setting_name(advice.request.settings[setting])
     return lines.Line(
         name or "tried",
         "measured" if setting == mine else SERIES[1 + setting % (len(SERIES) - 1)],
