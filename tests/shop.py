@@ -54,6 +54,19 @@ INDEXES: list[dict[str, Any]] = [
 ]
 
 
+def crc64(data: bytes) -> int:
+    """CRC-64-ECMA as Go and xz know it, by its definition."""
+    table = []
+    for crc in range(256):
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0xC96C5795D7870F42 if crc & 1 else 0)  # noqa: PLW2901
+        table.append(crc)
+    crc = 2**64 - 1
+    for byte in data:
+        crc = (crc >> 8) ^ table[(crc ^ byte) & 255]
+    return crc ^ (2**64 - 1)
+
+
 def archive(path: Path, documents: Iterable[Mapping[str, Any]], *, other: int = 30) -> Path:
     """As `mongodump --archive` (with --gzip where the name ends so) writes two collections, in turns."""
     end, out = b"\xff\xff\xff\xff", [struct.pack("<I", 0x8199E26D)]
@@ -65,14 +78,17 @@ def archive(path: Path, documents: Iterable[Mapping[str, Any]], *, other: int = 
     out.append(end)
     products = [{"_id": n, "name": f"product {n}"} for n in range(other)]
     waiting: dict[str, list[Mapping[str, Any]]] = {"orders": list(documents), "products": [*products]}
+    written = {name: b"".join(map(bson.encode, some)) for name, some in waiting.items()}
     while any(waiting.values()):
         for name in names:
             some, waiting[name] = waiting[name][:40], waiting[name][40:]
             head = {"db": "shop", "collection": name, "EOF": False, "CRC": bson.Int64(0)}
             if some:
                 out += [bson.encode(head), *map(bson.encode, some), end]
-    for name in names:
-        out += [bson.encode({"db": "shop", "collection": name, "EOF": True, "CRC": bson.Int64(0)}), end]
+    for name, whole in written.items():
+        checksum = crc64(whole)
+        signed = checksum - 2**64 if checksum >= 2**63 else checksum
+        out += [bson.encode({"db": "shop", "collection": name, "EOF": True, "CRC": bson.Int64(signed)}), end]
     path.write_bytes(gzip.compress(b"".join(out)) if path.suffix == ".gz" else b"".join(out))
     return path
 

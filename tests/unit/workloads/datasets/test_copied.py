@@ -1,5 +1,6 @@
 import gzip
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,8 @@ import bson
 import pytest
 from bson import json_util
 
-from microshard.workloads.datasets.copied import Hashing, SourceError, copy_data, reservoir, without_login
-from tests.shop import INDEXES, NAMESPACE, archive, orders
+from microshard.workloads.datasets.copied import Crc64, Hashing, SourceError, copy_data, reservoir, without_login
+from tests.shop import INDEXES, NAMESPACE, archive, crc64, orders
 
 ORDERS = orders(150)
 
@@ -70,6 +71,7 @@ def _longer(raw: bytes) -> bytes:
         (lambda raw: raw[: raw.index(b"\xff\xff\xff\xff", 9000) + 4], "before their end: it is cut off"),
         (_longer, "after 100 documents of shop.orders"),
         (lambda raw: raw.replace(b"0.1", b"0.9", 1), "version 0.9, and 0.1 is known"),
+        (lambda raw: raw.replace(b"shipped", b"shopped", 1), "documents of shop.orders do not have its checksum"),
         (lambda raw: raw[:30], "its header: its length says"),
         (lambda raw: gzip.compress(raw)[:-3000], "cannot be read"),
         (lambda raw: gzip.compress(raw)[:200] + bytes(100) + gzip.compress(raw)[300:], "cannot be read"),
@@ -84,6 +86,17 @@ def test_a_damaged_archive_is_a_sentence(tmp_path: Path, damage: Any, words: str
     assert str(file) in str(caught.value)
     assert words in str(caught.value)
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("size", [0, 1, 9, 3000, 65_535, 65_536, 140_000])
+def test_the_checksum_is_that_of_its_definition_however_the_bytes_come(size: int) -> None:
+    assert crc64(b"123456789") == 0x995DC9BBDF1939FA  # the check value of the CRC catalogue
+    data = random.Random(size).randbytes(size)
+    for expected, right in ((crc64(data), True), (crc64(data) - 2**64, True), (crc64(data) ^ 1, False)):
+        checksum = Crc64()
+        for start in range(0, size, 1000):
+            checksum.update(data[start : start + 1000])
+        assert checksum.matches(expected) is right
 
 
 def test_a_sample_is_drawn_by_its_seed_and_keeps_the_order(tmp_path: Path) -> None:
