@@ -153,8 +153,8 @@ class SearchSteps:
         if self.ended is None or self.metric is None or not self._fit():
             return None
         seconds = sum(e.seconds or 0.0 for e in folder.journal.records() if e.event == "stage")
-        found = self.next_choices()
-        advice = advice_of(self.request, self.settings, self._fit(), self.results, self.metric, self.ended, found.left)
+        left = race(self.settings, self.history, self._excluded_counts()).left
+        advice = advice_of(self.request, self.settings, self._fit(), self.results, self.metric, self.ended, left)
         advice.tried, advice.seconds, advice.measurements = self.tried, seconds, len(self.tried)
         advice.excluded = self.left_out()
         write_json(folder / ADVICE, advice)

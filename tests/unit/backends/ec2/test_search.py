@@ -51,6 +51,7 @@ class Search:
         self.output, self.outcome = io.StringIO(), Outcome()
         self.orders: list[tuple[int, int]] = []
         self.stop_after = 1000
+        self.stopped_by: int | None = 2
 
         def launch(_run: Any, fleet: FleetEstimate, _progress: RunProgress) -> FakeHosts:
             self.fleets.append(fleet.name)
@@ -61,7 +62,7 @@ class Search:
             base = runner.recorder.first_index
             for number, step in enumerate(runner.source.steps(runner.outcome)):
                 if len(self.orders) >= self.stop_after:
-                    runner.outcome.stopped_by = 2
+                    runner.outcome.stopped_by = self.stopped_by
                     break
                 runner.source.measured(step, self.result(step, base + number))
                 self.orders.append((runner.plan.steps[0].index, base + number))
@@ -145,6 +146,17 @@ def test_the_estimate_is_that_of_the_search_and_the_cost_is_a_limit(
     monkeypatch.setattr(Meter, "usd", property(lambda _: 0.02))
     assert search.execute() == 3
     assert "No recommendation: --cost (0.01 USD) would be exceeded" in search.output.getvalue()
+
+
+def test_a_fleet_that_has_no_money_left_ends_the_search_with_what_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = Search(tmp_path, monkeypatch)
+    search.stop_after, search.stopped_by = 7, None
+    assert search.execute() == 0
+    assert not search.advice.known
+    assert search.advice.ended == "what is left of the budget allows no further measurement"
+    assert search.advice.measurements == 7
 
 
 def test_without_a_price_the_cost_cannot_be_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
