@@ -133,8 +133,9 @@ def disk(evidence: Evidence) -> Iterator[Candidate]:
     for device, shares in evidence.exceeded.items():
         for exceeded, share in shares.items():
             whose, _, what = exceeded.partition("_")
-            sentence = f"{device}: demand was above the {what} of its {whose} {_percent(share)} of the time"
             name: Bottleneck = "disk IOPS" if what == "iops" else "disk throughput"
+            what = name.removeprefix("disk ")
+            sentence = f"{device}: demand was above the {what} of its {whose} {_percent(share)} of the time"
             yield Candidate(name, _over(share, "volume_exceeded"), sentence, {f"{exceeded}_exceeded": share})
     for host in evidence.hosts:
         if host.ebs is not None:
@@ -150,8 +151,9 @@ def disk(evidence: Evidence) -> Iterator[Candidate]:
 def _ebs_of_instance(evidence: Evidence, host: HostLoad, ebs: EbsOfInstance) -> Iterator[Candidate]:
     """All EBS volumes of an instance together: at what it may do at any time, or for 30 minutes a day."""
     volumes = [volume for volume in evidence.volumes if volume.host == host.name and "ios" in volume.limits]
-    mine = (("ios", ebs.iops, ebs.burst_iops, 1, "IOPS"), ("bytes", ebs.mibps, ebs.burst_mibps, MIB, "MiB/s"))
-    for key, always, burst, unit, called in mine:
+    for key, always, burst, unit, called in (
+        ("ios", ebs.iops, ebs.burst_iops, 1, "IOPS"), ("bytes", ebs.mibps, ebs.burst_mibps, MIB, "MiB/s")
+    ):  # fmt: skip
         rate = sum(volume.rate(key) for volume in volumes) / unit
         if not always or not volumes:
             continue
@@ -162,7 +164,7 @@ def _ebs_of_instance(evidence: Evidence, host: HostLoad, ebs: EbsOfInstance) -> 
         if bursting and not above:  # it may be there by chance, unless something waits
             score = min(score, _over(host.waiting_for_disk, "volume_waits"))
         sentence = (
-            f"the EBS volumes of {host.place} did {rate:,.0f} of the {limit:,.0f} {called} an {ebs.type} has {when}"
+            f"the EBS volumes of {host.place} did {rate:,.0f} of the {limit:,.0f} {called} that {ebs.type} has {when}"
         )
         figures = {f"instance_{key}_per_second": rate * unit, f"instance_{key}_limit": limit * unit}
         yield Candidate("disk IOPS" if key == "ios" else "disk throughput", score, sentence, figures)
@@ -241,8 +243,7 @@ def cache(evidence: Evidence) -> Iterator[Candidate]:
         }
         if shard.evicted:
             sentence += f"; they evicted {shard.evicted:,.0f} pages themselves"
-        work = _cpu(evidence)
-        yield Candidate("cache", _over(share, "cache_stall") * idle, sentence, figures, work, "CPU time")
+        yield Candidate("cache", _over(share, "cache_stall") * idle, sentence, figures, _cpu(evidence), "CPU time")
 
 
 _NAME_OF: Mapping[str, Bottleneck] = {"client": "client", "router": "router"}
@@ -264,9 +265,8 @@ def cores(evidence: Evidence) -> Iterator[Candidate]:
             filled = _over(host.busy, "cores_busy")
             # Only the largest consumer can be the limit; the others rank behind it by what they use.
             score = filled if used == most else min(filled, 0.99) * used / most
-            name = _NAME_OF.get(role, "CPU")
             work = _cpu(evidence) if role == "shards" else {}
-            yield Candidate(name, score, sentence, figures, work, "CPU time")
+            yield Candidate(_NAME_OF.get(role, "CPU"), score, sentence, figures, work, "CPU time")
 
 
 def steal(evidence: Evidence) -> Iterator[Candidate]:
@@ -275,10 +275,8 @@ def steal(evidence: Evidence) -> Iterator[Candidate]:
         sentence = f"the hypervisor took {_percent(host.steal)} of the cores of {host.place}"
         figures = {"steal": host.steal, "busy": host.busy}
         if host.baseline is not None:
-            sentence += (
-                f"; without CPU credits an {host.instance_type} has {_percent(host.baseline)} of each, and it used "
-                f"{_percent(host.busy)}"
-            )
+            sentence += f"; without CPU credits {host.instance_type} has {_percent(host.baseline)} of each"
+            sentence += f", and it used {_percent(host.busy)}"
             figures["baseline"] = host.baseline
         yield Candidate("steal", _over(host.steal, "steal"), sentence, figures)
 
@@ -320,8 +318,8 @@ def locks(evidence: Evidence) -> Iterator[Candidate]:
         else:
             sentence += f", and it had no ticket left {_percent(none_left)} of the time"
             figures["no_ticket_share"] = none_left
-        work = {each.use.name: each.queue for each in evidence.shards}
-        yield Candidate("lock or ticket", score, sentence, figures, work, "waiting operations")
+        queues = {each.use.name: each.queue for each in evidence.shards}
+        yield Candidate("lock or ticket", score, sentence, figures, queues, "waiting operations")
         yield _waiting_for(shard, "lock", "lock or ticket", "queue_share", "for locks of collections and databases")
 
 
@@ -335,16 +333,21 @@ def _waiting_for(shard: MongodLoad, kind: str, name: Bottleneck, key: str, what:
 
 
 def replication(evidence: Evidence) -> Iterator[Candidate]:
-    """A primary that waits for the other members, by its own choice or by the write concern, and members that lag."""
+    """A primary that waits for the other members, by its own choice or by the write concern."""
     members = Counter(evidence.shard_of.get(shard.use.name, shard.use.name) for shard in evidence.shards)
     for shard in evidence.shards:
         name = shard.use.name
         yield _waiting_for(shard, "flow_control", "replication", "flow_control", "for flow control, as members lag")
         if members[evidence.shard_of.get(name, name)] > 1:  # of one member it is its journal's
             yield _waiting_for(shard, "write_concern", "replication", "write_concern", "for their write concern")
+
+
+def lagging(evidence: Evidence) -> Iterator[Candidate]:
+    """A secondary that cannot follow, whether its primary waits or not."""
+    for shard in evidence.shards:
         if shard.lag is not None:
-            lag = max(shard.lag - evidence.delays.get(name, 0.0), 0.0)
-            sentence = f"{name} fell {lag:.0f} s behind its primary"
+            lag = max(shard.lag - evidence.delays.get(shard.use.name, 0.0), 0.0)
+            sentence = f"{shard.use.name} fell {lag:.0f} s behind its primary"
             yield Candidate("replication", _over(lag, "lag"), sentence, {"lag_seconds": lag})
 
 
@@ -408,7 +411,8 @@ def one_thread(evidence: Evidence) -> Iterator[Candidate]:
 
 
 RULES: tuple[Callable[[Evidence], Iterator[Candidate]], ...] = (
-    memory, disk, cache, steal, cores, own_limits, replication, checkpoint, locks, connection_pool, network, one_thread,
+    memory, disk, cache, steal, cores, own_limits, replication, lagging, checkpoint, locks, connection_pool, network,
+    one_thread,
 )  # fmt: skip
 
 # What takes precedence where several hold: what costs the others their time comes before them. Swapping shows as disk
