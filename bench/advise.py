@@ -218,11 +218,14 @@ def judged(surface: Surface, count: int, seed: int) -> tuple[bool, ...]:
 
 
 def confidence_set(grid: Mapping[int, Sequence[float]], better: Better) -> set[int]:
-    """The counts of which one is the best with 95 %: multiple comparisons with the best, of logarithms."""
+    """The counts of which one is the best with 95 %: multiple comparisons with the best, of logarithms.
+
+    Every count has as many repetitions as the first.
+    """
     sign = -1 if better == "lower" else 1
     scores = {n: [sign * math.log(value) for value in values] for n, values in grid.items()}
     means = {n: statistics.fmean(values) for n, values in scores.items()}
-    repetitions = TRUE_REPETITIONS
+    repetitions = len(next(iter(grid.values())))
     spread = math.sqrt(statistics.fmean(statistics.variance(values) for values in scores.values()))
     margin = _critical(len(grid), len(grid) * (repetitions - 1)) * spread * math.sqrt(2 / repetitions)
     most = max(means.values())
@@ -241,9 +244,34 @@ def _critical(counts: int, freedom: int) -> float:
 def measure(quick: bool) -> Findings:
     """How often the search is right, and the share of the grid it takes: where it was tuned, and where it was not."""
     findings = Findings()
+    draws = 3 if quick else DRAWS
     for held_out in (False, True):
-        _measure(findings, list(surfaces(held_out=held_out)), 3 if quick else DRAWS, "held-out " if held_out else "")
+        _measure(findings, list(surfaces(held_out=held_out)), draws, "held-out " if held_out else "")
+    for name, better in SWEPT.items():
+        right, shares = _replay(name, better, draws)
+        row = f"advise, replayed on the repetitions of a real sweep ({name})"
+        findings.rows.append(absolute(0, f"{row}: among the grid's best", [right], "%", Target(95, most=False)))
+        findings.rows.append(absolute(0, f"{row}: share of the grid's measurements", shares, "%"))
     return findings
+
+
+def _replay(name: str, better: Better, draws: int) -> tuple[float, list[float]]:
+    """How often the search is right when it draws what a sweep has measured, and the shares of the grid it takes, in %.
+
+    The first repetition of each count is left out: it fell into a time with many other programs.
+    """
+    swept = {count: values[1:] for count, values in SWEEP[name].items()}
+    fewest = min(map(len, swept.values()))
+    best = confidence_set({count: values[:fewest] for count, values in swept.items()}, better)
+    surface = Surface(f"{name}, replayed", better, _medians(swept), ())
+    right, shares = [], []
+    for seed in range(draws):
+        rng, measured = random.Random(f"replay {name} {seed}"), dict[int, list[float]]()
+        while isinstance(choice := decide(settings_of(surface, seed), measured), Choice):
+            measured.setdefault(choice.count, []).append(rng.choice(swept[choice.count]))
+        right.append(recommend(settings_of(surface, seed), measured).count in best)
+        shares.append(100 * sum(map(len, measured.values())) / (len(swept) * GRID_REPETITIONS))
+    return 100 * statistics.fmean(right), shares
 
 
 def _measure(findings: Findings, every: Sequence[Surface], draws: int, kind: str) -> None:
