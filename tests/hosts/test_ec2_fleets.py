@@ -43,6 +43,16 @@ ON_BED: dict[str, Any] = {
 }
 # Sharded ones are not among them: they need a real mongos, and this machine has none. What is left out is as planned.
 SMALL: dict[str, dict[str, Any]] = {
+    "insert-benchmark": {
+        "topology.storage.oplog_size_mb": 990,
+        "topology.storage.cache.value": 256,  # the bed's hosts have no 32 GiB
+        "matrix.axes": {"workload.0.measure.secondary_indexes": [0, 3]},
+        "matrix.zip": {
+            "workload.0.measure.padding": [256, 1048576],
+            "workload.0.measure.documents": [5000, 20],
+            "workload.0.measure.batch_size": [1000, 10],
+        },
+    },
     "block-compression": {
         "matrix.axes": {"topology.storage.block_compressor": ["zstd"]},
         "matrix.zip": {"workload.0.measure.dataset": ["flights", "tpch"], "workload.0.measure.documents": [2000, 7500]},
