@@ -34,7 +34,10 @@ def changes_for(experiment: Experiment, data: UserData) -> dict[str, Any]:
     # What an experiment loads itself gives way to the copy.
     steps = [s.model_dump(mode="json", exclude_unset=True) for s in experiment.workload if s.kind != "load"]
     if data.operations:
-        steps = [{"measure": {"engine": "mix", "namespace": data.namespace, "operations": list(data.operations)}}]
+        mixes = [s["measure"] for s in steps if s.get("measure", {}).get("engine") == "mix"]
+        # How long and with how many clients stays as the experiment says it of its own mix.
+        mix = {"engine": "mix", "namespace": data.namespace, "operations": list(data.operations)}
+        steps = [{"measure": {**(mixes[0] if mixes else {}), **mix}}]
     elif other := sorted(
         {s.phase.target() or "" for s in experiment.workload if s.kind == "measure"} - {data.namespace}
     ):

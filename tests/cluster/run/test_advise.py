@@ -14,6 +14,7 @@ def _advice(cli):
     return json.loads((folder / "advice.json").read_text())
 
 
+@pytest.mark.long  # with a user's data in test_user_data.py
 def test_a_search_ends_with_one_sentence_and_leaves_nothing(cli):
     code, output = cli.run("advise", cli.write(), *OPTIONS)
     assert code == 0, output

@@ -35,7 +35,7 @@ def temporary(monkeypatch):
 
 def test_a_sweep_ends_in_a_report_and_leaves_nothing(cli, temporary):
     # Long enough that the samplers, once a second, see each measurement.
-    measure = {"measure": {"engine": "aggregate", "pipeline": "mot_greenness", "iterations": 40}}
+    measure = {"measure": {"engine": "aggregate", "pipeline": "mot_greenness", "iterations": 9, "rate": 3}}
     path = cli.write(workload=[{"load": {"engine": "insert", "documents": 20000, "seed": 7}}, measure])
     code, output = cli.run("run", path)
     assert code == 0, output
@@ -146,7 +146,7 @@ def _is_deploying(cli):
     [
         (signal.SIGINT, 130, _is_loading),
         pytest.param(signal.SIGTERM, 143, _is_loading, marks=pytest.mark.long),
-        (signal.SIGINT, 130, _is_deploying),
+        pytest.param(signal.SIGINT, 130, _is_deploying, marks=pytest.mark.long),
     ],
 )
 def test_a_signal_stops_everything(cli, number, code, moment):

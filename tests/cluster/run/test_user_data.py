@@ -18,6 +18,15 @@ pytestmark = pytest.mark.cluster
 COUNT = 3000
 PASSWORD = {"root": "secret-root", "auditor": "secret-auditor", "reader": "secret-reader"}
 SEARCH = ("--counts", "1-2", "--points", "4")
+# Recorded queries take the place of its operations; the rest of it stays.
+MIX = {
+    "engine": "mix",
+    "namespace": "lab.any",
+    "operations": [{"filter": {}}],
+    "connections": 3,
+    "seconds_long": 1,
+    "settle_seconds": 0.5,
+}
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +72,8 @@ def test_the_answer_for_a_deployment_and_its_log_with_the_role_read(cli: Any, sh
     before = _contents(shop)
     options = ("--shard-key", "state", "--shard-key", "_id", "--shard-key", "customer.id", "--hash", "customer.mail")
     log = shop.folder / "mongod.log"
-    code, output = cli.run("advise", cli.write(), "--from", _uri(shop), "--queries", log, *options, *SEARCH)
+    experiment = cli.write(workload=[{"measure": MIX}])
+    code, output = cli.run("advise", experiment, "--from", _uri(shop), "--queries", log, *options, *SEARCH)
     assert code == 0, output
     assert _contents(shop) == before
     assert f"{COUNT:,} of {COUNT:,} documents of {NAMESPACE}" in output
@@ -74,8 +84,12 @@ def test_the_answer_for_a_deployment_and_its_log_with_the_role_read(cli: Any, sh
     advice = json.loads((folder / "advice.json").read_text())
     assert advice["metric"] == "throughput"
     assert advice["sentence"] in output
+    assert len(cli.results()) == advice["measurements"]
+    assert (folder / "report" / "report.html").exists()
     (result, *_) = cli.results().values()
-    table = result["phases"][-1]["table"]
+    phase = result["phases"][-1]
+    assert phase["ended"] - phase["started"] == pytest.approx(MIX["seconds_long"], abs=0.5)
+    table = phase["table"]
     assert sum(row[1] for row in table["rows"]) == pytest.approx(100, abs=0.5)
     collection = json.loads((folder / "plan.json").read_text())["points"][0]["collections"][0]
     assert collection["namespace"] == NAMESPACE
@@ -110,7 +124,9 @@ def test_the_profiler_needs_more_than_read_and_gives_the_same_queries(cli: Any, 
     code, output = cli.run("advise", cli.write(), "--from", _uri(shop), "--queries", "profiler", *SEARCH)
     assert (code, "the user may not do this" in output) == (4, True), output
     uri = _uri(shop, "auditor")
-    code, output = cli.run("advise", cli.write(), "--from", uri, "--queries", "profiler", *SEARCH)
+    code, output = cli.run(
+        "advise", cli.write(workload=[{"measure": MIX}]), "--from", uri, "--queries", "profiler", *SEARCH
+    )
     assert code == 0, output
     assert "recorded queries in 4 forms" in output
 

@@ -45,7 +45,7 @@ def _text(window: Browser) -> str:
 
 
 def test_a_run_is_seen_from_its_first_phase_to_its_report(cli: Cli, window: Browser) -> None:
-    load = {"load": {"engine": "insert", "documents": 150_000, "seed": 7}}
+    load = {"load": {"engine": "insert", "documents": 30_000, "seed": 7, "rate": 2000}}  # 15 s on any machine
     measure = {"measure": {"engine": "aggregate", "pipeline": "mot_greenness", "iterations": 10}}
     run, watch, url = _start(cli, workload=[load, measure], repetitions=1)
     try:
@@ -78,6 +78,7 @@ def test_a_run_is_seen_from_its_first_phase_to_its_report(cli: Cli, window: Brow
     assert watch.wait(timeout=10) == 0
 
 
+@pytest.mark.long
 def test_after_kill_9_it_says_what_to_do(cli: Cli, window: Browser) -> None:
     run, watch, url = _start(cli, repetitions=1)
     try:

@@ -14,7 +14,7 @@ from microshard.model.result import PhaseResult
 from microshard.records import codec
 from microshard.workloads import recording
 from microshard.workloads.base import find_engine
-from tests.cluster.workloads.mongods import Mongod, Started, execute, load, query, start_job, start_mongod, stop_mongod
+from tests.cluster.workloads.mongods import Mongod, Started, execute, load, query, start_job
 
 pytestmark = pytest.mark.cluster
 NAMESPACE = "lab.parts"
@@ -31,10 +31,11 @@ def traffic(**keys: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def mongod(tmp_path: Path) -> Iterator[Mongod]:
-    started = start_mongod(tmp_path / "mongod1")
-    yield started
-    stop_mongod(started)
+def mongod(shared_mongod: Mongod) -> Iterator[Mongod]:
+    """One for all tests here, each with an empty collection."""
+    yield shared_mongod
+    with shared_mongod.client() as client:
+        client.lab.parts.drop()
 
 
 def alone(folder: Path, mongod: Mongod, phase: dict[str, Any]) -> PhaseResult:
@@ -97,8 +98,13 @@ def counted(phase: PhaseResult) -> dict[str, int]:
 
 @pytest.mark.parametrize(
     ("loaded", "hosts"),
-    [(LOAD, 2), (LOAD, 3), (traffic(), 2), (traffic(), 3), (traffic(rate=400, batch_size=100), 2)],
-    ids=["insert by 2", "insert by 3", "traffic by 2", "traffic by 3", "traffic at a rate"],
+    [
+        pytest.param(LOAD, 2, marks=pytest.mark.long, id="insert by 2"),
+        pytest.param(LOAD, 3, id="insert by 3"),
+        pytest.param(traffic(), 2, marks=pytest.mark.long, id="traffic by 2"),
+        pytest.param(traffic(), 3, id="traffic by 3"),
+        pytest.param(traffic(rate=400, batch_size=100), 2, id="traffic at a rate"),
+    ],
 )
 def test_several_hosts_load_exactly_the_documents_of_one(
     mongod: Mongod, tmp_path: Path, loaded: dict[str, Any], hosts: int
@@ -123,7 +129,7 @@ def test_several_hosts_load_exactly_the_documents_of_one(
     assert {"clock_offset"} == set(merged.details)
 
 
-@pytest.mark.parametrize("hosts", [2, 3])
+@pytest.mark.parametrize("hosts", [pytest.param(2, marks=pytest.mark.long), 3])
 @pytest.mark.parametrize("rate", [None, 60.0])
 def test_several_hosts_query_as_one_and_their_histograms_are_added(
     mongod: Mongod, tmp_path: Path, hosts: int, rate: float | None
@@ -143,7 +149,7 @@ def test_several_hosts_query_as_one_and_their_histograms_are_added(
         assert (loop.rate, loop.operations) == (60, one.open_loop["AGGREGATE"].operations)
 
 
-@pytest.mark.parametrize("hosts", [2, 3])
+@pytest.mark.parametrize("hosts", [pytest.param(2, marks=pytest.mark.long), 3])
 def test_several_hosts_read_and_write_at_the_rates_of_one(mongod: Mongod, tmp_path: Path, hosts: int) -> None:
     alone(tmp_path / "load", mongod, LOAD)
     keys: dict[str, Any] = {"duration_seconds": 2.0, "warm_up_seconds": 0.5, "read_preference": "primary"}
