@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from microshard.errors import PlaceError
+from microshard.hostlib import host_counters
 
 
 def project_root() -> Path:
@@ -32,16 +33,17 @@ def collection_root() -> Path:
 
 
 def memory_mib(key: str = "MemTotal") -> float:
-    """A line of /proc/meminfo in MiB, capped by the cgroup's limit where there is one."""
+    """A line of /proc/meminfo in MiB, capped by the limits of the control group and of those above it."""
     value = float("inf")
     with open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123 - not a file on disk
         for line in file:
             if line.startswith(key + ":"):
                 value = int(line.split()[1]) / 1024
-    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        with contextlib.suppress(OSError, ValueError):
-            value = min(value, int(Path(limit).read_text(encoding="ascii")) / 2**20)
-    return value
+    groups = host_counters.control_groups(os.getpid())
+    controller = "memory" if "memory" in groups else ""
+    group = Path(groups.get(controller, "/"))
+    limits = [host_counters.memory_limit({controller: str(folder)}) for folder in (group, *group.parents)]
+    return min([value, *(limit / 2**20 for limit in limits if limit is not None)])
 
 
 def user() -> str:

@@ -1,6 +1,7 @@
 """This machine as the place of a run: one host, everything below the run's folder, processes on loopback."""
 
 import contextlib
+import errno
 import os
 import shutil
 import socket
@@ -116,7 +117,7 @@ def port_block(count: int) -> Iterator[int]:
     """A range of `count` free ports on loopback; yields the first.
 
     While the context is open a socket on the port just before the range keeps other runs of microshard
-    out of the block. Raises OSError when nothing is free below the kernel's range.
+    out of the block. Raises OSError when nothing is free below the kernel's range, PlaceError without loopback.
     """
     blocks = -(-(count + 1) // PORT_BLOCK)
     for start in range(FIRST_PORT, LAST_PORT - blocks * PORT_BLOCK, PORT_BLOCK):
@@ -124,7 +125,12 @@ def port_block(count: int) -> Iterator[int]:
             try:
                 guard.bind((_LOOPBACK, start))
                 guard.listen(1)  # without it SO_REUSEADDR lets a second run bind the port too
-            except OSError:
+            except OSError as error:
+                if error.errno == errno.EADDRNOTAVAIL:
+                    raise PlaceError(
+                        f"this machine has no address {_LOOPBACK}, where the servers of a run listen: "
+                        f"ip address add {_LOOPBACK}/8 dev lo; ip link set lo up"
+                    ) from error
                 continue
             if all(is_free(_LOOPBACK, port) for port in range(start + 1, start + 1 + count)):
                 yield start + 1

@@ -12,7 +12,7 @@ from pathlib import Path
 from microshard import this_machine
 from microshard.backends.local import LocalBackend, port_block
 from microshard.embedded.binary import BinaryError, find_mongod, version
-from microshard.errors import MicroshardError
+from microshard.errors import MicroshardError, PlaceError
 from microshard.hostlib import emulated_volumes
 from microshard.run.backend import CheckRequest, CheckResult, State
 from microshard.workloads.base import PhaseError, find_engine
@@ -91,6 +91,9 @@ def check_ports() -> CheckResult:
     try:
         with port_block(PORTS) as base:
             return CheckResult("ports", "ok", f"{PORTS} consecutive ports are free from {base:,} on")
+    except PlaceError as error:
+        detail, _, remedy = str(error).partition(": ")
+        return CheckResult("ports", "wrong", detail, remedy)
     except OSError as error:
         return CheckResult("ports", "wrong", str(error), "end what listens there, or set topology.network.base_port")
 

@@ -2,8 +2,10 @@
 
 import resource
 
+from microshard import this_machine
 from microshard.backends import local_checks
 from microshard.embedded.binary import BinaryError
+from microshard.hostlib import host_counters
 from microshard.run.backend import CheckRequest
 
 
@@ -27,6 +29,20 @@ def test_what_is_missing_is_wrong_and_says_what_to_do(tmp_path, monkeypatch):
     assert [found[what].state for what in ("disk", "RAM", "mongod", "open files")] == ["wrong"] * 3 + ["note"]
     assert "AVX" in found["mongod"].detail
     assert "limits.conf" in found["open files"].remedy
+
+
+def test_memory_is_capped_by_the_control_groups_above_too(tmp_path, monkeypatch):
+    (tmp_path / "user" / "shell").mkdir(parents=True)
+    (tmp_path / "user" / "memory.max").write_text(f"{1 << 30}\n")
+    (tmp_path / "user" / "shell" / "memory.max").write_text("max\n")
+    monkeypatch.setattr(host_counters, "control_groups", lambda _: {"": str(tmp_path / "user" / "shell")})
+    assert this_machine.memory_mib() == 1024
+
+
+def test_without_ipv4_on_loopback_it_is_said_so(monkeypatch):
+    monkeypatch.setattr("microshard.backends.local._LOOPBACK", "192.0.2.1")
+    found = local_checks.check_ports()
+    assert (found.state, "has no address 192.0.2.1" in found.detail) == ("wrong", True)
 
 
 def test_ports_that_are_all_taken(monkeypatch):
