@@ -119,13 +119,15 @@ class ClientProtocol(ClientConnection):
 
     def _begin(self, message: bytes) -> None:
         self.busy = True
+        operation = self._shard_operation
+        if operation is not None and self.authenticated and operation.begin_remembered(message):
+            return
         if self.authenticated and message[12:_BODY] == _PLAIN:
             name_end = message.find(0, _NAME)
             command = self._forwarded.get(message[_NAME:name_end])
             if command is not None:
                 body_end = _BODY + int.from_bytes(message[_BODY:_NAME], "little")
                 if self._can_forward(message, name_end, body_end, command):
-                    operation = self._shard_operation
                     if operation is None or not operation.begin(message, name_end, body_end, command):
                         self._forward_plain(message, name_end, body_end, command)
                     return

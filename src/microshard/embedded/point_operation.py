@@ -1,8 +1,7 @@
 """Point operations as they come over the wire: which messages are one, and where their shard key is.
 
 Messages are not decoded: their fields are found in the BSON. A client sends the same operation again and again with
-other values, so what has been found in one message is remembered as its `Shape`: a message of the same length that
-differs only in the values no decision depends on has its shard key at the same offsets.
+other values: a message that has the `fixed_parts` of another has its shard key at the same offsets.
 """
 
 import hashlib
@@ -17,11 +16,13 @@ import bson
 from microshard.embedded import wire
 
 MAX_MESSAGE = 1 << 20  # bytes of an operation that is examined
+_OPERATION_CODE = 12  # its offset in a message, after length, number and the number it answers
 BODY = 21  # offset of the BSON in a plain OP_MSG
-_NAME = BODY + 4  # the type of its first element
+NAME = BODY + 4  # the type of its first element
 
 # A value as the server orders it: the rank of its type, then the value. Ranks are the server's canonical types.
 Ordered = tuple[int, Any] | tuple[int]
+ValueReader = Callable[[bytes], Ordered | None]
 _NUMBER, _STRING, _BINARY, _OBJECT_ID, _BOOL, _DATE = 10, 15, 30, 35, 40, 45
 _INT32 = struct.Struct("<i")
 _INT64 = struct.Struct("<q")
@@ -76,28 +77,50 @@ _READERS: Mapping[int, tuple[int, Callable[[bytes, int], Any]]] = {
 _UNKNOWN: tuple[int, Callable[[bytes, int], Any]] = (0, lambda _data, _at: None)
 
 
-def ordered(data: bytes, at: int, name_length: int, *, hashed: bool = False) -> Ordered | None:
-    """The value of the element at an offset, comparable as the server compares it; with `hashed`, of its hash.
+def value_reader(data: bytes, at: int, name_length: int, *, hashed: bool = False) -> ValueReader:
+    """What reads the value of the element at an offset, comparable as the server compares it; with `hashed`, its hash.
 
-    None for a value that an equality does not fix to one place (null, arrays, regular expressions), or whose order is
-    not known here (NaN, Decimal128, documents).
+    It reads it in every message that has an element of the same name, type and length there. It returns None for a
+    value that an equality does not fix to one place (null, arrays, regular expressions), or whose order is not known
+    here (NaN, Decimal128, documents).
     """
     kind = data[at]
     at += name_length + 2
     rank, reader = _READERS.get(kind, _UNKNOWN)
-    value = reader(data, at)
-    if value is None or not hashed:
+    # As the server hashes a value: the first 64 bits of the MD5 of a seed of 0, the canonical type and the value.
+    prefix = _INT64.pack(rank << 32)
+    end = element_end(data, kind, at) if rank else at
+
+    def plain(data: bytes) -> Ordered | None:
+        value = reader(data, at)
         return None if value is None else (rank, value)
-    if rank != _NUMBER:
-        return _hash(rank, data[at : element_end(data, kind, at)])
-    # Numbers of every type hash as the 64-bit integer they are cut to.
-    return _hash(rank, _INT64.pack(int(value))) if kind != 0x01 or -_EXACT < value < _EXACT else None
+
+    def hash_of_number(data: bytes) -> Ordered | None:
+        value = reader(data, at)
+        # Numbers of every type hash as the 64-bit integer they are cut to.
+        if value is None or (kind == 0x01 and not -_EXACT < value < _EXACT):
+            return None
+        return _NUMBER, _hash(prefix + _INT64.pack(int(value)))
+
+    def hash_of_bytes(data: bytes) -> Ordered | None:
+        return _NUMBER, _hash(prefix + data[at:end])
+
+    def hash_of_binary(data: bytes) -> Ordered | None:
+        return None if reader(data, at) is None else hash_of_bytes(data)
+
+    if not hashed or not rank:
+        return plain
+    return {_NUMBER: hash_of_number, _BINARY: hash_of_binary}.get(rank, hash_of_bytes)
 
 
-def _hash(rank: int, value: bytes) -> Ordered:
-    """As the server hashes a value: the first 64 bits of the MD5 of a seed of 0, the canonical type and the value."""
-    digest = hashlib.md5(_INT64.pack(rank << 32) + value, usedforsecurity=False).digest()
-    return _NUMBER, _INT64.unpack_from(digest)[0]
+def ordered(data: bytes, at: int, name_length: int, *, hashed: bool = False) -> Ordered | None:
+    """The value of the element at an offset as its `value_reader` reads it."""
+    return value_reader(data, at, name_length, hashed=hashed)(data)
+
+
+def _hash(data: bytes) -> int:
+    number: int = _INT64.unpack_from(hashlib.md5(data, usedforsecurity=False).digest())[0]
+    return number
 
 
 def element_end(data: bytes, kind: int, at: int) -> int:
@@ -204,7 +227,7 @@ _NOTHING = (0, 0)
 def namespace_of(data: bytes, name_end: int, database: int) -> bytes:
     """`database.collection` of a command whose name ends, and whose $db begins, at these offsets. ValueError."""
     # Both are strings: length, bytes, zero byte; $db has 5 bytes of type and name before it.
-    if data[_NAME] != 0x02 or data[database] != 0x02:
+    if data[NAME] != 0x02 or data[database] != 0x02:
         raise ValueError("the collection or $db is no string")
     size = _INT32.unpack_from(data, database + 5)[0]
     name = data[database + 9 : database + 8 + size] + b"."
@@ -266,23 +289,17 @@ def _value_range(data: bytes, at: int) -> tuple[int, int]:
     return value if kind in wire.FIXED_SIZES else value + 4, element_end(data, kind, value)
 
 
-class Shape:
-    """What decided about one message but the values of its shard key: the bytes another has to share with it."""
+def fixed_parts(
+    data: bytes, found: Mapping[bytes, int], place: KeyPlace, names: tuple[bytes, ...]
+) -> list[tuple[slice, bytes]]:
+    """What another message of this length has to have in common to differ only in values no decision depends on.
 
-    def __init__(self, data: bytes, found: Mapping[bytes, int], place: KeyPlace, names: tuple[bytes, ...]) -> None:
-        """`found` are the fields of its body. LookupError, ValueError, struct.error when it is malformed."""
-        self.offsets = {name: place.offsets[name] for name in names}
-        free = [place.free, *(_value_range(data, at) for at in self.offsets.values())]
-        clock = found.get(b"$clusterTime")
-        if clock is not None and data[clock] == 0x03:
-            free.append(_value_range(data, clock))
-        edges = [BODY, *(edge for ends in sorted(free) if ends != _NOTHING for edge in ends), len(data)]
-        spans = [slice(start, end) for start, end in pairwise(edges)][::2]
-        self._fixed = [(span, data[span]) for span in spans]
-
-    def fits(self, data: bytes) -> bool:
-        """Whether a message of the same length differs only in values no decision depends on."""
-        for span, fixed in self._fixed:  # noqa: SIM110 - all() with a generator takes twice the time
-            if data[span] != fixed:
-                return False
-        return True
+    `found` are the fields of its body, `names` those of its shard key. LookupError, ValueError, struct.error when it
+    is malformed.
+    """
+    free = [place.free, *(_value_range(data, place.offsets[name]) for name in names)]
+    clock = found.get(b"$clusterTime")
+    if clock is not None and data[clock] == 0x03:
+        free.append(_value_range(data, clock))
+    edges = [_OPERATION_CODE, *(edge for ends in sorted(free) if ends != _NOTHING for edge in ends), len(data)]
+    return [(slice(start, end), data[start:end]) for start, end in list(pairwise(edges))[::2]]

@@ -19,6 +19,7 @@ _INT32 = struct.Struct("<i")
 # A reply to find begins with cursor: {firstBatch: [...], id: int64}; these are the offsets and bytes of its parts.
 _CURSOR, _BATCH = _BODY + 4, _BODY + 28
 _CURSOR_ID = b"\x12id\0"
+_NO_CURSOR = _CURSOR_ID + bytes(8)
 # A shard replies to a write with n (int32), electionId, opTime and others; a mongos sends neither of those two.
 _ELECTION_ID, _OP_TIME, _AFTER_N = b"\x07electionId\0", b"\x03opTime\0", _BODY + 11
 Forward = Callable[[bytes, int, int, ForwardedCommand], None]
@@ -78,6 +79,20 @@ class ShardOperation:
         self._message, self._name_end, self._body_end, self._command = message, name_end, body_end, command
         self._attempts = 0
         return self._send()
+
+    def begin_remembered(self, message: bytes) -> bool:
+        """Send an operation like an earlier one to its shard; False for a message that has to be looked at."""
+        found = None if self._server.api_version_required else self._targeting.remembered(message)
+        if found is None:
+            return False
+        shape, target = found
+        pool = target.node.known_primary
+        if pool is None or not pool.idle:
+            return False
+        self._message, self._name_end, self._body_end = message, shape.name_end, shape.body_end
+        self._command, self._target, self._attempts = self._server.forwarded[shape.command], target, 1
+        self._write(pool.idle.pop())
+        return True
 
     def abort(self) -> None:
         """The client left: interrupt its operation."""
@@ -144,6 +159,8 @@ class ShardOperation:
     def _remember_cursor(self, message: bytes) -> None:
         """The cursor of a read with more than one batch lives on the shard: its getMore has to go there."""
         at = _BATCH + _INT32.unpack_from(message, _BATCH)[0]
+        if message[at : at + 12] == _NO_CURSOR:
+            return
         if message[at : at + 4] == _CURSOR_ID:
             cursor = int.from_bytes(message[at + 4 : at + 12], "little", signed=True)
         else:  # fields in an order that mongod does not use today
