@@ -5,6 +5,7 @@ import hashlib
 import json
 import shlex
 import shutil
+import subprocess
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from microshard.embedded.binary import find_mongod
+from tests.empty_environment import environment_with_collection
 from tests.hosts.bed import Bed, wheels
 from tests.hosts.mirror import Mirror, served
-from tests.hosts.readme_examples import changes, converge, play, succeed
+from tests.hosts.readme_examples import changes, converge, example, play, succeed
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
@@ -196,6 +198,22 @@ def test_host_kernel(lab: Bed, tmp_path: Path) -> None:
         assert machine.enter("sysctl", "-n", "net.core.somaxconn", "net.ipv4.tcp_keepalive_time") == "4000\n120"
         assert "mongodb hard nofile 64000" in machine.enter("cat", "/etc/security/limits.d/90-microshard.conf")
     succeed(lab, "host_kernel", tmp_path, host_kernel_state="absent")
+    assert [machine.enter("sh", "-c", _KERNEL) for machine in lab.machines] == before
+
+
+def test_the_installed_collection_works_on_hosts(lab: Bed, tmp_path: Path) -> None:
+    environment = environment_with_collection(tmp_path)
+    playbook = environment.folder / "play.yml"
+    playbook.write_text(example("host_kernel"), encoding="utf-8")
+    before = [machine.enter("sh", "-c", f"mkdir -p /etc/microshard; {_KERNEL}") for machine in lab.machines]
+    words = [environment.bin / "ansible-playbook", "--inventory", lab.inventory, playbook]
+    for variables, changed in (({}, True), ({}, False), ({"host_kernel_state": "absent"}, True)):
+        command = lab.inside([*words, "--extra-vars", json.dumps(variables)])
+        done = subprocess.run(
+            command, cwd=environment.folder, env=environment.variables, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert [bool(count) for count in changes(done.stdout).values()] == [changed] * 3, done.stdout
     assert [machine.enter("sh", "-c", _KERNEL) for machine in lab.machines] == before
 
 

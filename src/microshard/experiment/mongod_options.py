@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from microshard.experiment.document import KeyPath, dotted
+from microshard.hostlib.mongo_config import leaves
 from microshard.model.phase import KeyFinding
 
 Release = tuple[int, int]  # major and minor version of MongoDB
@@ -129,19 +130,10 @@ def tokumx_parameters() -> frozenset[str]:
     return frozenset(_lists()["tokumx"]["parameters"])
 
 
-def leaves(options: Mapping[str, Any], path: KeyPath = ()) -> Iterator[tuple[KeyPath, str]]:
-    """Every option that is set: its path and its dotted name."""
-    for key, value in options.items():
-        here = (*path, key)
-        if isinstance(value, Mapping) and value:
-            yield from leaves(value, here)
-        else:
-            yield here, dotted(here)
-
-
 def unknown_options(options: Mapping[str, Any], engine: str, release: Release | None) -> Iterator[KeyFinding]:
     """Options this release does not have, of those that would be written into the configuration file."""
-    for path, name in leaves(options):
+    for path, _ in leaves(options):
+        name = dotted(path)
         section = name.split(".")[1] if name.startswith("storage.") else ""
         if section in ENGINE_SECTIONS and section != engine:
             continue

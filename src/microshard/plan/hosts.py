@@ -12,7 +12,6 @@ from microshard.model.plan import HOST_GROUPS, EmulatedVolume, Host, Point
 from microshard.model.topology import Topology, data_members
 from microshard.plan.render import count
 
-HOST_VOLUMES = "/srv/microshard"  # where the role host_storage mounts all volumes but a single data volume
 _USABLE = 0.93  # of a volume: ext4 keeps 5 % for root and needs 1.6 % for inodes; XFS less
 
 

@@ -15,6 +15,7 @@ from ruamel.yaml import YAML
 
 from microshard.errors import EXIT_DEFINITION, MicroshardError
 from microshard.experiment.document import put_value
+from microshard.hostlib.mongo_config import leaves
 from microshard.model.plan import Plan, Point, Process
 
 # Key of mongod's configuration file → option of its command line.
@@ -196,7 +197,8 @@ def _arbiter(point: Point, process: Process) -> bool:
 def _mongod_options(process: Process) -> list[str]:
     """The options of a mongod on its command line: what the experiment says, and the cache of the plan."""
     words: list[str] = []
-    for key, value in _leaves(process.options):
+    for path, value in leaves(process.options):
+        key = ".".join(path)
         option = _OPTIONS.get(key)
         if key.startswith("setParameter."):
             words += ["--setParameter", f"{key.removeprefix('setParameter.')}={_word(value)}"]
@@ -211,14 +213,6 @@ def _mongod_options(process: Process) -> list[str]:
     if process.cache_mib >= _SMALLEST_OPTION_MIB:
         return [*words, "--wiredTigerCacheSizeGB", f"{process.cache_mib / 1024:g}"]
     return [*words, "--wiredTigerEngineConfigString", f"cache_size={round(process.cache_mib * 1024)}K"]
-
-
-def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def _word(value: Any) -> str:

@@ -19,6 +19,7 @@ from microshard.experiment.load import LoadedExperiment, load
 from microshard.experiment.matrix import PointDefinition, expand
 from microshard.hostlib import emulated_volumes, process_limits, throttle
 from microshard.hostlib.errors import HostError
+from microshard.hostlib.files import VOLUMES
 from microshard.model.advice import SearchRequest
 from microshard.model.data_images import DataImageVariables
 from microshard.model.plan import Inputs, Plan, Point, Process, Step
@@ -26,7 +27,7 @@ from microshard.model.run_records import LockedBinary, RequestRecord, RunLock
 from microshard.model.variables import PointVariables, ProcessVariables, StepVariables, Variables
 from microshard.plan.build import build_plan, ports_at_once
 from microshard.plan.checks import PlanError, unsupported
-from microshard.plan.hosts import HOST_VOLUMES, shortages, volumes_of_processes
+from microshard.plan.hosts import shortages, volumes_of_processes
 from microshard.plan.search_grid import refuse_hopeless
 from microshard.records.lock_file import changes, write_experiment_lock
 from microshard.records.run_folder import RunFolder, write_json
@@ -270,7 +271,7 @@ def _on_hosts(point: Point, root: Path, *, limited: bool) -> PointVariables:
         keys = ("folder", "db_path", "log_path", "config_path", "pid_path")
         paths = {key: str(root / value) for key in keys if (value := getattr(planned, key)) is not None}
         own = f"{root.name}/{point.id}/{planned.name}"
-        there = {what: f"{HOST_VOLUMES}/{name}/{own}" for what, name in volumes.get(planned.name, {}).items()}
+        there = {what: f"{VOLUMES}/{name}/{own}" for what, name in volumes.get(planned.name, {}).items()}
         fields = {**_fields(planned), **paths}
         return ProcessVariables(**fields, endpoint=planned.endpoint, volumes=there, cgroup=cgroup)
 

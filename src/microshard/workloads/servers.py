@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from pymongo.errors import OperationFailure, PyMongoError
 
 from microshard.hostlib import proc
 from microshard.hostlib.host_counters import allocated_bytes, read_pid
+from microshard.hostlib.replica_set import member_document
 from microshard.model.job import JobPoint, ProcessInfo, ReplicaSetInfo
 from microshard.model.result import Latency, Metric, ShardSize, StorageSize
 from microshard.workloads.base import PhaseError, collection_of
@@ -27,7 +29,6 @@ LAG_INTERVAL_SECONDS = 1.0
 STATUS_MS = 2_000
 ROUTING_WAYS = frozenset({"toShards", "toRouterMongod"})  # as the embedded mongos counts operations
 PRIMARY, SECONDARY = 1, 2  # myState and members[].state of replSetGetStatus
-DELAY_SINCE = 13  # maxWireVersion of 5.0, which renamed slaveDelay to secondaryDelaySecs
 
 
 # --- several servers at the same time
@@ -269,10 +270,9 @@ def add_members(client: Client, replica_set: ReplicaSetInfo) -> float:
     """Reconfigure a replica set, so that its later members join it; when (epoch seconds). Raises PhaseError."""
     admin = client.admin
     config = admin.command("replSetGetConfig")["config"]
-    delay = "secondaryDelaySecs" if admin.command("isMaster")["maxWireVersion"] >= DELAY_SINCE else "slaveDelay"
-    for number, m in enumerate(replica_set.later, start=max(m["_id"] for m in config["members"]) + 1):
-        member = {"_id": number, "host": m.endpoint, "priority": m.priority, "votes": m.votes, "hidden": m.hidden}
-        config["members"].append(member | {delay: m.delay_seconds})
+    wire_version, first = admin.command("isMaster")["maxWireVersion"], max(m["_id"] for m in config["members"]) + 1
+    later = enumerate(map(asdict, replica_set.later), first)
+    config["members"] += [member_document(number, member, wire_version) for number, member in later]
     config["version"] += 1
     now = time.time()
     try:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.common.yaml import yaml_load
 
-from microshard.experiment.mongod_options import leaves, listed_options, parse_release, tokumx_parameters
+from microshard.experiment.mongod_options import listed_options, parse_release, tokumx_parameters
 from microshard.hostlib import mongo_config
 from microshard.hostlib.errors import HostError
 from microshard.model.plan import Inputs
@@ -71,7 +71,7 @@ def test_a_file_has_only_options_its_version_knows(write: Write, engine: str, ve
     if version == "2.6":
         del storage["mmapv1"]  # its names were without the section then
     config = yaml_load(write(engine, version, storage=storage))
-    names = {name for _, name in leaves(config)}
+    names = {".".join(path) for path, _ in mongo_config.leaves(config)}
     assert names - listed_options(engine, parse_release(version)) == set()
     assert config["replication"] == {"replSetName": "rs0", "oplogSizeMB": 990}
     assert config["operationProfiling"] == {"slowOpThresholdMs": 2000}

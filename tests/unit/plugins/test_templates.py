@@ -7,7 +7,7 @@ import pytest
 from ansible.module_utils.common.yaml import yaml_load
 
 from microshard.embedded import options as mongos_options
-from microshard.experiment.mongod_options import leaves, listed_options, parse_release, unknown_options
+from microshard.experiment.mongod_options import listed_options, parse_release, unknown_options
 from microshard.experiment.server_versions import PACKAGED
 from microshard.hostlib import mongo_config, wire
 from microshard.hostlib.errors import HostError
@@ -152,7 +152,7 @@ def test_a_file_has_only_documented_options(configs: Render, layout: Layout, ver
     for name, config in configs(layout, version=version, tls=True, authorization=True, embedded=False).items():
         if release < (3, 4):
             del config["net"]["compression"]  # of the layout; the planner leaves it out
-        names = {option for _, option in leaves(config)}
+        names = {".".join(path) for path, _ in mongo_config.leaves(config)}
         parts = {name: {".".join(name.split(".")[:n]) for n in range(1, 9)} for name in names}
         assert {name for name in names if not parts[name] & known} == set(), name
         assert [*unknown_options(config, "wiredTiger", release)] == []
