@@ -206,7 +206,7 @@ def test_the_installed_collection_works_on_hosts(lab: Bed, tmp_path: Path) -> No
     playbook = environment.folder / "play.yml"
     playbook.write_text(example("host_kernel"), encoding="utf-8")
     before = [machine.enter("sh", "-c", f"mkdir -p /etc/microshard; {_KERNEL}") for machine in lab.machines]
-    words = [environment.bin / "ansible-playbook", "--inventory", lab.inventory, playbook]
+    words: list[str | Path] = [environment.bin / "ansible-playbook", "--inventory", lab.inventory, playbook]
     for variables, changed in (({}, True), ({}, False), ({"host_kernel_state": "absent"}, True)):
         command = lab.inside([*words, "--extra-vars", json.dumps(variables)])
         done = subprocess.run(

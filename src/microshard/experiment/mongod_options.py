@@ -88,6 +88,11 @@ def parse_release(version: str) -> Release:
     return int(major), int(minor)
 
 
+def release_text(release: Release) -> str:
+    """A release as people write it: 6.0."""
+    return f"{release[0]}.{release[1]}"
+
+
 @functools.cache
 def _first_releases() -> dict[str, Release]:
     """Every listed option of mongod's configuration file with the first release that has it."""
@@ -147,12 +152,8 @@ def unknown_options(options: Mapping[str, Any], engine: str, release: Release | 
         first = _first_release(name)
         if engine == "tokumx" or release is None:
             continue
-        here, gone = f"topology.mongodb.version is {_text(release)}", _gone_in(name)
+        here, gone = f"topology.mongodb.version is {release_text(release)}", _gone_in(name)
         if first is not None and release < first:
-            yield path, f"{name} came with MongoDB {_text(first)}; {here}", "error"
+            yield path, f"{name} came with MongoDB {release_text(first)}; {here}", "error"
         elif gone is not None and release >= gone:
-            yield path, f"{name} is gone since MongoDB {_text(gone)}; {here}", "error"
-
-
-def _text(release: Release) -> str:
-    return f"{release[0]}.{release[1]}"
+            yield path, f"{name} is gone since MongoDB {release_text(gone)}; {here}", "error"

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from microshard.experiment import question
 from microshard.experiment.document import KeyPath
-from microshard.experiment.mongod_options import Release, parse_release, refused_options, unknown_options
+from microshard.experiment.mongod_options import Release, parse_release, refused_options, release_text, unknown_options
 from microshard.experiment.releases import counts_initial_chunks, first_release
 from microshard.experiment.server_versions import PACKAGED, packaged_version
 from microshard.model.experiment import Experiment
@@ -98,16 +98,12 @@ def _release(mongodb: MongoDB) -> Release | None:
 
 def _newer(name: str, first: Release, mongodb: MongoDB) -> str:
     """The sentence about something that came with a later release than the experiment's."""
-    return f"{name} came with MongoDB {_shown(first)}; {_used_release(mongodb)}"
+    return f"{name} came with MongoDB {release_text(first)}; {_used_release(mongodb)}"
 
 
 def _used_release(mongodb: MongoDB) -> str:
     which = "the embedded mongod is" if mongodb.version is None else "topology.mongodb.version is"
-    return f"{which} {_shown(_release(mongodb) or _EMBEDDED_RELEASE)}"
-
-
-def _shown(release: Release) -> str:
-    return f"{release[0]}.{release[1]}"
+    return f"{which} {release_text(_release(mongodb) or _EMBEDDED_RELEASE)}"
 
 
 def _packaged(topology: Topology) -> Iterator[RuleViolation]:
@@ -120,7 +116,7 @@ def _packaged(topology: Topology) -> Iterator[RuleViolation]:
         yield RuleViolation(("mongodb", "version"), message)
     elif topology.kind == "sharded" and parse_release(mongodb.version) < _EMBEDDED_RELEASE:
         message = (
-            f"the embedded mongos needs the routing commands of MongoDB {_shown(_EMBEDDED_RELEASE)}: "
+            f"the embedded mongos needs the routing commands of MongoDB {release_text(_EMBEDDED_RELEASE)}: "
             f"{mongodb.version} from packages serves standalone and replica_set"
         )
         yield RuleViolation(("mongodb", "version"), message)
@@ -135,7 +131,9 @@ def _engine(topology: Topology) -> Iterator[RuleViolation]:
         if release < first:
             yield RuleViolation(path, _newer(engine, first, mongodb))
         if gone is not None and release >= gone:
-            yield RuleViolation(path, f"{engine} exists only below MongoDB {_shown(gone)}; {_used_release(mongodb)}")
+            yield RuleViolation(
+                path, f"{engine} exists only below MongoDB {release_text(gone)}; {_used_release(mongodb)}"
+            )
         members = topology.config_servers.members
         if topology.kind == "sharded" and release < (3, 2) and members not in {1, 3}:
             message = f"config servers are a replica set since MongoDB 3.2, before it 1 or 3, not {members}"
@@ -153,7 +151,7 @@ def _config_shard(topology: Topology) -> Iterator[RuleViolation]:
     release = _release(topology.mongodb)
     first = first_release("transitionFromDedicatedConfigServer")
     if topology.kind == "sharded" and topology.config_servers.embedded and (release is None or release < first):
-        message = f"an embedded config server (config shard) came with MongoDB {_shown(first)}; "
+        message = f"an embedded config server (config shard) came with MongoDB {release_text(first)}; "
         message += "give topology.mongodb.version" if release is None else _used_release(topology.mongodb)
         yield RuleViolation(("config_servers", "embedded"), message)
 
