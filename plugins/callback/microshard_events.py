@@ -26,7 +26,7 @@ from ansible.plugins.callback import CallbackBase
 
 _VARIABLE = "MICROSHARD_EVENTS_FD"
 # Keys of the results of this project's modules that the runner's journal keeps.
-_RESULT_KEYS = ("seconds", "processes", "changes", "phases", "logs", "facts", "run")
+_RESULT_KEYS = ("seconds", "processes", "changes", "phases", "logs", "facts", "run", "image_bytes")
 
 
 class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible has no types

@@ -81,8 +81,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 bytes:
-  description: Size of all files.
-  returned: when files were moved or restored
+  description: Size of all files that were restored.
+  returned: when state is restored
+  type: int
+image_bytes:
+  description: Size of the host's part of the image.
+  returned: when state is kept or copied
   type: int
 seconds:
   description: How long it took.

@@ -91,7 +91,7 @@ options:
     type: float
     default: 30
   mongos_grace:
-    description: Seconds a mongos is given for O(state=absent), so that it removes its own router.
+    description: Seconds a mongos is given before it is killed, so that it removes its own router.
     type: float
     default: 2
   process_manager:

@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 
 from microshard.backends import local_processes
 from microshard.errors import EXIT_FAILED, EXIT_LEFT, EXIT_PLACE
-from tests.faults.kills import LONGEST, definition
+from tests.faults.kills import LONGEST, damaged_images, definition
 from tests.faults.table import Row, traceback_in
 from tests.faults.watched import Watched, answers, left, whole_results
 
@@ -25,6 +25,7 @@ STAGES = {
     "full": ("prepare", "deploy", "load", "measure", "between", "teardown", "report"),
     "read-only": ("prepare", "deploy", "measure", "between", "report"),
 }
+OF_IMAGES = ("keep_data", "deploy")  # of a run that keeps a data image and restores it: full while it does
 WORDS = {"full": "No space left on device", "read-only": "Read-only file system"}
 
 
@@ -85,7 +86,7 @@ def _mount(*words: str) -> None:
     subprocess.run(["mount", *words], check=True, capture_output=True)
 
 
-def experiment(folder: Path, repetitions: int) -> Path:
+def experiment(folder: Path, repetitions: int, *, images: bool = False) -> Path:
     """One deployment that is measured again and again: the least that has something to lose."""
     path = folder / "full.yml"
     small = definition("standalone", repetitions)
@@ -95,17 +96,19 @@ def experiment(folder: Path, repetitions: int) -> Path:
     measure["measure"] |= {"rate": 20, "iterations": 40}
     once = {"matrix": {}, "name": "disk", "order": {"redeploy": "per_repetition"}}
     with path.open("w", encoding="utf-8") as file:
-        YAML(typ="safe").dump(small | once, file)
+        YAML(typ="safe").dump(small | once | ({"load": {"image": "use"}} if images else {}), file)
     return path
 
 
-def whole_run(folder: Path, fault: str, stage: str, tell: Callable[[str], None] = lambda _: None) -> Row:
+def whole_run(
+    folder: Path, fault: str, stage: str, tell: Callable[[str], None] = lambda _: None, *, images: bool = False
+) -> Row:
     """The disk gives way when the second measurement comes to a stage; then it is mended and the run taken up."""
-    row = Row(f"disk {fault} under a whole run", stage, times=1)
+    row = Row(f"disk {fault} under a whole run" + (" with data images" if images else ""), stage, times=1)
     folder.mkdir(parents=True)
     token = f"disk-{os.getpid()}-{folder.name}"
     with Disk.made(folder / "runs") as disk:
-        watched = Watched(("run", str(experiment(folder, 2))), folder, token)
+        watched = Watched(("run", str(experiment(folder, 2, images=images))), folder, token)
         try:
             struck = _strike(disk, watched, fault, stage)
             code = watched.process.wait(timeout=LONGEST)
@@ -128,6 +131,7 @@ def whole_run(folder: Path, fault: str, stage: str, tell: Callable[[str], None] 
         disk.mend(fault)
         row.lost += _taken_up(folder, watched, token, kept)
         row.left += left(run, token)
+        row.lost += damaged_images(folder / "runs")
         local_processes.clean(run)
     return row
 
@@ -203,3 +207,5 @@ def campaign(folder: Path, tell: Callable[[str], None] = lambda _: None) -> Iter
     for fault, stages in STAGES.items():
         for stage in stages:
             yield whole_run(folder / f"{fault}-{stage}", fault, stage, tell)
+    for stage in OF_IMAGES:
+        yield whole_run(folder / f"images-{stage}", "full", stage, tell, images=True)

@@ -57,8 +57,8 @@ class Kill:
         return f"{self.signal.name} to {self.victim} at {self.stage}"
 
 
-KINDS = ("standalone", "sharded")  # of a whole campaign
 IMAGES = "images"  # a sharded cluster that is kept as data images and restored
+KINDS = ("standalone", "sharded", IMAGES)
 REPETITIONS = 2
 
 
@@ -362,10 +362,10 @@ class Campaign:
         if not (run / "report" / "report.html").is_file():
             self.wrong.append("there is no report")
         self.leftover += left(run, self.token)
-        self.wrong += [*self.neighbours.harmed(), *_damaged_images(self.folder / "runs")]
+        self.wrong += [*self.neighbours.harmed(), *damaged_images(self.folder / "runs")]
 
 
-def _damaged_images(runs: Path) -> Iterator[str]:
+def damaged_images(runs: Path) -> Iterator[str]:
     """Whatever was killed, an image that has its name is whole."""
     for kept in kept_images(runs):
         for file in kept.image.files if kept.image else ():

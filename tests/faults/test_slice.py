@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.embedded.lab import small_cluster
-from tests.faults import conversations, definitions, disk, endless, full, kills, router
+from tests.faults import conversations, definitions, disk, endless, full, images, kills, router
 from tests.faults.table import Row
 
 SEED = datetime.date.today().toordinal()
@@ -68,6 +68,16 @@ def test_disks_that_fail_and_files_that_end_anywhere(tmp_path: Path) -> None:
 def test_a_whole_run_on_a_disk_that_gives_way(tmp_path: Path) -> None:
     fault = ("full", "read-only")[SEED % 2]
     clean([full.whole_run(tmp_path / "run", fault, ("deploy", "measure", "between")[SEED // 2 % 3])])
+
+
+@pytest.mark.long
+@pytest.mark.cluster
+@pytest.mark.timeout(1200)
+def test_bad_luck_with_data_images(tmp_path: Path) -> None:
+    damage = list(images.DAMAGE)[SEED % len(images.DAMAGE)]
+    clean(list(images.campaign(tmp_path / "images", print, damage=[damage])))
+    if os.geteuid() == 0:
+        clean([full.whole_run(tmp_path / "full", "full", full.OF_IMAGES[SEED % 2], images=True)])
 
 
 @pytest.mark.long

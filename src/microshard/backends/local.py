@@ -41,10 +41,10 @@ class LocalBackend(Backend):
         )
 
     @contextlib.contextmanager
-    def ports(self, count: int) -> Iterator[int]:
+    def ports(self, count: int, preferred: Sequence[int] = ()) -> Iterator[int]:
         """A block that other runs on this machine keep out of."""
         try:
-            with port_block(count) as base:
+            with port_block(count, preferred) as base:
                 yield base
         except OSError as error:
             if error.errno is not None:
@@ -113,14 +113,15 @@ class LocalBackend(Backend):
 
 
 @contextlib.contextmanager
-def port_block(count: int) -> Iterator[int]:
-    """A range of `count` free ports on loopback; yields the first.
+def port_block(count: int, preferred: Sequence[int] = ()) -> Iterator[int]:
+    """A range of `count` free ports on loopback; yields the first. `preferred`: first ports that are tried before all.
 
     While the context is open a socket on the port just before the range keeps other runs of microshard
     out of the block. Raises OSError when nothing is free below the kernel's range, PlaceError without loopback.
     """
     blocks = -(-(count + 1) // PORT_BLOCK)
-    for start in range(FIRST_PORT, LAST_PORT - blocks * PORT_BLOCK, PORT_BLOCK):
+    starts = range(FIRST_PORT, LAST_PORT - blocks * PORT_BLOCK, PORT_BLOCK)
+    for start in (*(port - 1 for port in preferred if port - 1 in starts), *starts):
         with socket.socket() as guard:
             try:
                 guard.bind((_LOOPBACK, start))

@@ -19,6 +19,7 @@ from typing import Any
 
 from microshard.backends import binaries, client_install, local_processes
 from microshard.errors import PlaceError, RunFolderError
+from microshard.model.data_images import FOLDER
 from microshard.model.plan import FIRST_PORT, HOST_GROUPS, Host, Inputs, Plan, Point
 from microshard.model.run_records import BackendRecord, LedgerRecord
 from microshard.model.variables import RunVariables
@@ -161,26 +162,38 @@ class SshBackend(Backend):
             if event.get("facts"):
                 found[str(event["host"])] = event["facts"]
 
-        with tempfile.TemporaryDirectory(prefix="microshard-") as temporary:
-            folder = RunFolder(Path(temporary))
-            for name in ("tmp", "logs"):
-                (folder / name).mkdir()
-            variables = folder / "vars.json"
-            variables.write_text(json.dumps({"host_facts_folder": self.base}), encoding="utf-8")
-            try:
-                self.playbooks(folder, listen, self.names).run("host_facts", variables)
-            except PlaybookError as error:
-                raise PlaceError(f"{self.where}:\n{error}") from None
+        self._play("host_facts", {"host_facts_folder": self.base}, listen)
         problems = [sentence for name in self.names for sentence in _unusable(name, found.get(name), self.base)]
         if problems:
             raise PlaceError(f"{self.where}:\n" + "\n".join(problems))
         return {name: found[name] for name in self.names}
 
+    def _play(self, name: str, variables: Mapping[str, Any], listen: EventHandler = ignore) -> None:
+        """Run a playbook that belongs to no run, on all hosts. Raises PlaceError."""
+        with tempfile.TemporaryDirectory(prefix="microshard-") as temporary:
+            folder = RunFolder(Path(temporary))
+            for each in ("tmp", "logs"):
+                (folder / each).mkdir()
+            path = folder / "vars.json"
+            path.write_text(json.dumps(variables), encoding="utf-8")
+            try:
+                self.playbooks(folder, listen, self.names).run(name, path)
+            except PlaybookError as error:
+                raise PlaceError(f"{self.where}:\n{error}") from None
+
+    def remove_images(self, names: Sequence[str]) -> None:
+        """Remove their folders; those of services belong to root."""
+        self.facts = self.facts or self._survey()
+        become = self.process_manager == "systemd"
+        variables = {"folder": f"{self.base}/{FOLDER}", "names": list(names), "become": become}
+        self._play("remove_images", {f"data_images_{key}": value for key, value in variables.items()})
+
     @contextlib.contextmanager
-    def ports(self, count: int) -> Iterator[int]:
+    def ports(self, count: int, preferred: Sequence[int] = ()) -> Iterator[int]:
         """A range on which no host listened when facts were gathered; later conflicts show when a process starts."""
         used = {port for facts in self.facts.values() for port in facts["listening"]}
-        for base in range(FIRST_PORT, LAST_PORT - count):
+        possible = range(FIRST_PORT, LAST_PORT - count)
+        for base in (*(port for port in preferred if port in possible), *possible):
             if not any(port in used for port in range(base, base + count)):
                 yield base
                 return

@@ -59,6 +59,7 @@ def images(ctx: click.Context, as_json: bool, runs: Path) -> None:
 @runs_option
 def remove(names: tuple[str, ...], every: bool, runs: Path) -> None:
     """Remove data images, by their names or the first digits of them."""
+    from microshard.backends.ssh import SshBackend
     from microshard.records.data_images import kept_images, remove_image
 
     found = kept_images(runs)
@@ -69,5 +70,7 @@ def remove(names: tuple[str, ...], every: bool, runs: Path) -> None:
             raise RunFolderError(f"{name} is not the name of one data image; `microshard images` lists them")
     for kept in found:
         if every or any(kept.path.name.startswith(name) for name in names):
+            if kept.image and kept.image.inventory:
+                SshBackend.at(Path(kept.image.inventory)).remove_images([kept.path.name])
             remove_image(kept.path)
             click.echo(f"{kept.path.name}: removed, {kept.bytes / 1e6:,.0f} MB")

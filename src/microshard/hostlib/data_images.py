@@ -65,10 +65,14 @@ def main(parameters: dict[str, Any], *, check: bool) -> dict[str, Any]:
         fill = _move if state == "kept" else _copy
         return _keep(here, fill, draft, target, {**parameters["manifest"], "endpoints": endpoints}, check=check)
     done, before = _restore(data, target, check=check)
-    if before and before != endpoints and not check:
+    if check:
+        return done
+    if before and before != endpoints:
         sets = parameters["replica_sets"] or mongo_config.replica_sets(processes)
         image_addresses.rewrite(here, processes, sets, parameters["mongod"])
         done["msg"] += ", addresses changed"
+        for path in data.values():
+            _own_like(path, path)
     return done
 
 
@@ -77,7 +81,8 @@ def _keep(
 ) -> dict[str, Any]:
     """Fill an image with the data folders. One that is there already stays: the same recipe is the same data."""
     if os.path.isdir(target):
-        return {"changed": False, "msg": f"{target} exists already"}
+        size = sum(file["bytes"] for file in _manifest(target)[0])
+        return {"changed": False, "msg": f"{target} exists already", "image_bytes": size}
     if check:
         return {"changed": True, "msg": f"{target} would be made"}
     shutil.rmtree(draft, ignore_errors=True)
@@ -94,7 +99,7 @@ def _keep(
         if not os.path.isdir(target):  # another run may have made the same one meanwhile
             raise HostError(f"{target}: the image cannot be put there: {error.strerror}") from None
     size = sum(file["bytes"] for file in files)
-    return {"changed": True, "msg": f"{target}: {len(files)} files, {size / 1e6:,.0f} MB", "bytes": size}
+    return {"changed": True, "msg": f"{target}: {len(files)} files, {size / 1e6:,.0f} MB", "image_bytes": size}
 
 
 def _move(processes: list[dict[str, Any]], folder: str) -> None:
@@ -115,6 +120,7 @@ def _move(processes: list[dict[str, Any]], folder: str) -> None:
             os.rename(source, target)
         except OSError:  # it lies on another volume
             shutil.copytree(source, target, symlinks=True)
+            _own_like(source, target)
 
 
 def _copy(processes: list[dict[str, Any]], folder: str) -> None:
@@ -144,8 +150,19 @@ def _ask(process: dict[str, Any], command: dict[str, Any]) -> None:
 
 
 def _copy_locked(folder: str, process: dict[str, Any]) -> None:
-    ignore = shutil.ignore_patterns(*_NOT_KEPT)
-    shutil.copytree(process["db_path"], os.path.join(folder, process["name"]), ignore=ignore)
+    target = os.path.join(folder, process["name"])
+    shutil.copytree(process["db_path"], target, ignore=shutil.ignore_patterns(*_NOT_KEPT))
+    _own_like(process["db_path"], target)
+
+
+def _own_like(example: str, folder: str) -> None:
+    """Give a folder and all in it the owner of another, where root works for the user of the processes."""
+    if os.geteuid() != 0:
+        return
+    owner = os.stat(example)
+    for where, folders, names in os.walk(folder):
+        for name in (".", *folders, *names):
+            os.chown(os.path.join(where, name), owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
 def _described(folder: str) -> list[dict[str, Any]]:
@@ -165,7 +182,10 @@ def _described(folder: str) -> list[dict[str, Any]]:
 def _restore(data: dict[str, str], image: str, *, check: bool) -> tuple[dict[str, Any], dict[str, str]]:
     """Put the files of an image into the data folders, and check each; what was done, and the endpoints in the data."""
     with _in_use(image):
-        files, endpoints = _manifest(image, data)
+        files, endpoints = _manifest(image)
+        found = {file["path"].partition("/")[0] for file in files}
+        if found != set(data):
+            raise HostError(f"{image} has the data of {', '.join(sorted(found))}, not of {', '.join(sorted(data))}")
         size = sum(file["bytes"] for file in files)
         if check:
             return {"changed": True, "msg": f"{len(files)} files would be restored"}, endpoints
@@ -177,6 +197,8 @@ def _restore(data: dict[str, str], image: str, *, check: bool) -> tuple[dict[str
         os.utime(os.path.join(image, "manifest.json"))  # the last use
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             shared = sum(pool.map(partial(_put, image, data), files))
+        for name, path in data.items():
+            _own_like(os.path.join(image, "data", name), path)
     done = {
         "changed": True,
         "msg": f"{len(files)} files, {size / 1e6:,.0f} MB, {shared} of them by reflink",
@@ -185,17 +207,16 @@ def _restore(data: dict[str, str], image: str, *, check: bool) -> tuple[dict[str
     return done, endpoints
 
 
-def _manifest(image: str, data: dict[str, str]) -> tuple[list[dict[str, Any]], dict[str, str]]:
+def _manifest(image: str) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """The files of an image, and the endpoints its processes had."""
     try:
         with open(os.path.join(image, "manifest.json"), encoding="utf-8") as file:
             manifest = json.load(file)
         files, endpoints = list(manifest["files"]), dict(manifest.get("endpoints") or {})
-        found = {file["path"].partition("/")[0] for file in files}
+        if not all({"path", "bytes", "sha256"} <= file.keys() for file in files):
+            raise ValueError("a file lacks its size or its checksum")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise HostError(f"{image}: the manifest of the data image cannot be read: {error}") from None
-    if found != set(data):
-        raise HostError(f"{image} has the data of {', '.join(sorted(found))}, not of {', '.join(sorted(data))}")
     if any(os.path.isabs(file["path"]) or ".." in file["path"].split("/") for file in files):
         raise HostError(f"{image}: a file of the data image lies outside of it")
     return files, endpoints

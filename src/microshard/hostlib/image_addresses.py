@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +27,7 @@ Document = dict[str, Any]
 _STARTED_IN = 60.0  # s
 _STOPPED_IN = 60.0  # s
 _POLL = 0.02  # s
+_LOOPBACK = "127.0.0.1"  # it has no users and no access control yet
 
 
 def rewrite(here: Sequence[Document], processes: Sequence[Document], sets: Sequence[Document], mongod: str) -> None:
@@ -75,7 +77,7 @@ def _change(mongod: str, process: Document, commands: Sequence[Document]) -> Non
         return
     with _alone(mongod, process):
         for command in commands:
-            answer = wire.command(process["address"], process["port"], command, timeout=_STARTED_IN)
+            answer = wire.command(_LOOPBACK, process["port"], command, timeout=_STARTED_IN)
             if answer.get("ok") != 1 or answer.get("writeErrors") or answer.get("n") != len(command["updates"]):
                 where = f"{command['$db']}.{command['update']}"
                 raise HostError(f"{process['name']}: {where} does not take the addresses of this deployment: {answer}")
@@ -83,14 +85,14 @@ def _change(mongod: str, process: Document, commands: Sequence[Document]) -> Non
 
 @contextlib.contextmanager
 def _alone(mongod: str, process: Document) -> Iterator[None]:
-    """A mongod with the data of a process, alone, at its address; shut down cleanly at the end.
+    """A mongod with the data of a process, alone, on loopback; shut down cleanly at the end.
 
     Its configuration file and PID file are those of the process, so whatever ends the process finds it.
     """
     name, data, log = process["name"], process["db_path"], os.path.join(process["folder"], "addresses.log")
     options = {
         "storage": {**(process["options"].get("storage") or {}), "dbPath": data},
-        "net": {"port": process["port"], "bindIp": process["address"], "unixDomainSocket": {"enabled": False}},
+        "net": {"port": process["port"], "bindIp": _LOOPBACK, "unixDomainSocket": {"enabled": False}},
         # Nothing else may change: no session is written, no document expires.
         "setParameter": {"disableLogicalSessionCacheRefresh": True, "ttlMonitorEnabled": False},
     }
@@ -99,7 +101,7 @@ def _alone(mongod: str, process: Document) -> Iterator[None]:
     child = proc.spawn(command, folder=process["folder"], output=log, pid_path=process["pid_path"])
     deadline = time.monotonic() + _STARTED_IN
     try:
-        while not wire.answers(process["address"], process["port"]):
+        while not wire.answers(_LOOPBACK, process["port"]):
             if child.poll() is not None or time.monotonic() > deadline:
                 raise HostError(f"{name} does not start alone:\n  " + "\n  ".join(last_lines(log)))
             time.sleep(_POLL)
@@ -112,3 +114,4 @@ def _alone(mongod: str, process: Document) -> Iterator[None]:
         raise HostError(f"{name} was not shut down cleanly after its addresses were changed")
     for path in (log, process["pid_path"]):
         os.unlink(path)
+    shutil.rmtree(os.path.join(data, "journal"), ignore_errors=True)  # its place may be a volume

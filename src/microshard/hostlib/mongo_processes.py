@@ -80,7 +80,7 @@ def main(parameters: dict[str, Any], *, check: bool) -> dict[str, Any]:
     elif state == "restarted":
         outcomes, page_cache = _restart(group, parameters)
     elif state == "stopped":
-        outcomes = group.stop(timeout=parameters["stop_timeout"])
+        outcomes = group.stop(timeout=parameters["stop_timeout"], mongos_grace=parameters["mongos_grace"])
     else:
         outcomes = group.remove(mongos_grace=parameters["mongos_grace"])
     if units:
@@ -157,7 +157,8 @@ def _restart(group: ProcessGroup, parameters: dict[str, Any]) -> tuple[list[Proc
     if not group.processes:
         return [], None
     page_cache = None
-    stopped = {outcome.name: outcome.did for outcome in group.stop(timeout=parameters["stop_timeout"])}
+    limits = {"timeout": parameters["stop_timeout"], "mongos_grace": parameters["mongos_grace"]}
+    stopped = {outcome.name: outcome.did for outcome in group.stop(**limits)}
     if not group.check:
         if parameters["process_manager"] == "systemd":
             systemd.forget([process.folder for process in group.processes])
@@ -175,7 +176,17 @@ class ProcessGroup:
     def __init__(self, processes: Iterable[MongoProcess], *, check: bool = False, concurrency: int = 0) -> None:
         self.processes = list(processes)
         self.check = check
-        self.concurrency = concurrency or _PER_CORE * (os.cpu_count() or 1)
+        self.concurrency = concurrency or self._usual_concurrency()
+
+    def _usual_concurrency(self) -> int:
+        """How many are started at a time.
+
+        A shard that knows its cluster sleeps for 2 s in most starts, until its list of shards has been read
+        (waitForShardRegistryReload in MongoDB's sharding_initialization.cpp). All at once sleep at the same time.
+        """
+        if any(p.role == "shard" and p.db_path and os.path.exists(f"{p.db_path}/WiredTiger") for p in self.processes):
+            return len(self.processes)
+        return _PER_CORE * (os.cpu_count() or 1)
 
     def start(self, *, timeout: float, stop_timeout: float) -> list[ProcessChange]:
         """Start every process with its configuration, config servers and mongos first; wait until every mongod answers.
@@ -222,10 +233,15 @@ class ProcessGroup:
                 sets.setdefault(process.replica_set, []).append(process)
         return [members for members in sets.values() if len(members) > 1]
 
-    def stop(self, *, timeout: float) -> list[ProcessChange]:
-        """End every process: SIGTERM, and SIGKILL after `timeout` seconds."""
+    def stop(self, *, timeout: float, mongos_grace: float) -> list[ProcessChange]:
+        """End every process: SIGTERM, and SIGKILL after `timeout` seconds.
+
+        A mongos has nothing to write, and with the config servers ending it may not end for half a minute.
+        """
+        grace = {"mongos": min(timeout, mongos_grace)}
         return _concurrently(
-            len(self.processes) or 1, [partial(p.stop, grace=timeout, check=self.check) for p in self.processes]
+            len(self.processes) or 1,
+            [partial(p.stop, grace=grace.get(p.role, timeout), check=self.check) for p in self.processes],
         )
 
     def remove(self, *, mongos_grace: float) -> list[ProcessChange]:

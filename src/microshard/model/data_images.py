@@ -32,7 +32,7 @@ class DataImageRecipe:
     format: int
     microshard: str  # version of the tool, whose engines make the data
     mongod: str  # version
-    mongod_sha256: str
+    mongod_sha256: str  # of its archive, or its path and version, where only the hosts have it
     topology: str
     processes: tuple[RecipeProcess, ...]
     replica_sets: tuple[PlannedReplicaSet, ...]  # without endpoints
@@ -66,12 +66,15 @@ class DataImage:
     by_shard: dict[str, float]  # shard → documents
     files: tuple[ImageFile, ...] = ()
     endpoints: dict[str, str] = field(default_factory=dict)  # process → address:port in the data
+    base_port: int = 0  # of the run that made it
+    inventory: str = ""  # of the hosts the data lie on; "": they are in this folder
+    host_bytes: dict[str, int] = field(default_factory=dict)  # host → what it has of the image
     image_format: int = IMAGE_FORMAT
 
     @property
     def bytes(self) -> int:
         """Size of all files."""
-        return sum(file.bytes for file in self.files)
+        return sum(file.bytes for file in self.files) + sum(self.host_bytes.values())
 
 
 @dataclass(frozen=True, slots=True)

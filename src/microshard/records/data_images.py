@@ -21,7 +21,7 @@ class KeptImage:
     """A data image on disk."""
 
     path: Path
-    image: DataImage | None  # None: its manifest cannot be read, so it is never restored
+    image: DataImage | None  # None: its manifest cannot be read or is another image's, so it is never restored
     used: float  # epoch seconds of the last use
 
     @property
@@ -46,8 +46,12 @@ def kept_images(runs: Path) -> list[KeptImage]:
 def find_image(runs: Path, name: str) -> DataImage | None:
     """The image of this name, if there is one whose manifest can be read; its files are checked when restored."""
     path = folder_of(runs) / name
-    image = _kept(path).image if path.is_dir() else None
-    return image if image and image.name == name else None
+    return _kept(path).image if path.is_dir() else None
+
+
+def base_ports(runs: Path) -> list[int]:
+    """The base ports of the runs that made the images, of the image used last first: its addresses need no change."""
+    return list(dict.fromkeys(kept.image.base_port for kept in reversed(kept_images(runs)) if kept.image))
 
 
 def _kept(path: Path) -> KeptImage:
@@ -55,6 +59,8 @@ def _kept(path: Path) -> KeptImage:
     with contextlib.suppress(OSError, RunFolderError):
         used = (path / MANIFEST).stat().st_mtime
         image = codec.read_file(DataImage, path / MANIFEST)
+    if image and image.name != path.name:
+        image = None  # somebody has put another one there
     return KeptImage(path, image, used)
 
 

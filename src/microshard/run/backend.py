@@ -79,7 +79,7 @@ class Backend(ABC):
         """The facts a plan is made for. May connect, changes nothing. Raises PlaceError by host and next step."""
 
     @abstractmethod
-    def ports(self, count: int) -> contextlib.AbstractContextManager[int]:
+    def ports(self, count: int, preferred: Sequence[int] = ()) -> contextlib.AbstractContextManager[int]:
         """The first of `count` consecutive ports that are free on every host while the context is open."""
 
     @abstractmethod
@@ -113,6 +113,9 @@ class Backend(ABC):
         self, folder: RunFolder, playbooks: Playbooks, variables: Path, driver: str | None = None
     ) -> None:
         """Prepare the hosts for points with this driver, before the first. Raises PlaybookError, PlaceError."""
+
+    def remove_images(self, names: Sequence[str]) -> None:  # noqa: B027 - on this machine they are beside the runs
+        """Remove data images from the hosts. Raises MicroshardError."""
 
     @abstractmethod
     def missing(self, folder: RunFolder, point: Point) -> list[str]:

@@ -1,30 +1,36 @@
 """The data images of a run: which of its points are restored, and what is kept of those that are not."""
 
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from microshard.errors import PlaceError
-from microshard.model.data_images import DataImage, DataImageRecipe, DataImageVariables
+from microshard.model.data_images import FOLDER, DataImage, DataImageRecipe, DataImageVariables
 from microshard.model.plan import Plan, Point
 from microshard.model.result import StepResult
 from microshard.plan.data_images import image_name, recipe
 from microshard.records import codec
-from microshard.records.data_images import find_image, folder_of, keep_within, remove_image
-from microshard.records.run_folder import RunFolder
-from microshard.run.backend import Binaries
+from microshard.records.data_images import MANIFEST, find_image, folder_of, keep_within, remove_image
+from microshard.records.run_folder import RunFolder, write_json
+from microshard.run.backend import Backend, Binaries
 
 
 def planned_image(point: Point, binaries: Binaries, *, empty: bool = False) -> str:
     """The name of the image of a point's data, or of its empty cluster; "" where they are neither kept nor restored."""
     policy = point.data_image
-    if policy.mode == "never" or (policy.not_empty if empty else policy.refused) or not binaries.sha256:
+    if policy.mode == "never" or (policy.not_empty if empty else policy.refused):
         return ""
     return image_name(_recipe(point, binaries, empty=empty))
 
 
 def _recipe(point: Point, binaries: Binaries, *, empty: bool = False) -> DataImageRecipe:
-    return recipe(point, mongod=binaries.version, mongod_sha256=binaries.sha256, empty=empty)
+    return recipe(point, mongod=binaries.version, mongod_sha256=_digest(binaries), empty=empty)
+
+
+def _digest(binaries: Binaries) -> str:
+    """SHA-256 of the mongod or of its archive; where only the hosts have it, its path and version."""
+    return binaries.sha256 or str(binaries.install.get("sha256") or f"{binaries.mongod} {binaries.version}")
 
 
 def refuse_missing_images(plan: Plan, binaries: Mapping[str, Binaries], runs: Path) -> None:
@@ -64,9 +70,16 @@ def _found(runs: Path, name: str) -> DataImage | None:
 class DataImages:
     """The data images that the points of a run are restored from and become."""
 
-    def __init__(self, folder: RunFolder, binaries: Mapping[str, Binaries]) -> None:
+    def __init__(self, folder: RunFolder, plan: Plan, binaries: Mapping[str, Binaries], backend: Backend) -> None:
         self.folder = folder
+        self.backend = backend
+        self.base_port = min((process.port for point in plan.points for process in point.processes), default=0)
+        self.on_hosts = str(backend.host_folder(folder).parent.absolute() / FOLDER)
+        self.host_bytes: dict[str, int] = {}  # of the image that was kept last
         self.runs = folder.path.parent
+        if backend.name == "ec2":  # the hosts are this runner's alone, and the images on them end with them
+            self.runs = folder.path
+            shutil.rmtree(folder_of(self.runs), ignore_errors=True)
         self.binaries = binaries
         self.restored: dict[str, DataImage] = {}  # point → what its deployment was restored from
         self.refused: set[str] = set()  # names of images that could not be restored
@@ -81,7 +94,7 @@ class DataImages:
 
     def to_restore(self, image: DataImage) -> DataImageVariables:
         """What the play is given that restores it."""
-        return DataImageVariables(image.name, str(folder_of(self.runs)), image.documents)
+        return DataImageVariables(image.name, self.on_hosts, image.documents)
 
     def to_load(self, point: Point) -> bool:
         """Whether a point is to be loaded for its image alone, because its measurements change the data."""
@@ -115,14 +128,27 @@ class DataImages:
             load_seconds=round(sum(phase.seconds for phase in loads), 3),
             documents=documents,
             by_shard=by_shard,
+            base_port=self.base_port,
+            inventory=self.backend.recorded(self.folder).inventory or "",
         )
-        return DataImageVariables(name, str(folder_of(self.runs)), manifest=codec.encode(image))
+        return DataImageVariables(name, self.on_hosts, manifest=codec.encode(image))
 
     def remove_refused(self, name: str) -> None:
-        """Remove an image that could not be restored, now that whole data are there to take its place."""
+        """Remove an image that could not be restored or found, now that whole data are there to take its place."""
         if name in self.refused:
+            self.backend.remove_images([name])
+        if name in self.refused or not find_image(self.runs, name):
             remove_image(folder_of(self.runs) / name)
+
+    def record(self, kept: DataImageVariables) -> None:
+        """Where the image is on hosts: write what this machine has of it, the manifest without files."""
+        if self.backend.remote:
+            path = folder_of(self.runs) / kept.name
+            path.mkdir(parents=True, exist_ok=True)
+            write_json(path / MANIFEST, {**kept.manifest, "host_bytes": self.host_bytes})
 
     def bound(self, most_gb: float) -> list[str]:
         """Remove the images that were not used for longest until all have at most so many GB; their names."""
-        return [kept.path.name for kept in keep_within(self.runs, most_gb * 1e9)]
+        if names := [kept.path.name for kept in keep_within(self.runs, most_gb * 1e9)]:
+            self.backend.remove_images(names)
+        return names

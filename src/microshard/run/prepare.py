@@ -29,6 +29,7 @@ from microshard.plan.build import build_plan, ports_at_once
 from microshard.plan.checks import PlanError, unsupported
 from microshard.plan.hosts import shortages, volumes_of_processes
 from microshard.plan.search_grid import refuse_hopeless
+from microshard.records.data_images import base_ports
 from microshard.records.lock_file import changes, write_experiment_lock
 from microshard.records.run_folder import RunFolder, write_json
 from microshard.run import secrets
@@ -94,7 +95,8 @@ def prepared(
         ports = ports_at_once(loaded.experiment, points, inputs)
     except PlanError as error:
         raise loaded.error(error.problems) from error
-    with backend.ports(ports) as base:
+    kept = base_ports(runs) if loaded.experiment.load.image != "never" else []
+    with backend.ports(ports, kept) as base:
         plan = make_plan(loaded, points, dataclasses.replace(inputs, base_port=base))
         if search:
             refuse_hopeless(search, plan)

@@ -94,9 +94,9 @@ class Runner:
         self.listener = listener
         self.backend = backend
         self.source = source or PlannedSteps(plan.steps)
-        self.playbooks = backend.playbooks(folder, listener.event)
+        self.playbooks = backend.playbooks(folder, self._event)
         self.outcome = Outcome()
-        self.images = DataImages(folder, binaries)
+        self.images = DataImages(folder, plan, binaries, backend)
         self.recorder = ResultRecorder(folder, plan, backend, self.outcome, answers)
         self.deployed: set[str] = set()  # ids of points
         self.lost: set[str] = set()  # names of hosts that are gone for good
@@ -104,6 +104,11 @@ class Runner:
         self.longest = 0.0  # seconds of the longest step so far
         self.in_force = ""  # the settings the hosts were prepared with last (plan.order.host_settings)
         self.ready: set[str] = set()  # what was brought since then (_brought)
+
+    def _event(self, event: dict[str, Any]) -> None:
+        if "image_bytes" in event:
+            self.images.host_bytes[str(event["host"])] = int(event["image_bytes"])
+        self.listener.event(event)
 
     def run(self) -> Outcome:
         """Execute every step, then tear down as the plan says. Never raises for what a point does wrong."""
@@ -279,7 +284,9 @@ class Runner:
             self.images.remove_refused(image.name)
             with self._stage(step, "keep data"):
                 variables = self._variables(point, step, image=dataclasses.replace(image, state=state))
+                self.images.host_bytes = {}
                 self.playbooks.run("keep_data", variables, limit=self._hosts(point))
+                self.images.record(image)
             removed = self.images.bound(self.plan.images_gb)
         except (MicroshardError, OSError) as error:
             self._journal(JournalEvent("data not kept", point=point.id, name=image.name, message=str(error)))

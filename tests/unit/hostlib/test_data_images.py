@@ -3,6 +3,8 @@
 import fcntl
 import json
 import os
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +66,28 @@ def test_what_is_restored_is_what_was_kept_without_journal_and_lock(bed: Bed) ->
     (data / "collection-0.wt").write_bytes(b"a server writes")
     third = bed.run("third", loaded=False)
     bed.main(third, "restored")  # the image is as it was
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("mkfs.xfs"), reason="needs root and XFS")
+def test_on_xfs_the_blocks_are_shared_until_they_are_written(tmp_path: Path) -> None:
+    disk, at = tmp_path / "disk", tmp_path / "at"
+    at.mkdir()
+    with disk.open("wb") as file:
+        file.truncate(400 << 20)
+    subprocess.run(["mkfs.xfs", "-q", disk], check=True)
+    subprocess.run(["mount", "-o", "loop", disk, at], check=True)
+    try:
+        bed = Bed(at)
+        bed.main(bed.run("first", loaded=True), "kept")
+        before = shutil.disk_usage(at).used
+        second = bed.run("second", loaded=False)
+        assert "4 of them by reflink" in bed.main(second, "restored")["msg"]
+        assert shutil.disk_usage(at).used - before < 1_000_000
+        data = second / "deployments" / "p01" / "mongod1" / "data"
+        (data / "collection-0.wt").write_bytes(b"a server writes")
+        bed.main(bed.run("third", loaded=False), "restored")  # the image is as it was
+    finally:
+        subprocess.run(["umount", at], check=True)
 
 
 def test_the_first_of_two_runs_that_keep_the_same_data_wins(bed: Bed) -> None:

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -58,7 +58,7 @@ class FakeHosts(LocalBackend):
         return Inputs(hosts=self.hosts)
 
     @contextlib.contextmanager
-    def ports(self, count: int) -> Iterator[int]:  # noqa: ARG002 - as Backend has it
+    def ports(self, count: int, preferred: Sequence[int] = ()) -> Iterator[int]:  # noqa: ARG002 - as Backend has it
         yield 28000
 
     def check_room(self, plan: Plan) -> None:
