@@ -67,7 +67,7 @@ def test_an_unknown_price_is_unknown_everywhere_and_no_cost_limit_relies_on_it(t
     plan = planned(tmp_path, text)
     assert plan.estimate.cost_usd is None
     assert plan.estimate.as_json()["cost_usd"] is None
-    assert "about unknown" in printed(plan)
+    assert "Cost of the run: unknown" in printed(plan)
     assert "standard volume in ap-south-1" in printed(plan)
     with pytest.raises(DefinitionError, match=r"on-ec2.yml:18:\d+: budget.max_cost_usd"):
         planned(tmp_path, text.replace("max_hours: 4", "max_hours: 4, max_cost_usd: 9")).raise_on_violations()
