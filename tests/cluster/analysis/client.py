@@ -1,8 +1,9 @@
 """A load client: `python client.py URI KIND CONNECTIONS SECONDS` prints when it began, ended, and its times.
 
 KIND is scan (an aggregation over all documents), count (one that computes little), find (single documents by _id),
-insert (one, with j: true), blob (one of 200 kB that no compressor makes smaller, with j: true) or idle (a find and a
-pause). Each connection repeats it until the time is over.
+insert (one, with j: true), blob (one of 200 kB that no compressor makes smaller, with j: true), update (of a document,
+w: 1), majority (the same, w: majority), idle (a find and a pause) or seldom (an update
+and a pause). Each connection repeats it until the time is over.
 """
 
 import json
@@ -22,6 +23,7 @@ def work(kind: str, client: MongoClient[dict[str, Any]]) -> Callable[[], object]
     """One operation of this kind."""
     collection = client["test"]["things"]
     journaled = client["test"].get_collection("new", write_concern=WriteConcern(w=1, j=True))
+    written = {w: client["test"].get_collection("things", write_concern=WriteConcern(w=w)) for w in (1, "majority")}
     documents = max(collection.estimated_document_count(), 1)
     return {
         "scan": lambda: list(collection.aggregate(PIPELINE)),
@@ -29,6 +31,9 @@ def work(kind: str, client: MongoClient[dict[str, Any]]) -> Callable[[], object]
         "find": lambda: collection.find_one({"_id": random.randrange(documents)}),
         "insert": lambda: journaled.insert_one({"text": "x" * 100}),
         "blob": lambda: journaled.insert_one({"bytes": random.randbytes(200_000)}),
+        "update": lambda: written[1].update_one({"_id": random.randrange(documents)}, {"$inc": {"k": 1}}),
+        "majority": lambda: written["majority"].update_one({"_id": random.randrange(documents)}, {"$inc": {"k": 1}}),
+        "seldom": lambda: written[1].update_one({"_id": 1}, {"$inc": {"k": 1}}),
         "idle": lambda: collection.find_one({"_id": 1}),
     }[kind]
 
@@ -48,7 +53,7 @@ def main() -> None:
             begun = time.monotonic()
             operation()
             samples.append(time.monotonic() - begun)
-            if kind == "idle":
+            if kind in {"idle", "seldom"}:
                 time.sleep(0.05)
 
     threads = [threading.Thread(target=repeat) for _ in range(int(connections))]

@@ -6,8 +6,9 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,18 @@ def fill(mongod: Mongod, documents: int, bytes_each: int = 50) -> None:
             collection.insert_many([{"_id": n, "n": n, "text": os.urandom(bytes_each)} for n in ids])
 
 
+@contextlib.contextmanager
+def _beside(meanwhile: Callable[[threading.Event], object] | None) -> Iterator[None]:
+    over = threading.Event()
+    thread = threading.Thread(target=meanwhile or threading.Event.is_set, args=(over,))
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
 class Lab:
     """Observes a client and its servers in a folder of its own."""
 
@@ -75,8 +88,12 @@ class Lab:
         seconds: float = 4.0,
         prefix: Sequence[str] = (),
         group: Path | None = None,
+        meanwhile: Callable[[threading.Event], object] | None = None,
     ) -> Evidence:
-        """What telemetry saw while the client worked. `prefix` starts client and samplers (a namespace, say)."""
+        """What telemetry saw while the client worked. `prefix` starts client and samplers (a namespace, say).
+
+        `meanwhile` is called in a thread when the client starts, and is to end when its event is set.
+        """
         listing, job, pid_file = (self.folder / name for name in ("processes.json", "job.json", "client.pid"))
         listing.write_text(json.dumps(servers))
         job.write_text(json.dumps({"point": {"processes": servers}}))
@@ -93,7 +110,8 @@ class Lab:
                 join = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', f"{group}/cgroup.procs"] if group else []
                 client = subprocess.Popen([*prefix, *join, *work], stdout=subprocess.PIPE, text=True)
                 pid_file.write_text(f"{client.pid}\n")
-                output, _ = client.communicate(timeout=90)
+                with _beside(meanwhile):
+                    output, _ = client.communicate(timeout=90)
                 assert client.returncode == 0
                 time.sleep(1.2)
             finally:
@@ -105,8 +123,11 @@ class Lab:
     def _evidence(self, interval: dict[str, Any], servers: Sequence[dict[str, Any]], connections: int) -> Evidence:
         phase = make.phase(metric=make.METRIC, **interval)
         processes = [(server["name"], server["role"]) for server in servers]
+        sets = {server["name"]: server.get("replica_set") for server in servers}
         phases = (("measure", {"connections": connections}),)
         point = make.point(self.folder / "plan", processes=processes, phases=phases)
+        members = tuple(dataclasses.replace(p, replica_set=sets[p.name]) for p in point.processes)
+        point = dataclasses.replace(point, processes=members)
         found = read_folder(self.folder / "telemetry")
         assert found.problems == []
         whole = summarise(found.hosts, found.servers, interval["started"], interval["ended"], whole=True)

@@ -125,9 +125,9 @@ class Started:
 RunJob = Callable[..., Started]
 
 
-def start_replica_set(folder: Path, members: int) -> tuple[list[Mongod], str]:
+def start_replica_set(folder: Path, members: int, *options: str) -> tuple[list[Mongod], str]:
     """Mongods of one replica set, the first of them primary, all caught up; and its connection string."""
-    mongods = [start_mongod(folder / f"rs0-{n}", "--replSet", "rs0") for n in range(1, members + 1)]
+    mongods = [start_mongod(folder / f"rs0-{n}", "--replSet", "rs0", *options) for n in range(1, members + 1)]
     # Only the first can become primary, so no election is lost to another candidate.
     hosts: list[dict[str, Any]] = [
         {"_id": n, "host": f"127.0.0.1:{m.port}", "priority": int(n == 0)} for n, m in enumerate(mongods)
@@ -137,7 +137,8 @@ def start_replica_set(folder: Path, members: int) -> tuple[list[Mongod], str]:
         deadline = time.monotonic() + START_SECONDS
         while True:
             states = [m["stateStr"] for m in client.admin.command("replSetGetStatus")["members"]]
-            if sorted(states) == ["PRIMARY"] + ["SECONDARY"] * (members - 1):
+            ready = sorted(states) == ["PRIMARY"] + ["SECONDARY"] * (members - 1)
+            if ready and client.admin.command("isMaster")["ismaster"]:  # a primary first has to catch up
                 break
             assert time.monotonic() < deadline, states
             time.sleep(0.1)
