@@ -25,11 +25,18 @@ def work(kind: str, client: MongoClient[dict[str, Any]]) -> Callable[[], object]
     journaled = client["test"].get_collection("new", write_concern=WriteConcern(w=1, j=True))
     written = {w: client["test"].get_collection("things", write_concern=WriteConcern(w=w)) for w in (1, "majority")}
     documents = max(collection.estimated_document_count(), 1)
+
+    def paced() -> None:
+        """As many a second on a quick machine as on a slow one: the volume has room for them on both."""
+        journaled.insert_one({"text": "x" * 100})
+        time.sleep(0.01)
+
     return {
         "scan": lambda: list(collection.aggregate(PIPELINE)),
         "count": lambda: list(collection.aggregate([{"$match": {"n": {"$gte": 0}}}, {"$count": "n"}])),
         "find": lambda: collection.find_one({"_id": random.randrange(documents)}),
         "insert": lambda: journaled.insert_one({"text": "x" * 100}),
+        "paced": paced,
         "blob": lambda: journaled.insert_one({"bytes": random.randbytes(200_000)}),
         "update": lambda: written[1].update_one({"_id": random.randrange(documents)}, {"$inc": {"k": 1}}),
         "majority": lambda: written["majority"].update_one({"_id": random.randrange(documents)}, {"$inc": {"k": 1}}),

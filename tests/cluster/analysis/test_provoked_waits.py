@@ -141,7 +141,7 @@ def test_a_checkpoint_of_much_dirty_data_on_a_slow_volume(lab: Lab, tmp_path: Pa
 
         uri = f"mongodb://127.0.0.1:{mongod.port}/?directConnection=true"
         try:
-            seen = lab.run([mongod.info], "insert", uri=uri, connections=2, seconds=12, meanwhile=write)
+            seen = lab.run([mongod.info], "paced", uri=uri, connections=2, seconds=12, meanwhile=write)
         finally:
             stop_mongod(mongod)
     found = verdict(seen)
