@@ -219,12 +219,17 @@ def _ladders(_model: ReportModel, point: PointReport, _figures: PhaseFigures) ->
 
 
 def _stood_still(model: ReportModel, point: PointReport, figures: PhaseFigures) -> Sentences:  # noqa: ARG001
-    """A process that noted nothing of itself for a while, by its FTDC, while it was measured."""
+    """A process that noted nothing of itself for a while, by its FTDC, while it was measured.
+
+    Only what lies in the measurement counts: before it a point is paused while others are measured.
+    """
     for name, counts in point.logs.items():
-        seen = counts.diagnostics
-        for m in _valid(figures) if seen and seen.longest_gap >= STANDS_STILL else ():
-            if seen and m.result.started < seen.gap_began + seen.longest_gap and seen.gap_began < m.result.ended:
-                text = f"{point.label}: {name} noted nothing of itself for {seen.longest_gap:.1f} s in {m.step} (FTDC)"
+        if (seen := counts.diagnostics) is None:
+            continue
+        for m in _valid(figures):
+            still = min(seen.gap_began + seen.longest_gap, m.result.ended) - max(seen.gap_began, m.result.started)
+            if still >= STANDS_STILL:
+                text = f"{point.label}: {name} noted nothing of itself for {still:.1f} s in {m.step} (FTDC)"
                 yield "warning", f"{text}: it, or its disk, stood still"
 
 

@@ -323,7 +323,7 @@ def log_rows(model: ReportModel) -> fmt.PageTable:
 
 
 _OF_DIAGNOSTICS: dict[str, Callable[[Diagnostics], str]] = {
-    "longest standstill": lambda d: f"{d.longest_gap:.1f} s" if d.longest_gap >= STANDS_STILL else fmt.NONE,
+    "longest standstill or pause": lambda d: f"{d.longest_gap:.1f} s" if d.longest_gap >= STANDS_STILL else fmt.NONE,
     "longest checkpoint": lambda d: f"{d.checkpoint_longest:.1f} s" if d.checkpoint_longest else fmt.NONE,
     "most dirty cache": lambda d: fmt.per_cent(d.dirty_share_max) if d.dirty_share_max else fmt.NONE,
     "evicted by operations": lambda d: f"{d.evicted_by_operations:,}" if d.evicted_by_operations else fmt.NONE,
