@@ -16,7 +16,7 @@ from microshard.analysis.evidence import Evidence
 from microshard.embedded.binary import find_mongod
 from microshard.hostlib import emulated_volumes as emulated
 from microshard.hostlib import throttle
-from tests.cluster.analysis.lab import Lab, fill, first_in_line, leave_line, summary_of, verdict
+from tests.cluster.analysis.lab import Lab, fill, first_in_line, summary_of, verdict
 from tests.cluster.embedded.lab import small_cluster
 from tests.cluster.workloads.mongods import Mongod, start_mongod, stop_mongod
 
@@ -27,12 +27,6 @@ QUARTER = {"cpu__cfs_quota_us": "25000", "cpu__cfs_period_us": "100000", "cpu__s
 TICKET = ("--setParameter", "wiredTigerConcurrentReadTransactions=1")
 PAGES = ("--wiredTigerEngineConfigString", "cache_size=4M")
 Start = Callable[..., Mongod]
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    yield Lab(tmp_path)
-    leave_line()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from microshard.analysis.bottleneck_rules import candidates
 from microshard.hostlib import throttle
 from microshard.hostlib.emulated_volumes import group as volume_group
-from tests.cluster.analysis.lab import Lab, fill, first_in_line, leave_line, summary_of, verdict
+from tests.cluster.analysis.lab import Lab, fill, first_in_line, summary_of, verdict
 from tests.cluster.analysis.test_provoked import volume
 from tests.cluster.embedded.lab import small_cluster
 from tests.cluster.workloads.mongods import Mongod, shard_infos, start_mongod, start_replica_set, stop_mongod
@@ -21,12 +21,6 @@ from tests.cluster.workloads.mongods import Mongod, shard_infos, start_mongod, s
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.long]
 
 Start = Callable[..., Mongod]
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    yield Lab(tmp_path)
-    leave_line()
 
 
 @pytest.fixture
