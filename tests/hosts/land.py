@@ -26,6 +26,17 @@ from tests.hosts.bed.system import command
 from tests.hosts.needs import need
 
 MONGOD = "opt/microshard-lab/mongod"
+# What is at hand instead of a real mongos: the embedded one of the client host's environment, at the address the plan
+# gives a mongos. It listens on loopback alone elsewhere.
+MONGOS = """#!/bin/sh
+if [ "$1" = --version ]; then /opt/microshard-lab/mongod --version | sed 's/^db /mongos /'; exit; fi
+export MICROSHARD_MONGOD=/opt/microshard-lab/mongod
+exec "$(ls -d /var/lib/microshard/software/*/bin/python | head -n 1)" -c '
+from microshard.embedded import mongos, options
+options._loopback = lambda text, *, ipv6: tuple(text.split(","))
+mongos.main()
+' "$@"
+"""
 USER = "admin"  # of Debian's images
 
 # What an instance that had the machine before has left goes: a new one has empty disks and a new root. Software that
@@ -186,6 +197,7 @@ def as_image(machine: Machine) -> None:
     (machine.root / MONGOD).parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(find_mongod(), machine.root / MONGOD)
     (machine.root / MONGOD).chmod(0o755)
+    machine.write(str(Path(MONGOD).with_name("mongos")), MONGOS, 0o755)
     command("chroot", str(machine.root), "chown", "-R", USER, f"/home/{USER}")
 
 
