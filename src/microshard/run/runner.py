@@ -45,8 +45,8 @@ class Listener(Protocol):
 class StepSource(Protocol):
     """Says which steps of a plan are executed, one after the other."""
 
-    def steps(self, outcome: Outcome) -> Iterator[Step]:
-        """The steps in their order; `outcome` is that of the run so far."""
+    def steps(self, outcome: Outcome, plan: Plan) -> Iterator[Step]:
+        """The steps in their order, of points of `plan` alone; `outcome` is that of the run so far."""
 
     def after(self, step: Step) -> Sequence[Step]:
         """The steps that are known to come after this one."""
@@ -61,7 +61,7 @@ class PlannedSteps:
 
     planned: tuple[Step, ...]
 
-    def steps(self, outcome: Outcome) -> Iterator[Step]:  # noqa: ARG002 - of the protocol
+    def steps(self, outcome: Outcome, plan: Plan) -> Iterator[Step]:  # noqa: ARG002 - of the protocol
         """All, in the order of the plan."""
         return iter(self.planned)
 
@@ -227,7 +227,7 @@ class Runner:
         try:
             self.folder.journal.append(JournalEvent("run started", steps=len(self.plan.steps)))
             self.prepare()
-            for step in self.source.steps(self.outcome):
+            for step in self.source.steps(self.outcome, self.plan):
                 raise_if_interrupted()
                 if step.point in self.outcome.failed:
                     self.folder.journal.append(

@@ -61,7 +61,6 @@ class SearchSteps:
         self.prices = prices or {}
         self._needs: defaultdict[Candidate, list[Needs]] = defaultdict(list)
         self._invalid: Counter[Candidate] = Counter()
-        self._why = "earlier"
         self._longest = 0.0  # seconds between two choices
         for point in plan.points:
             if broken := over_planned(point, request.limits):
@@ -73,19 +72,22 @@ class SearchSteps:
         for item in completed:
             self.measured(item.step, item.result)
 
-    def steps(self, outcome: Outcome) -> Iterator[Step]:
-        """The steps of the plan's points as they are chosen. Points that failed are not chosen again."""
+    def steps(self, outcome: Outcome, plan: Plan) -> Iterator[Step]:
+        """The steps of a plan's points as they are chosen: the search's own, or the part one fleet measures.
+
+        Points that failed are not chosen again.
+        """
         always = self.plan.redeploy == "per_repetition"
+        here = {self.candidates[point.id] for point in plan.points}
         deployed: set[str] = set()
         index = 0
         while True:
             self.exclude_failed(outcome)
             found = self.next_choices()
-            chosen = next(((n, c) for n, c in found.choices.items() if (n, c.count) in self.points), None)
+            chosen = next((each for n, c in found.choices.items() if (each := (n, c.count)) in here), None)
             if chosen is None:
                 return
-            self._why = chosen[1].why
-            point = self.points[chosen[0], chosen[1].count].id
+            point = self.points[chosen].id
             repetition = 1 + max((s.repetition for s in self.taken if s.point == point), default=0)
             began = time.monotonic()
             yield Step(index, point, repetition, "measure", deploy=always or point not in deployed, undeploy=always)
@@ -101,6 +103,8 @@ class SearchSteps:
         """Take a judged result into account."""
         candidate = setting, shards = self.candidates[step.point]
         value, request = None, self.request
+        choice = self._choices(race(self.settings, self.history, self._excluded_counts())).get(setting)
+        why = choice.why if choice else "repeat"
         metric = figure_of(result, request, self.prices.get(step.point))
         if result.valid and metric is not None and math.isfinite(metric.value) and metric.value > 0:
             self.metric, value = metric, metric.value
@@ -111,10 +115,10 @@ class SearchSteps:
         else:
             self._invalid[candidate] += 1
             if self._invalid[candidate] >= _MOST_INVALID:
-                why = "; ".join(result.problems) or f"{request.phase} has no {request.objective or 'figure'}"
-                self.excluded[candidate] = f"measurements stay invalid: {why}"
+                problem = "; ".join(result.problems) or f"{request.phase} has no {request.objective or 'figure'}"
+                self.excluded[candidate] = f"measurements stay invalid: {problem}"
         self.taken.append(step)
-        self.tried.append(TriedCount(shards, self._why, value, f"{step.point}/{step.name}", setting))
+        self.tried.append(TriedCount(shards, why, value, f"{step.point}/{step.name}", setting))
 
     def exclude_failed(self, outcome: Outcome) -> None:
         """Points that failed are not chosen again."""
@@ -142,11 +146,8 @@ class SearchSteps:
             found = Race(
                 found.left, ended=Ended(allowed + (f", {failed} are not valid" if failed else ""), known=False)
             )
-        repeated = {n: self._barely_over(n) for n in found.choices}
-        choices = {n: Choice(repeated[n] or choice.count, "limit" if repeated[n] else choice.why)
-                   for n, choice in found.choices.items()}  # fmt: skip
         self.ended = found.ended
-        return Race(found.left, choices, found.ended)
+        return Race(found.left, self._choices(found), found.ended)
 
     def conclude(self, folder: RunFolder) -> Advice | None:
         """Write advice.json, and what was measured as the plan. None while the search is not at its end."""
@@ -193,6 +194,14 @@ class SearchSteps:
 
     def _excluded_counts(self) -> list[list[int]]:
         return [[count for n, count in self.excluded if n == number] for number in range(len(self.history))]
+
+    def _choices(self, found: Race) -> dict[int, Choice]:
+        """The choices of a race; a count whose latency is barely over its limit comes first."""
+        repeated = {n: self._barely_over(n) for n in found.choices}
+        return {
+            n: Choice(repeated[n] or choice.count, "limit" if repeated[n] else choice.why)
+            for n, choice in found.choices.items()
+        }
 
     def _exclude_what_breaks_limits(self, candidate: Candidate) -> None:
         """Exclude a point whose medians exceed a limit."""

@@ -29,7 +29,7 @@ def planned(tmp_path: Path) -> tuple[SearchRequest, Plan]:
 def run(search: SearchSteps, plan: Plan, most: int = 100, p99: dict[int, float] | None = None) -> list[int]:
     """Measure until the end; the shard counts in their order."""
     counts: list[int] = []
-    for step in search.steps(Outcome()):
+    for step in search.steps(Outcome(), plan):
         count = plan.point(step.point).shards
         search.measured(step, result(count, step, (p99 or P99)[count]))
         counts.append(count)
@@ -82,7 +82,7 @@ def test_what_the_plan_says_is_too_much_is_not_measured(planned: tuple[SearchReq
 def test_a_point_whose_measurements_stay_invalid_is_given_up(planned: tuple[SearchRequest, Plan]) -> None:
     request, plan = planned
     search = SearchSteps(request, plan)
-    for step in search.steps(Outcome()):
+    for step in search.steps(Outcome(), plan):
         count = plan.point(step.point).shards
         measured = result(count, step, 1.0)
         measured.valid, measured.problems = count != 4, ["skew"] if count == 4 else []

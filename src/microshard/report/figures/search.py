@@ -13,7 +13,7 @@ from microshard.report.figures.content import Content, in_words
 from microshard.report.figures.style import SERIES
 from microshard.search.shard_count import Recommendation, SearchSettings, recommend
 
-_WORDS = {"bracket": "doubling", "narrow": "beside the best", "repeat": "repetition", "earlier": "before resuming"}
+_WORDS = {"bracket": "doubling", "narrow": "beside the best", "repeat": "repetition"}
 _MOST_TIMES = 12.0  # an interval beyond is cut off: of the first measurements it may be anything
 
 

@@ -60,10 +60,11 @@ class Search:
         def run(runner: Runner) -> Outcome:
             assert runner.source is not None
             base = runner.recorder.first_index
-            for number, step in enumerate(runner.source.steps(runner.outcome)):
+            for number, step in enumerate(runner.source.steps(runner.outcome, runner.plan)):
                 if len(self.orders) >= self.stop_after:
                     runner.outcome.stopped_by = self.stopped_by
                     break
+                assert runner.plan.point(step.point), "the point of another fleet's hosts"
                 runner.source.measured(step, self.result(step, base + number))
                 self.orders.append((runner.plan.steps[0].index, base + number))
             return runner.outcome
