@@ -10,7 +10,7 @@ from microshard.backends.ec2.fleet import Ec2Fleet
 from microshard.backends.ec2.spec import GroupSpec, fleet_spec
 from microshard.backends.ec2.tables import InstanceFacts, find_instance
 from tests.conftest import todays
-from tests.unit.plan.test_published import FILES, HERE_ALONE, without_data
+from tests.unit.plan.test_published import FILES, UNPUBLISHED, without_data
 
 from .fleets import Lab
 
@@ -34,8 +34,10 @@ def expected(group: GroupSpec, facts: InstanceFacts) -> Counter[tuple[str, str]]
 
 
 @pytest.mark.parametrize("scale", ["today", "published"])
-@pytest.mark.parametrize("file", todays((f for f in FILES if f.stem not in HERE_ALONE), 3))
+@pytest.mark.parametrize("file", todays(FILES, 3))
 def test_its_fleets_come_up_with_the_volumes_of_the_plan(lab: Lab, file: Path, scale: str) -> None:
+    if scale == "published" and file.stem in UNPUBLISHED:
+        return
     if lacks := without_data(file):
         pytest.skip(lacks)
     lab.simulation.quota = 5000

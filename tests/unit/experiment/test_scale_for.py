@@ -17,7 +17,7 @@ FILES = Path(__file__).parents[3] / "experiments"
         ("query-forms", None, "inventories/mine", None, "the file as it is written; others by --scale"),
         ("query-forms", "published", "local", "published", "published (--scale)"),
         ("query-forms", "as-written", "local", None, "as it is written"),
-        ("quickstart", None, "local", None, ""),
+        ("quickstart", None, "local", "laptop", "the default of --on local"),
     ],
 )
 def test_without_a_scale_the_place_chooses(name: str, scale: str | None, place: str, chosen: str, words: str) -> None:
