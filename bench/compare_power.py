@@ -1,150 +1,148 @@
-"""How often `compare` calls equal runs different, and how often it finds a slowdown of 10 %.
+"""How often `compare` calls equal runs different, how often it finds a slowdown of 10 %, and what intervals cover.
 
-One mongod, two collections: documents, and the same with 10 % more of them. The same aggregation runs on both,
-many times in turn (documents, documents again, more documents, in an order shuffled each round), so that all see the
-same moods of the machine. A repetition is the median of a few queries, as engine aggregate has it. Runs of five
-repetitions are formed three ways:
+One mongod answers the same aggregation many times: as it is, as it is once more, and slowed down by a cap on its CPU
+(`limits: {cpus}`, a control group) of 1/1.10 of a core, which is what one aggregation uses. The three follow one
+another in an order shuffled each round, so that all see the same moods of the machine. A repetition is the median of
+three queries, as engine aggregate has it.
 
-    beside     repetitions of the same rounds: two runs that were interleaved
-    after      five rounds, then the next five: two runs one right after the other
-    drawn      five at random of all rounds, many times: what remains is the scatter, without its order
+Runs of five repetitions are drawn from all rounds, many times: what remains is the scatter, without its order. For
+people, in a note: runs of five rounds beside those of the next five, which is what two runs one after the other are.
 
-A test at 5 % calls 5 % of equal runs different; what `after` has above it is the machine that changes between runs.
-How far a query over 10 % more documents really is slower is given as the ratio of all medians.
-
-    .venv/bin/python bench/compare_power.py [--rounds 60] [--documents 60000] [--queries 3] [--tolerance 0]
+Of an interval is asked how often it covers the figure of all rounds: that of `compare` the ratio of geometric means,
+that of the report the median. Of five values no interval of a median covers more than 93.75 % (their whole range).
 """
 
-import argparse
-import json
 import random
 import statistics
 import sys
-import tempfile
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import bson
 import numpy as np
 from pymongo.collection import Collection
 from tests.cluster.workloads.mongods import QUERY, start_mongod, stop_mongod
 
+from bench.alone import alone, rounds, say, scratch, timed
+from bench.findings import Findings, Row, Target
+from microshard.analysis.bootstrap import median_estimate
 from microshard.analysis.comparison import change, decide
+from microshard.hostlib import process_limits
+from microshard.hostlib.errors import HostError
 from microshard.workloads.datasets import mot
 
 REPETITIONS = 5
+QUERIES = 3
+SLOWDOWN = 1.10
+NO_CAP = 8.0  # cores: more than one query could use
+DRAWS, INTERVAL_DRAWS = 2000, 300
 SEED = 3
-DRAWS = 2000
-MORE = 1.10
-FALSE_LIMIT, FOUND_LIMIT = 0.10, 0.80
 Pair = tuple[Sequence[float], Sequence[float]]
 
 
-def ask(collection: Collection[dict[str, Any]], queries: int) -> float:
-    """A repetition: the median time of so many queries, s."""
-    seconds = []
-    for _ in range(queries):
-        started = time.perf_counter()
-        list(collection.aggregate(QUERY["pipeline"]))
-        seconds.append(time.perf_counter() - started)
-    return statistics.median(seconds)
+def ask(collection: Collection[dict[str, Any]]) -> float:
+    """A repetition, s."""
+    return statistics.median(timed(lambda: list(collection.aggregate(QUERY["pipeline"]))) for _ in range(QUERIES))
 
 
-def measure(rounds: int, documents: int, queries: int) -> dict[str, list[float]]:
-    """Seconds of each repetition by query: base, again (the same), more (10 % more documents)."""
-    found: dict[str, list[float]] = {"base": [], "again": [], "more": []}
-    order = random.Random(7)
-    with tempfile.TemporaryDirectory(prefix="microshard-bench-") as scratch:
-        mongod = start_mongod(Path(scratch) / "mongod")
-        try:
-            with mongod.client() as client:
-                collections = {"base": client.vosa.base, "again": client.vosa.base, "more": client.vosa.more}
-                for name, number in (("base", documents), ("more", round(documents * MORE))):
-                    batch = list(_documents(number))
-                    collections[name].insert_many(batch, ordered=False)
-                for name in found:
-                    ask(collections[name], queries)
-                for _ in range(rounds):
-                    for name in order.sample(sorted(found), len(found)):
-                        found[name].append(ask(collections[name], queries))
-        finally:
-            stop_mongod(mongod)
-    return found
-
-
-def _documents(number: int) -> Iterator[dict[str, Any]]:
+def documents(number: int) -> Iterator[dict[str, Any]]:
     """The first so many inspections, as a load of them has them."""
-    ids = np.arange(number, dtype=np.int64)
-    encoded, _ = mot.encode(mot.columns(0, number, SEED), ids)
+    encoded, _ = mot.encode(mot.columns(0, number, SEED), np.arange(number, dtype=np.int64))
     yield from bson.decode_all(encoded)
 
 
-def called(pairs: Sequence[Pair], tolerance: float) -> dict[str, int]:
-    """Verdicts of pairs of runs, each compared by itself as a run of one point is."""
-    counts: dict[str, int] = {}
-    for base, other in pairs:
-        verdict = decide([change(base, other, tolerance)], ["lower"])[0].verdict
-        counts[verdict] = counts.get(verdict, 0) + 1
-    return counts
+def repetitions(folder: Path, number: int, least: int, seconds: float) -> dict[str, list[float]]:
+    """Seconds of each repetition: base, again (the same), slower (with the cap). HostError where none can be set."""
+    found: dict[str, list[float]] = {"base": [], "again": [], "slower": []}
+    order = random.Random(7)
+    place = str(folder / "p01" / "mongod")
+
+    def cap(cores: float) -> list[str]:
+        return process_limits.create(place, {"cpus": cores})
+
+    groups = cap(NO_CAP)
+    mongod = start_mongod(Path(place))
+    try:
+        for group in groups:
+            (Path(group) / "cgroup.procs").write_text(str(mongod.pid()))
+        with mongod.client() as client:
+            collection = client.vosa.mot_results
+            collection.insert_many(documents(number), ordered=False)
+            ask(collection)
+            for _ in rounds(least, 100, seconds):
+                for name in order.sample(sorted(found), len(found)):
+                    cap(1 / SLOWDOWN if name == "slower" else NO_CAP)
+                    found[name].append(ask(collection))
+    finally:
+        stop_mongod(mongod)
+        process_limits.remove(place, {"cpus": NO_CAP})
+    return found
 
 
-def runs(values: Sequence[float]) -> list[Sequence[float]]:
-    """Whole runs of consecutive repetitions."""
-    return [values[n : n + REPETITIONS] for n in range(0, len(values) - REPETITIONS + 1, REPETITIONS)]
+def different(pairs: Sequence[Pair], verdicts: set[str]) -> float:
+    """The share, %, of pairs of runs with one of these verdicts, each compared by itself as a run of one point is."""
+    called = [decide([change(base, other)], ["lower"])[0].verdict for base, other in pairs]
+    return 100 * sum(verdict in verdicts for verdict in called) / len(pairs)
 
 
-def pairs_of(found: dict[str, list[float]], rng: random.Random) -> dict[str, tuple[list[Pair], list[Pair]]]:
-    """Way of forming runs → pairs of equal runs, pairs of a run and a slower one."""
-    base, again, more = (runs(found[name]) for name in ("base", "again", "more"))
-
-    def drawn(first: str, second: str) -> list[Pair]:
-        return [(rng.sample(found[first], REPETITIONS), rng.sample(found[second], REPETITIONS)) for _ in range(DRAWS)]
-
-    return {
-        "beside": (list(zip(base, again, strict=True)), list(zip(base, more, strict=True))),
-        "after": (list(zip(base, again[1:], strict=False)), list(zip(base, more[1:], strict=False))),
-        "drawn": (drawn("base", "again"), drawn("base", "more")),
-    }
+def in_turn(first: Sequence[float], second: Sequence[float]) -> list[Pair]:
+    """Five repetitions of one, and the next five of the other."""
+    starts = range(0, len(first) - 2 * REPETITIONS + 1, REPETITIONS)
+    return [(first[n : n + REPETITIONS], second[n + REPETITIONS : n + 2 * REPETITIONS]) for n in starts]
 
 
-def main() -> int:
-    """Measure and print; 0 when equal runs are rarely called different and the slowdown is mostly found."""
-    parser = argparse.ArgumentParser(description="How often compare errs, and how often it finds 10 %")
-    parser.add_argument("--rounds", type=int, default=60)
-    parser.add_argument("--documents", type=int, default=60_000)
-    parser.add_argument("--queries", type=int, default=3, help="a repetition is the median of so many")
-    parser.add_argument("--tolerance", type=float, default=0.0)
-    given = parser.parse_args()
-    if given.rounds < 2 * REPETITIONS:
-        parser.error(f"--rounds: at least {2 * REPETITIONS} make two runs of {REPETITIONS} repetitions")
-    found = measure(given.rounds, given.documents, given.queries)
-    medians = {name: statistics.median(values) for name, values in found.items()}
-    scatter = {name: statistics.stdev(values) / statistics.fmean(values) for name, values in found.items()}
-    rows = {}
-    for way, (equal, slower) in pairs_of(found, random.Random(11)).items():
-        same, worse = called(equal, given.tolerance), called(slower, given.tolerance)
-        rows[way] = {
-            "equal_runs": len(equal),
-            "called_different": (same.get("better", 0) + same.get("worse", 0)) / len(equal),
-            "slower_runs": len(slower),
-            "found": worse.get("worse", 0) / len(slower),
-            "wrong_way": worse.get("better", 0) / len(slower),
-        }
-    slowdown = medians["more"] / medians["base"]
-    print(json.dumps({"slowdown": slowdown, "scatter": scatter, "tolerance": given.tolerance, **rows}))
-    print(f"slower by {slowdown - 1:.1%}; repetitions scatter by {scatter['base']:.1%} (standard deviation / mean)")
-    for way, row in rows.items():
-        print(
-            f"{way:7} equal runs called different {row['called_different']:.1%} of {row['equal_runs']}, "
-            f"slowdown found {row['found']:.1%} of {row['slower_runs']}"
-        )
-    drawn = rows["drawn"]
-    return 0 if drawn["called_different"] <= FALSE_LIMIT and drawn["found"] >= FOUND_LIMIT else 1
+def covered(draw: Callable[[], tuple[float, float] | None], truth: float) -> float:
+    """The share, %, of drawn intervals that the truth lies in."""
+    spans = [span for _ in range(INTERVAL_DRAWS) if (span := draw()) is not None]
+    return 100 * sum(low <= truth <= high for low, high in spans) / len(spans)
+
+
+def measure(quick: bool) -> Findings:
+    """Besides: shares of false and of right verdicts, and coverage."""
+    findings = Findings()
+    with scratch() as folder:
+        try:
+            found = repetitions(folder, 20_000 if quick else 150_000, 2 * REPETITIONS, 20 if quick else 300)
+        except HostError as error:
+            findings.missing.append(f"other: what compare finds: {error}")
+            return findings
+    rng = random.Random(11)
+    base, again, slower = (found[name] for name in ("base", "again", "slower"))
+    true = statistics.geometric_mean(slower) / statistics.geometric_mean(base)
+    scatter = statistics.stdev(base) / statistics.fmean(base)
+    say(f"{len(base)} rounds of {statistics.median(base):.3f} s, slowed down to {true:.3f} ×, scatter {scatter:.1%}")
+
+    def drawn(first: Sequence[float], second: Sequence[float]) -> Pair:
+        return rng.sample(first, REPETITIONS), rng.sample(second, REPETITIONS)
+
+    def of_ratio() -> tuple[float, float] | None:
+        seen = change(*drawn(base, slower))
+        return None if seen.low is None or seen.high is None else (seen.low, seen.high)
+
+    def of_median() -> tuple[float, float] | None:
+        span = median_estimate(rng.sample(base, REPETITIONS)).interval
+        return None if span is None else (span.low, span.high)
+
+    same = different([drawn(base, again) for _ in range(DRAWS)], {"better", "worse"})
+    right = different([drawn(base, slower) for _ in range(DRAWS)], {"worse"})
+    pairs = in_turn(base, again)
+    note = (
+        f"compare, {len(base)} rounds whose repetitions scatter by {scatter:.1%} (standard deviation / mean): of "
+        f"{len(pairs)} runs one after the other {different(pairs, {'better', 'worse'}):.0f} % were called different "
+        f"though equal, and {different(in_turn(base, slower), {'worse'}):.0f} % of the slower ones found"
+    )
+    slowed = f"{true - 1:.1%}".replace("%", " %")
+    for name, share, target, more in (
+        ("two equal runs called different", same, Target(5.0), note),
+        (f"a slowdown of {slowed} by a cap on the CPU found", right, Target(95.0, most=False), ""),
+        ("intervals of the ratio that cover it", covered(of_ratio, true), None, ""),
+        ("intervals of a median that cover it", covered(of_median, statistics.median(base)), None, ""),
+    ):
+        row = Row(0, f"compare, runs of five repetitions: {name}", "", share, None, target, "%", note=more)
+        findings.rows.append(row)
+    return findings
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(alone(measure))

@@ -66,8 +66,7 @@ def test_flow_control_of_a_primary_whose_secondary_writes_nothing(lab: Lab, pair
     seen = observed(lab, members, "update", locked(members[1]), connections=4, seconds=12)
     found = verdict(seen)
     assert found.name == "replication", summary_of(seen)
-    # Named by the time in flow control, or, where the client is slow to write, by the lag that brings it about.
-    assert found.figures.keys() & {"flow_control_wait_share", "lag_seconds"}, summary_of(seen)
+    assert found.figures["flow_control_wait_share"] > 0.5, summary_of(seen)
 
 
 def test_a_secondary_that_falls_behind(lab: Lab, pair: Callable[..., list[Mongod]]) -> None:
