@@ -33,7 +33,7 @@ sweep: ## setup, then 1 to 16 micro-shards on this machine (experiments/quicksta
 
 advise: ## setup, then the best shard count of this machine for the quickstart's data (under five minutes)
 	@$(PYTHON) -m setup --quiet --need-mongod
-	@$(BIN)/microshard advise experiments/quickstart.yml --counts 1-8 --hours 0.06 --set workload.0.load.documents=300000
+	@$(BIN)/microshard advise experiments/quickstart.yml --counts 1-8 --points 20 --hours 0.06 --set workload.0.load.documents=300000
 
 # Most tests wait for servers and hosts more than they compute: they run side by side, a file's tests in one process.
 # Those that judge the load of the machine follow on their own.

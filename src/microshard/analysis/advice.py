@@ -136,9 +136,19 @@ def _about_counts(advice: Advice) -> Iterator[str]:
         certainty = f"[{gain.low:.2g}–{gain.high:.2g}]" if repeated else "(not repeated: no interval)"
         yield f"{gain.value:.2g} × {base} {certainty}"
     if others:
-        yield f"{_span(advice.alike, advice.figures)} cannot be distinguished here"
+        yield f"{_span(advice.alike, advice.figures)} cannot be distinguished here{_fewer(advice)}"
     elif len(advice.close) > 1:
         yield f"{_span(advice.close, advice.figures)} are within {advice.request.tolerance:.0%}".replace("%", " %")
+
+
+def _fewer(advice: Advice) -> str:
+    """What the fewest shards that cannot be distinguished are slower by so far, where others are recommended."""
+    fewest = min(advice.alike)
+    if fewest >= advice.count:
+        return ""
+    value = {each.count: each.value for each in advice.figures}
+    times = value[fewest] / value[advice.count] if advice.better == "lower" else value[advice.count] / value[fewest]
+    return f" ({fewest}, the fewest of them, so far {times - 1:.0%} slower)".replace("%", " %")
 
 
 def price(advice: Advice, took: str) -> str:

@@ -50,6 +50,12 @@ def test_counts_that_noise_hides_are_named_and_the_fewest_is_recommended():
     assert "not known to 95 %: 9 measurements were allowed" in found.sentence
 
 
+def test_where_more_are_recommended_it_says_how_much_slower_the_fewest_were():
+    found = advice({1: [10.0], 2: [5.3, 5.7], 4: [5.0, 4.9]}, Ended("5 measurements were allowed", known=False))
+    assert (found.count, found.alike[0]) == (4, 2)
+    assert "2 and 4 cannot be distinguished here (2, the fewest of them, so far 11 % slower)" in found.sentence
+
+
 def test_counts_that_do_not_follow_one_another_are_listed():
     found = advice({**NEAR, 3: [9.0, 9.9, 9.5]})
     assert "1, 2 and 4 cannot be distinguished" in found.sentence
