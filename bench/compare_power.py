@@ -8,8 +8,8 @@ three queries, as engine aggregate has it.
 Runs of five repetitions are drawn from all rounds, many times: what remains is the scatter, without its order. For
 people, in a note: runs of five rounds beside those of the next five, which is what two runs one after the other are.
 
-Of an interval is asked how often it covers the figure of all rounds: that of `compare` the ratio of geometric means,
-that of the report the median. Of five values no interval of a median covers more than 93.75 % (their whole range).
+An interval should cover the figure of all rounds: that of `compare` the ratio of their geometric means, that of the
+report their median. Of five values no interval of a median covers more than 93.75 % (their whole range).
 """
 
 import random
