@@ -48,7 +48,7 @@ options:
     type: str
     required: true
   manifest:
-    description: For kept, what else the manifest says.
+    description: For kept, what else the manifest says; for restored, the C(run) that made the image.
     type: dict
     default: {}
   state:

@@ -73,6 +73,19 @@ def land(_land: Land) -> Iterator[Land]:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(700)
+def test_a_point_that_writes_is_loaded_once_and_restored_on_the_hosts_of_its_run(land: Land) -> None:
+    insert = "measure: {engine: insert, documents: 1000, namespace: lab.more}"
+    writes = f"  - {insert}\n    name: write\nload: {{image: use}}\n"
+    (land.folder / "joined.yml").write_text(FILE.replace("repetitions: 2", writes + "repetitions: 2"))
+    code, said = land.run("run", "joined.yml", "--on", "ec2")
+    assert code == 0, f"{said}\n{land.log()}"
+    results = [json.loads(p.read_text()) for p in sorted((land.run_folder / "results" / "p01").glob("r*.json"))]
+    assert [(r["valid"], r["data"]) for r in results] == [(True, "restored")] * 2
+    assert not (land.run_folder.parent / "images").exists()
+
+
+@pytest.mark.long
 def test_from_the_plan_to_the_empty_account(land: Land) -> None:
     code, said = land.run("plan", "joined.yml", "--on", "ec2")
     assert code == 0, said

@@ -184,7 +184,7 @@ class SshBackend(Backend):
     def remove_images(self, names: Sequence[str]) -> None:
         """Remove their folders; those of services belong to root."""
         self.facts = self.facts or self._survey()
-        become = self.process_manager == "systemd"
+        become = all(facts["sudo"] for facts in self.facts.values())
         variables = {"folder": f"{self.base}/{FOLDER}", "names": list(names), "become": become}
         self._play("remove_images", {f"data_images_{key}": value for key, value in variables.items()})
 

@@ -68,9 +68,10 @@ def remove(names: tuple[str, ...], every: bool, runs: Path) -> None:
     for name in names:
         if len([kept for kept in found if kept.path.name.startswith(name)]) != 1:
             raise RunFolderError(f"{name} is not the name of one data image; `microshard images` lists them")
-    for kept in found:
-        if every or any(kept.path.name.startswith(name) for name in names):
-            if kept.image and kept.image.inventory:
-                SshBackend.at(Path(kept.image.inventory)).remove_images([kept.path.name])
-            remove_image(kept.path)
-            click.echo(f"{kept.path.name}: removed, {kept.bytes / 1e6:,.0f} MB")
+    chosen = [kept for kept in found if every or any(kept.path.name.startswith(name) for name in names)]
+    for inventory in {kept.image.inventory for kept in chosen if kept.image} - {""}:
+        there = [kept.path.name for kept in chosen if kept.image and kept.image.inventory == inventory]
+        SshBackend.at(Path(inventory)).remove_images(there)
+    for kept in chosen:
+        remove_image(kept.path)
+        click.echo(f"{kept.path.name}: removed, {kept.bytes / 1e6:,.0f} MB")

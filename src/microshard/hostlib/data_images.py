@@ -64,7 +64,7 @@ def main(parameters: dict[str, Any], *, check: bool) -> dict[str, Any]:
         draft = os.path.join(run_folder, "deployments", parameters["deployment"], ".image")
         fill = _move if state == "kept" else _copy
         return _keep(here, fill, draft, target, {**parameters["manifest"], "endpoints": endpoints}, check=check)
-    done, before = _restore(data, target, check=check)
+    done, before = _restore(data, target, parameters["manifest"].get("run"), check=check)
     if check:
         return done
     if before and before != endpoints:
@@ -81,7 +81,7 @@ def _keep(
 ) -> dict[str, Any]:
     """Fill an image with the data folders. One that is there already stays: the same recipe is the same data."""
     if os.path.isdir(target):
-        size = sum(file["bytes"] for file in _manifest(target)[0])
+        size = sum(file["bytes"] for file in _manifest(target)["files"])
         return {"changed": False, "msg": f"{target} exists already", "image_bytes": size}
     if check:
         return {"changed": True, "msg": f"{target} would be made"}
@@ -179,10 +179,18 @@ def _described(folder: str) -> list[dict[str, Any]]:
         return list(pool.map(described, paths))
 
 
-def _restore(data: dict[str, str], image: str, *, check: bool) -> tuple[dict[str, Any], dict[str, str]]:
-    """Put the files of an image into the data folders, and check each; what was done, and the endpoints in the data."""
+def _restore(
+    data: dict[str, str], image: str, run: str | None, *, check: bool
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Put the files of an image into the data folders, and check each; what was done, and the endpoints in the data.
+
+    `run`: the one whose data they must be, as hosts have parts of an image.
+    """
     with _in_use(image):
-        files, endpoints = _manifest(image)
+        manifest = _manifest(image)
+        files, endpoints = manifest["files"], manifest["endpoints"]
+        if run and manifest.get("run") != run:
+            raise HostError(f"{image} has data of the run {manifest.get('run')}, not of {run} as on other hosts")
         found = {file["path"].partition("/")[0] for file in files}
         if found != set(data):
             raise HostError(f"{image} has the data of {', '.join(sorted(found))}, not of {', '.join(sorted(data))}")
@@ -207,19 +215,19 @@ def _restore(data: dict[str, str], image: str, *, check: bool) -> tuple[dict[str
     return done, endpoints
 
 
-def _manifest(image: str) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """The files of an image, and the endpoints its processes had."""
+def _manifest(image: str) -> dict[str, Any]:
+    """The manifest of an image, with `files` and the `endpoints` its processes had."""
     try:
         with open(os.path.join(image, "manifest.json"), encoding="utf-8") as file:
-            manifest = json.load(file)
-        files, endpoints = list(manifest["files"]), dict(manifest.get("endpoints") or {})
+            manifest = dict(json.load(file))
+        files, manifest["endpoints"] = list(manifest["files"]), dict(manifest.get("endpoints") or {})
         if not all({"path", "bytes", "sha256"} <= file.keys() for file in files):
             raise ValueError("a file lacks its size or its checksum")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise HostError(f"{image}: the manifest of the data image cannot be read: {error}") from None
     if any(os.path.isabs(file["path"]) or ".." in file["path"].split("/") for file in files):
         raise HostError(f"{image}: a file of the data image lies outside of it")
-    return files, endpoints
+    return manifest
 
 
 @contextlib.contextmanager

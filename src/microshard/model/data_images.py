@@ -84,5 +84,5 @@ class DataImageVariables:
     name: str
     folder: str  # of all images, on the hosts
     documents: dict[str, int] = field(default_factory=dict)  # namespace → count, checked after a restore
-    manifest: dict[str, Any] = field(default_factory=dict, metadata=OPTIONAL)  # of an image to keep, without its files
+    manifest: dict[str, Any] = field(default_factory=dict, metadata=OPTIONAL)  # to keep: without files; restored: `run`
     state: str = field(default="restored", metadata=OPTIONAL)  # kept or copied, for an image to keep

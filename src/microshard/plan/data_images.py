@@ -16,22 +16,25 @@ def data_image_policy(experiment: Experiment, backend: str) -> DataImagePolicy:
     """Whether the data of a point of this experiment are kept and restored; the first reason where they are not."""
     if experiment.load.image == "never":
         return DataImagePolicy()
-    place = next(_obstacles(experiment, backend), "")
     changes = any(
         step.kind != "load" and (step.phase.writes() or step.phase.moves_chunks) for step in experiment.workload
     )
+    place = next(_obstacles(experiment, backend, changes=changes), "")
     refused = place or next(_obstacles_of_data(experiment), "")
     secured = "its servers have logins or TLS" if any(experiment.topology.security.at(backend).values()) else ""
     return DataImagePolicy(experiment.load.image, refused, changes and not refused, place or secured)
 
 
-def _obstacles(experiment: Experiment, backend: str) -> Iterator[str]:
-    """Why no data folder of this experiment may be kept."""
-    if backend != "local":
-        yield "data images are kept on this machine only"
+def _obstacles(experiment: Experiment, backend: str, *, changes: bool) -> Iterator[str]:
+    """Why no data folder of this experiment may be kept. `changes`: its measurements change the data."""
+    if backend == "ec2" and not (changes and experiment.load.image == "use"):
+        yield "hosts on EC2 are new in each run, so data are restored only between the repetitions of what writes"
     if experiment.topology.storage.engine != "wiredTiger":
         yield "the storage engine is not WiredTiger"
-    if any(volume for _, volume in experiment.infrastructure.shard_hosts.volumes.named()):
+    volumes = experiment.infrastructure.shard_hosts.volumes
+    # Between runs nothing mounts the volumes of an inventory's hosts; those of EC2 end with the hosts, images and all.
+    refused = {"local": bool(volumes.named()), "hosts": volumes.data is not None}
+    if refused.get(backend, volumes.data is not None and volumes.data.policy == "per_shard"):
         yield "the data are on volumes of their own"
 
 

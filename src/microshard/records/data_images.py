@@ -4,7 +4,7 @@ import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,19 +80,22 @@ def remove_image(path: Path) -> None:
     shutil.rmtree(gone, ignore_errors=True)
 
 
-def keep_within(runs: Path, most_bytes: float) -> Iterator[KeptImage]:
+def keep_within(
+    runs: Path, most_bytes: float, inventory: str = "", remove: Callable[[Path], None] = remove_image
+) -> Iterator[KeptImage]:
     """Remove images until all together have at most so many bytes; those that were not used for longest go first.
 
-    One that is being restored stays, one whose manifest cannot be read never does. Yields what was removed.
+    Those of one place: this machine, or the hosts of an inventory. One that is being restored stays, one whose manifest
+    cannot be read never does. Yields what was removed.
     """
     for left in folder_of(runs).glob(f"{_REMOVED}*"):  # a removal was interrupted
         shutil.rmtree(left, ignore_errors=True)
-    images = kept_images(runs)
+    images = [kept for kept in kept_images(runs) if kept.image is None or kept.image.inventory == inventory]
     size = sum(kept.bytes for kept in images)
     for kept in images:
         if size <= most_bytes and kept.image is not None:
             continue
         with contextlib.suppress(RunFolderError):
-            remove_image(kept.path)
+            remove(kept.path)
             size -= kept.bytes
             yield kept

@@ -93,8 +93,11 @@ class DataImages:
                 yield image
 
     def to_restore(self, image: DataImage) -> DataImageVariables:
-        """What the play is given that restores it."""
-        return DataImageVariables(image.name, self.on_hosts, image.documents)
+        """What the play is given that restores it. On hosts every part must be of the run that made the image."""
+        if not self.backend.remote:
+            return DataImageVariables(image.name, self.on_hosts, image.documents)
+        (folder_of(self.runs) / image.name / MANIFEST).touch()  # the last use
+        return DataImageVariables(image.name, self.on_hosts, image.documents, {"run": image.run})
 
     def to_load(self, point: Point) -> bool:
         """Whether a point is to be loaded for its image alone, because its measurements change the data."""
@@ -133,12 +136,14 @@ class DataImages:
         )
         return DataImageVariables(name, self.on_hosts, manifest=codec.encode(image))
 
-    def remove_refused(self, name: str) -> None:
-        """Remove an image that could not be restored or found, now that whole data are there to take its place."""
-        if name in self.refused:
-            self.backend.remove_images([name])
+    def make_room(self, name: str) -> None:
+        """Remove an image that could not be restored, or what an interrupted run has left of it on hosts."""
         if name in self.refused or not find_image(self.runs, name):
-            remove_image(folder_of(self.runs) / name)
+            self._remove(folder_of(self.runs) / name)
+
+    def _remove(self, path: Path) -> None:
+        self.backend.remove_images([path.name])
+        remove_image(path)
 
     def record(self, kept: DataImageVariables) -> None:
         """Where the image is on hosts: write what this machine has of it, the manifest without files."""
@@ -148,7 +153,6 @@ class DataImages:
             write_json(path / MANIFEST, {**kept.manifest, "host_bytes": self.host_bytes})
 
     def bound(self, most_gb: float) -> list[str]:
-        """Remove the images that were not used for longest until all have at most so many GB; their names."""
-        if names := [kept.path.name for kept in keep_within(self.runs, most_gb * 1e9)]:
-            self.backend.remove_images(names)
-        return names
+        """Remove the images that were not used for longest until those here have at most so many GB; their names."""
+        inventory = self.backend.recorded(self.folder).inventory or ""
+        return [kept.path.name for kept in keep_within(self.runs, most_gb * 1e9, inventory, self._remove)]

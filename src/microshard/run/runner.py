@@ -281,7 +281,7 @@ class Runner:
         if image is None:
             return
         try:
-            self.images.remove_refused(image.name)
+            self.images.make_room(image.name)
             with self._stage(step, "keep data"):
                 variables = self._variables(point, step, image=dataclasses.replace(image, state=state))
                 self.images.host_bytes = {}

@@ -106,14 +106,16 @@ def test_the_first_of_two_runs_that_keep_the_same_data_wins(bed: Bed) -> None:
         ("missing", "cannot be restored"),
         ("manifest", "manifest .* cannot be read"),
         ("gone", "no such data image"),
+        ("another run", "has data of the run first, not of second"),
         ("another process", "has the data of mongod1, mongod2, not of mongod1"),
         ("data", "has data already"),
         ("outside", "lies outside"),
     ],
 )
 def test_what_is_not_whole_is_not_restored(bed: Bed, damage: str, words: str) -> None:
-    bed.main(bed.run("first", loaded=True), "kept")
-    second, changes = bed.run("second", loaded=damage == "data"), {}
+    bed.main(bed.run("first", loaded=True), "kept", manifest={"run": "first"})
+    second = bed.run("second", loaded=damage == "data")
+    changes: dict[str, Any] = {}
     file, manifest = bed.image / "data" / "mongod2" / "collection-0.wt", bed.image / "manifest.json"
     if damage == "byte":
         content = bytearray(file.read_bytes())
@@ -129,6 +131,8 @@ def test_what_is_not_whole_is_not_restored(bed: Bed, damage: str, words: str) ->
         bed.image.rename(bed.image.with_name("other"))
     elif damage == "another process":
         changes = {"processes": PROCESSES[:1]}
+    elif damage == "another run":
+        changes = {"manifest": {"run": "second"}}
     elif damage == "outside":
         manifest.write_text(manifest.read_text().replace("mongod1/collection-0.wt", "mongod1/../../../x"))
     with pytest.raises(HostError, match=words):

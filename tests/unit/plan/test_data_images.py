@@ -8,11 +8,16 @@ import pytest
 from microshard.model.plan import Inputs, Point
 from microshard.plan.build import build_plan
 from microshard.plan.checks import PlanError
-from microshard.plan.data_images import image_name, recipe
+from microshard.plan.data_images import data_image_policy, image_name, recipe
 from tests.unit.plan.conftest import experiment, points
 
 LOAD = {"load": {"engine": "insert", "documents": 1000, "seed": 7}}
 QUERY = {"measure": {"engine": "aggregate", "pipeline": "mot_greenness"}}
+WRITING = {"workload": [LOAD, {"measure": {**LOAD["load"], "namespace": "a.b"}}]}
+
+
+def _volumes(**volumes: Any) -> dict[str, Any]:
+    return {"infrastructure": {"shard_hosts": {"volumes": volumes}}}
 
 
 def _point(**changes: Any) -> Point:
@@ -41,8 +46,27 @@ def test_points_whose_data_would_not_be_the_same_are_loaded(changes: dict[str, A
 
 
 def test_where_measurements_change_the_data_the_image_is_made_before_them() -> None:
-    writing = {"workload": [LOAD, {"measure": {**LOAD["load"], "namespace": "a.b"}}]}
-    assert [_point().data_image.first, _point(**writing).data_image.first] == [False, True]
+    assert [_point().data_image.first, _point(**WRITING).data_image.first] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("backend", "changes", "words"),
+    [
+        ("hosts", {}, ""),
+        ("hosts", _volumes(data={}), "volumes"),
+        ("hosts", _volumes(journal={}), ""),
+        ("ec2", WRITING | _volumes(data={}), ""),
+        ("ec2", WRITING | _volumes(data={"policy": "per_shard"}), "volumes"),
+        ("ec2", {}, "new in each run"),
+        ("ec2", WRITING, ""),
+        ("ec2", {**WRITING, "load": {"image": "only"}}, "new in each run"),
+    ],
+)
+def test_data_are_kept_where_they_are_found_again(backend: str, changes: dict[str, Any], words: str) -> None:
+    base = experiment(**{"workload": [LOAD, QUERY], "load": {"image": "use"}, **changes})
+    refused = data_image_policy(base, backend).refused
+    assert words in refused
+    assert bool(refused) == bool(words)
 
 
 def test_what_can_only_be_loaded_is_no_plan_where_it_may_only_be_restored() -> None:

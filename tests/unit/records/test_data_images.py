@@ -14,8 +14,9 @@ from microshard.records.run_folder import write_json
 RECIPE = DataImageRecipe(1, "0.2.0", "6.0.5", "0f", "standalone", (), (), (), (), {}, ())
 
 
-def _image(runs: Path, name: str, *, size: int, used: int) -> Path:
-    image = DataImage(name, RECIPE, "run", "quick", "1 shard", 1.0, 2.0, {}, {}, (ImageFile("a/b", size, "00"),))
+def _image(runs: Path, name: str, *, size: int, used: int, inventory: str = "") -> Path:
+    files = (ImageFile("a/b", size, "00"),)
+    image = DataImage(name, RECIPE, "run", "quick", "1 shard", 1.0, 2.0, {}, {}, files, inventory=inventory)
     path = folder_of(runs) / name
     path.mkdir(parents=True)
     write_json(path / "manifest.json", image)
@@ -29,7 +30,11 @@ def test_those_not_used_for_longest_go_first(tmp_path: Path) -> None:
     assert [kept.path.name for kept in kept_images(tmp_path)] == ["old", "middle", "young"]
     assert [kept.path.name for kept in keep_within(tmp_path, 80)] == ["old"]
     assert [path.name for path in sorted(folder_of(tmp_path).iterdir())] == ["middle", "young"]
+    removed: list[Path] = []
+    on_hosts = _image(tmp_path, "on hosts", size=40, used=0, inventory="/lab/hosts")
     assert [kept.path.name for kept in keep_within(tmp_path, 10)] == ["middle", "young"]
+    assert len([*keep_within(tmp_path, 10, "/lab/hosts", removed.append)]) == 1
+    assert removed == [on_hosts]
 
 
 def test_an_image_is_found_by_its_name_if_its_manifest_is_its_own(tmp_path: Path) -> None:
