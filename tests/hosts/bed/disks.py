@@ -1,7 +1,8 @@
 """A machine's loop devices as the disks of an instance: a loop device cannot have a serial number of its own.
 
 What stands in /sys for a disk is shown as the kernel's drivers show it: NVMe with serial and model, Xen's without both.
-The model is shown at /sys because QEMU's own NVMe disks (tests/hosts/vm) have a serial of one's own, one model.
+The model is shown at /sys because QEMU's own NVMe disks (tests/hosts/vm, with the kernel's driver) have a serial of
+one's own but one model; there a file lies over the model alone.
 """
 
 import json

@@ -37,6 +37,7 @@ class Disk:
     serial: str
     gib: int = 2
     iops: int | None = None
+    bus: str = "virtio-blk-pci"  # QEMU's name of the device; nvme is the kernel's own driver for it
 
 
 def lacking() -> str:
@@ -118,7 +119,7 @@ class Machine:
             limit = f",throttling.iops-total={disk.iops}" if disk.iops else ""
             file = f"file={self.folder}/{disk.name}.img,if=none,id={disk.name},format=raw,cache=unsafe,discard=unmap"
             words += ["-drive", file + limit]
-            words += ["-device", f"virtio-blk-pci,drive={disk.name},serial={disk.serial}"]
+            words += ["-device", f"{disk.bus},drive={disk.name},serial={disk.serial}"]
         # restrict: the machine reaches nothing, it is only reached.
         words += ["-netdev", f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{self.port}-:22"]
         words += ["-device", "virtio-net-pci,netdev=net", "-device", "virtio-rng-pci"]

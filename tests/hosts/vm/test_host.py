@@ -16,13 +16,15 @@ from tests.hosts.vm.machine import Disk, lacking, machine
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 DISKS = [
-    Disk("data1", "vol0data1", iops=2000),
-    Disk("data2", "vol0data2", iops=2000),
-    Disk("journal", "vol0journal"),
+    # As a Nitro type shows them, by the kernel's NVMe driver: EBS by the volume's id, the instance's own by its model.
+    Disk("data1", "vol0data1", iops=2000, bus="nvme"),
+    Disk("data2", "vol0data2", iops=2000, bus="nvme"),
+    Disk("journal", "AWS0journal", bus="nvme"),
     Disk("log", "vol0log", gib=1),
     Disk("slow", "vol0slow", gib=1, iops=100),
 ]
 RUN = "/var/lib/microshard/run-1"  # on the data volume
+NVME = "/dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_"
 VOLUME = {"type": "existing", "size_gib": 2, "filesystem": "xfs", "lazy_init": False, "policy": "single", "count": 1}
 MOUNTS = {"journal": "/srv/microshard/journal", "log": "/srv/microshard/log", "data": "/var/lib/microshard"}
 LOG = {**VOLUME, "size_gib": 1, "filesystem": "ext4"}
@@ -32,12 +34,25 @@ LOG = {**VOLUME, "size_gib": 1, "filesystem": "ext4"}
 def vm(tmp_path_factory):
     need(lacking())
     with machine(tmp_path_factory.mktemp("vm"), DISKS, {"mongod": find_mongod(None)}) as made:
+        shown_as_instance_store(made)
         yield made
+
+
+def shown_as_instance_store(vm):
+    """The journal's disk says AWS's model, which QEMU's NVMe disks cannot be given: a file lies over it in /sys."""
+    vm.ssh(
+        f"echo 'Amazon EC2 NVMe Instance Storage' > /run/model && disk=$(basename $(realpath {NVME}AWS0journal)) && "
+        "mount --bind /run/model $(realpath /sys/class/block/$disk/device/model)"
+    )
 
 
 def variables(vm, **log):
     """Data on RAID 0 over two devices, journal and log on their own; the kernel as the production notes say."""
-    volumes = {"data": {**VOLUME, "policy": "raid0", "count": 2}, "journal": VOLUME, "log": LOG | log}
+    volumes = {
+        "data": {**VOLUME, "policy": "raid0", "count": 2},
+        "journal": {**VOLUME, "type": "instance_store"},
+        "log": LOG | log,
+    }
     kernel = {"production_notes": True, "readahead_sectors": 32, "swappiness": 10, "dirty_ratio": 30, "somaxconn": 3210}
     version = {"version": "6.0.5", "mongod": "/mongod", "mongos": "", "embedded": True}
     run = {"id": "run-1", "folder": RUN, "controller_folder": str(vm.folder / "run"), "bin": version}
@@ -53,7 +68,6 @@ def variables(vm, **log):
         "microshard_volumes": [
             {"purpose": "data", "serial": "vol-0data1"},
             {"purpose": "data", "serial": "vol-0data2"},
-            {"purpose": "journal", "serial": "vol0journal"},
             {"purpose": "log", "device": "/dev/disk/by-id/virtio-vol0log"},
         ],
     }
@@ -109,10 +123,10 @@ def is_as_wanted(vm):
 def test_it_has_two_numa_nodes_and_its_disks_their_serial_numbers(vm):
     assert "available: 2 nodes (0-1)" in vm.ssh("numactl --hardware")
     assert vm.ssh("lsblk --nodeps --noheadings --output SERIAL | sort").split() == [
+        "AWS0journal",
         "root",
         "vol0data1",
         "vol0data2",
-        "vol0journal",
         "vol0log",
         "vol0slow",
     ]
@@ -126,7 +140,7 @@ def test_a_foreign_filesystem_is_reported_and_nothing_is_formatted(vm):
     assert "vol0log" in played.output
     assert "carries ext4 'precious', which is not microshard's" in played.output
     assert "name its serial number in overwrite (vol0log)" in played.output
-    assert vm.ssh("wipefs --no-act --noheadings /dev/disk/by-id/virtio-vol0data1") == ""
+    assert vm.ssh(f"wipefs --no-act --noheadings {NVME}vol0data1") == ""
     assert vm.ssh("wipefs --no-act --noheadings --output LABEL /dev/disk/by-id/virtio-vol0log") == "precious"
 
 
@@ -142,6 +156,7 @@ def test_volumes_and_kernel_are_as_planned(vm):
         ("journal", 32, 16),
         ("log", 32, 16),
     ]
+    assert [d["serial"] for d in volumes[1]["devices"]] == ["AWS0journal"], "found by its model alone"
     assert volumes[0]["raid"] == {"level": 0, "chunk_kib": 256}
     kernel = json.loads((vm.folder / "run/hosts/vm/kernel.json").read_text())
     assert kernel["numa"]
@@ -202,6 +217,7 @@ def test_a_disk_gives_no_more_than_its_limit(vm):
 
 def test_all_of_it_holds_after_a_reboot_and_a_second_run_changes_nothing(vm):
     vm.reboot()
+    shown_as_instance_store(vm)
     is_as_wanted(vm)
     assert vm.ssh("cat /var/lib/microshard/file") == "kept"
     played = vm.play("prepare", variables(vm), "--tags", "storage,kernel", "-e", USER, "--diff")
@@ -222,4 +238,4 @@ def test_at_the_end_the_machine_is_as_it_was_and_the_data_is_still_there(vm):
     files = "/etc/sysctl.d/90-microshard.conf /etc/security/limits.d/90-microshard.conf"
     files += " /etc/systemd/system/microshard-kernel.service /etc/udev/rules.d/99-microshard-readahead.rules"
     assert vm.ssh(f"ls {files} 2>/dev/null | wc -l; grep -c microshard /etc/fstab || true").split() == ["0", "0"]
-    assert "linux_raid_member" in vm.ssh("wipefs --no-act --noheadings /dev/disk/by-id/virtio-vol0data1")
+    assert "linux_raid_member" in vm.ssh(f"wipefs --no-act --noheadings {NVME}vol0data1")
