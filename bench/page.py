@@ -16,7 +16,7 @@ from microshard.embedded.binary import find_mongod, version
 DATA = "benchmarks.json"  # the figures of the page, for those that are not measured again
 _HEAD = """# Benchmarks
 
-Written by `make bench`. Machine: {cpu}, {cores} cores, {ram} GB RAM, {system}; MongoDB {mongod}. The last table
+Written by `make bench`. Machines: {cpu}, {cores} cores, {ram} GB RAM, {system}; MongoDB {mongod}. The last table
 says what was measured when.
 
 Every figure is compared with a baseline, what one would use instead, measured in turns in the same run. *ours* and
@@ -31,11 +31,11 @@ covers more than 75 %. *unsure*: the interval crosses the limit. The head of
 
 @dataclass(frozen=True)
 class Machine:
-    """Where it was measured."""
+    """Where it was measured: a kind of machine. Of the kernel the version, without what its builder has added."""
 
     cpu: str
     cores: int
-    ram_gb: float
+    ram_gb: int
     system: str
     mongod: str
 
@@ -47,13 +47,13 @@ def machine() -> Machine:
         if line.startswith("model name"):
             cpu = line.partition(":")[2].strip()
             break
-    ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-    system = f"Linux {platform.release()}"
+    ram = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9)
+    system = f"Linux {platform.release().partition('-')[0]}"
     return Machine(cpu, os.cpu_count() or 1, ram, system, version(find_mongod(None)).text)
 
 
 def kept(out: Path, where: Machine) -> dict[str, Findings] | None:
-    """What was measured before on this machine, by benchmark; None where it was another."""
+    """What was measured before on such a machine, by benchmark; None where it was another."""
     path = out / DATA
     if not path.exists():
         return {}
@@ -74,7 +74,7 @@ def write(out: Path, found: Mapping[str, Findings], where: Machine) -> list[Path
     picture.draw(drawn, rows, growths)
     lines = [
         _HEAD.format(
-            cpu=where.cpu, cores=where.cores, ram=round(where.ram_gb), system=where.system, mongod=where.mongod
+            cpu=where.cpu, cores=where.cores, ram=where.ram_gb, system=where.system, mongod=where.mongod
         )
     ]
     targeted = [row for row in rows if row.target]
