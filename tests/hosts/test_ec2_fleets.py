@@ -134,6 +134,7 @@ def test_fleets_side_by_side_measure_what_they_measure_one_after_the_other(land:
     assert found[1] == found[0]
 
 
+@pytest.mark.timeout(1500)  # eight fleets, one after the other in part
 def test_a_search_over_types_of_hosts_chooses_the_same_side_by_side_as_one_after_the_other(land: Land) -> None:
     for parallel in (2, 1):
         words = ("--parallel", str(parallel), "--points", "8", "--objective", "cost per operation")
