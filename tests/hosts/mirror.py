@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from email.utils import formatdate
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -78,9 +78,10 @@ class Mirror:
             file = self._root / "pool" / f"{name}_{version}_amd64.deb"
             command("dpkg-deb", "--build", "--root-owner-group", "-Znone", str(root), str(file))
 
-    def servers(self, version: str, mongod: str | Path) -> None:
+    def servers(self, version: str, mongod: str | Path, libraries: Sequence[Path] = ()) -> None:
         """The two packages of the servers. `mongos` only says its version: nothing else of it is needed here."""
         server = {"usr/bin/mongod": mongod, "etc/mongod.conf": CONFIGURATION, "lib/systemd/system/mongod.service": UNIT}
+        server |= {f"usr/lib/x86_64-linux-gnu/{library.name}": library for library in libraries}
         self.add("mongodb-org-server", version, server, AFTERWARDS)
         self.add("mongodb-org-mongos", version, {"usr/bin/mongos": f"#!/bin/sh\necho mongos version v{version}\n"})
 

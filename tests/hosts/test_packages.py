@@ -9,14 +9,17 @@ from typing import Any
 
 import pytest
 
+from microshard.backends import mongod_wheels
 from microshard.embedded import binary
 from microshard.records.run_folder import find_runs
 from tests.hosts.bed import Bed
 from tests.hosts.controller import ANSIBLE_PLAYBOOK, Controller, small
 from tests.hosts.mirror import KEY, Mirror, served
 from tests.hosts.needs import need
+from tests.packaged import packaged
 
 SUITE = "bookworm/mongodb-org/{}"
+OTHER = "6.0.27"
 _CLEAN = """
 apt-get -qq --allow-change-held-packages purge mongodb-org-server mongodb-org-mongos >/dev/null 2>&1
 rm -f /etc/apt/sources.list.d/mongodb-org-* /usr/share/keyrings/mongodb-server-* /etc/systemd/system/mongod.service
@@ -33,9 +36,10 @@ class Host(Controller):
         """What a script says on it, as root, however it ends."""
         return self.bed.machines[0].enter("sh", "-c", f"{script}\ntrue")
 
-    def experiment(self, version: str) -> Path:
-        mongodb = {"source": "packages", "version": version}
-        changes = {"infrastructure": {"shard_hosts": {"count": 1}}, "matrix": {}}
+    def experiment(self, *versions: str) -> Path:
+        mongodb = {"source": "packages", "version": versions[0]}
+        axes = {"topology.mongodb.version": list(versions)} if versions[1:] else {}
+        changes = {"infrastructure": {"shard_hosts": {"count": 1}}, "matrix": axes}
         return self.write(small(**changes, topology={"kind": "standalone", "mongodb": mongodb}))
 
     @property
@@ -69,6 +73,9 @@ def mirror(lab: Bed, tmp_path: Path) -> Iterator[str]:
     made = Mirror(tmp_path / "mirror")
     made.servers(version.text, mongod)
     made.servers(f"{version.major}.{version.minor}.99", "#!/bin/sh\nexit 1\n")  # younger, and not requested
+    other = mongod_wheels.packaged_mongod(OTHER)
+    if other.fetched:
+        made.servers(OTHER, other.program, list((other.folder / "lib").iterdir()))
     made.index(SUITE.format(f"{version.major}.{version.minor}"), "main")
     with served(lab, made.folder) as url:
         yield url
@@ -116,3 +123,19 @@ def test_packages_come_from_a_mirror_pinned_and_held_and_their_service_never_sta
     assert other.returncode != 0
     assert f"no available installation candidate for mongodb-org-server={version}9" in other.stdout
     assert "[host1]" in other.stdout
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_two_versions_of_the_packages_are_measured_one_replacing_the_other(host: Host) -> None:
+    packaged(OTHER)
+    versions = [binary.version(binary.find_mongod()).text, OTHER]
+    code, said = host.run("run", host.experiment(*versions), "--on", host.inventory)
+    assert code == 0, said
+    results = [json.loads((host.last / f"results/p0{number}/r1.json").read_text()) for number in (1, 2)]
+    assert [(result["versions"], result["valid"]) for result in results] == [([v], True) for v in versions]
+    answers = [[phase["answer_sha256"] for phase in result["phases"]] for result in results]
+    assert answers[0] == answers[1]
+    journal = [json.loads(line) for line in (host.last / "journal.jsonl").read_text().splitlines()]
+    (later,) = [entry["point"] for entry in journal if entry["event"] == "hosts prepared"]
+    assert host.output_of("dpkg-query --show mongodb-org-server").split()[1] == versions[("p01", "p02").index(later)]
