@@ -21,7 +21,7 @@ from bson.decimal128 import Decimal128
 from bson.errors import BSONError
 from bson.timestamp import Timestamp
 
-from microshard.model.run_records import Diagnostics
+from microshard.model.run_records import STANDS_STILL, Diagnostics, Standstill
 
 SUFFIX = ".diagnostic.tar.gz"
 _CHUNK = 1  # type of a document
@@ -137,15 +137,13 @@ def summarise(files: Iterable[bytes]) -> Diagnostics | None:
         return None
     born = [time - up for time, up in zip(times, values["serverStatus.uptimeMillis"], strict=True)]
     # A process that was started anew meanwhile has not stood still.
-    gaps = [(b - a, a) for (a, b), (x, y) in zip(pairwise(times), pairwise(born), strict=True) if y - x < b - a - 1000]
-    longest, since = max(gaps, default=(0, times[0]))
+    gaps = [(a, b - a) for (a, b), (x, y) in zip(pairwise(times), pairwise(born), strict=True) if y - x < b - a - 1000]
     dirty, most = (values[name] for name in _LEVELS)
     return Diagnostics(
         samples=len(times),
         began=times[0] / 1000,
         ended=times[-1] / 1000,
-        longest_gap=longest / 1000,
-        gap_began=since / 1000,
+        standstills=[Standstill(since / 1000, gap / 1000) for since, gap in gaps if gap / 1000 >= STANDS_STILL],
         checkpoint_longest=max(max(values[name]) for name in _CHECKPOINTS) / 1000,
         dirty_share_max=max((d / m for d, m in zip(dirty, most, strict=True) if m), default=0.0),
         **{key: sum(max(b - a, 0) for a, b in pairwise(values[name])) for key, name in _COUNTED.items()},

@@ -171,18 +171,25 @@ STANDS_STILL = 3.0  # s between two samples, one a second: the process, or its d
 
 
 @dataclass(slots=True)
+class Standstill:
+    """A process noted nothing of itself for STANDS_STILL seconds or longer: it stood still, or was paused."""
+
+    began: float  # epoch seconds
+    seconds: float
+
+
+@dataclass(slots=True)
 class Diagnostics:
     """What a process noted of itself every second (FTDC), over its whole life."""
 
     samples: int
     began: float  # epoch seconds
     ended: float
-    longest_gap: float  # s between two samples: longer than their interval, it stood still
-    gap_began: float
     checkpoint_longest: float  # s
     dirty_share_max: float  # of the cache
     evicted_by_operations: int  # pages
     flow_control_us: int  # operations waited for flow control
+    standstills: list[Standstill] = field(default_factory=list)  # in the order of their times
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from itertools import product
 
 from microshard.analysis.contrasts import disturbed
 from microshard.analysis.read_run import RunFiles
@@ -226,8 +227,8 @@ def _stood_still(model: ReportModel, point: PointReport, figures: PhaseFigures) 
     for name, counts in point.logs.items():
         if (seen := counts.diagnostics) is None:
             continue
-        for m in _valid(figures):
-            still = min(seen.gap_began + seen.longest_gap, m.result.ended) - max(seen.gap_began, m.result.started)
+        for m, gap in product(_valid(figures), seen.standstills):
+            still = min(gap.began + gap.seconds, m.result.ended) - max(gap.began, m.result.started)
             if still >= STANDS_STILL:
                 text = f"{point.label}: {name} noted nothing of itself for {still:.1f} s in {m.step} (FTDC)"
                 yield "warning", f"{text}: it, or its disk, stood still"

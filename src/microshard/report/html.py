@@ -14,7 +14,7 @@ from microshard.analysis.report_model import PointReport, ReportModel
 from microshard.analysis.scaling import Refused, UslFit
 from microshard.experiment.question import SHARDS_AXIS
 from microshard.model.plan import Point
-from microshard.model.run_records import STANDS_STILL, Diagnostics, LogSummary
+from microshard.model.run_records import Diagnostics, LogSummary
 from microshard.records.differences import flat
 from microshard.report import format as fmt
 from microshard.report import headline, tables
@@ -323,11 +323,15 @@ def log_rows(model: ReportModel) -> fmt.PageTable:
 
 
 _OF_DIAGNOSTICS: dict[str, Callable[[Diagnostics], str]] = {
-    "longest standstill or pause": lambda d: f"{d.longest_gap:.1f} s" if d.longest_gap >= STANDS_STILL else fmt.NONE,
+    "longest standstill or pause": lambda d: f"{_longest_standstill(d):.1f} s" if d.standstills else fmt.NONE,
     "longest checkpoint": lambda d: f"{d.checkpoint_longest:.1f} s" if d.checkpoint_longest else fmt.NONE,
     "most dirty cache": lambda d: fmt.per_cent(d.dirty_share_max) if d.dirty_share_max else fmt.NONE,
     "evicted by operations": lambda d: f"{d.evicted_by_operations:,}" if d.evicted_by_operations else fmt.NONE,
 }
+
+
+def _longest_standstill(seen: Diagnostics) -> float:
+    return max((gap.seconds for gap in seen.standstills), default=0.0)
 
 
 def _added(found: Sequence[LogSummary]) -> LogSummary:
@@ -337,7 +341,7 @@ def _added(found: Sequence[LogSummary]) -> LogSummary:
     known = [one.diagnostics for one in found if one.diagnostics is not None]
     if known:
         total.diagnostics = replace(
-            max(known, key=lambda one: one.longest_gap),
+            max(known, key=_longest_standstill),
             checkpoint_longest=max(one.checkpoint_longest for one in known),
             dirty_share_max=max(one.dirty_share_max for one in known),
             evicted_by_operations=sum(one.evicted_by_operations for one in known),

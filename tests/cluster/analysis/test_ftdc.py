@@ -17,7 +17,7 @@ EVERY_MS = 100
 
 
 def test_every_number_of_a_sample_is_what_get_diagnostic_data_said(tmp_path: Path) -> None:
-    """And what the whole says: a mongod that was stopped for a while, and its longest checkpoint."""
+    """And what the whole says: a mongod that was stopped twice for a while, and its longest checkpoint."""
     options = [f"diagnosticDataCollectionPeriodMillis={EVERY_MS}", "diagnosticDataCollectionSamplesPerChunk=20"]
     mongod = start_mongod(tmp_path / "shard01", *(word for each in options for word in ("--setParameter", each)))
     said: dict[int, dict[str, int]] = {}
@@ -31,11 +31,7 @@ def test_every_number_of_a_sample_is_what_get_diagnostic_data_said(tmp_path: Pat
                 said[int(reply["start"])] = dict(ftdc.numbers(reply))
             time.sleep(0.03)
         client.admin.command("fsync")
-        stopped = time.time()
-        os.kill(mongod.pid(), signal.SIGSTOP)
-        time.sleep(4)
-        os.kill(mongod.pid(), signal.SIGCONT)
-        time.sleep(1)
+        stopped = [_stop(mongod.pid(), seconds) for seconds in (5, 4)]
     mongod.process.terminate()
     mongod.process.wait(30)
     archive = tmp_path / f"shard01{ftdc.SUFFIX}"
@@ -57,10 +53,20 @@ def test_every_number_of_a_sample_is_what_get_diagnostic_data_said(tmp_path: Pat
 
     found = ftdc.summarise(files)
     assert found is not None
-    assert found.longest_gap == pytest.approx(4, abs=1)
-    assert found.gap_began == pytest.approx(stopped, abs=1)
+    assert [gap.seconds for gap in found.standstills] == pytest.approx([5, 4], abs=1)
+    assert [gap.began for gap in found.standstills] == pytest.approx(stopped, abs=1)
     assert found.checkpoint_longest > 0
     assert 0 < found.dirty_share_max < 1
+
+
+def _stop(pid: int, seconds: float) -> float:
+    """When the process was stopped; it goes on after so many seconds."""
+    stopped = time.time()
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(seconds)
+    os.kill(pid, signal.SIGCONT)
+    time.sleep(1)
+    return stopped
 
 
 def test_files_that_are_torn_or_no_ftdc_are_read_as_far_as_they_go(tmp_path: Path) -> None:

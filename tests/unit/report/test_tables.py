@@ -71,11 +71,14 @@ def test_logs_of_processes_of_one_role_share_a_row_and_one_with_errors_has_its_o
 def test_a_process_that_stood_still_while_it_was_measured_is_a_warning(tmp_path: Path) -> None:
     run = make_run(tmp_path, QUIET)
     measured = json.loads((run / "results" / "p03" / "r1.json").read_text())["phases"][-1]
-    seen = {"samples": 60, "began": 0.0, "ended": 9e9, "longest_gap": 4.0, "gap_began": measured["started"]}
+    began = measured["started"]
+    seen = {"samples": 60, "began": 0.0, "ended": 9e9, "standstills": [{"began": began, "seconds": 4.0}]}
     seen |= {"checkpoint_longest": 1.5, "dirty_share_max": 0.21, "evicted_by_operations": 30, "flow_control_us": 0}
     (run / "logs" / "p03").mkdir(parents=True)
     where = run / "logs" / "p03" / "summary.json"
-    paused = seen | {"longest_gap": 81.0, "gap_began": measured["started"] - 80}
+    pause = {"began": began - 80, "seconds": 81.0}
+    paused = seen | {"standstills": [pause]}
+    seen["standstills"].insert(0, pause)  # a longer one before hides nothing
     where.write_text(json.dumps({"shard01": {"diagnostics": seen}, "shard02": {"diagnostics": paused}}))
     model = build(run)
     (warning,) = [notice for notice in model.notices if "FTDC" in notice.text]

@@ -57,6 +57,10 @@ class ReadersPhase(Paced, Searching):
         if self.write_rate is not None and not self.writers:
             yield ("write_rate",), "has no effect: there are no writers", "warning"
 
+    def writes(self) -> bool:
+        """Whether anybody writes: reads alone leave the data as they are."""
+        return self.writers > 0
+
     def seconds(self, expected: EstimateBasis) -> float:  # noqa: ARG002
         """Of one repetition."""
         return self.search_seconds() or self.warm_up_seconds + self.duration_seconds
