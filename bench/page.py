@@ -72,11 +72,7 @@ def write(out: Path, found: Mapping[str, Findings], where: Machine) -> list[Path
     out.mkdir(parents=True, exist_ok=True)
     drawn = out / "benchmarks.svg"
     picture.draw(drawn, rows, growths)
-    lines = [
-        _HEAD.format(
-            cpu=where.cpu, cores=where.cores, ram=where.ram_gb, system=where.system, mongod=where.mongod
-        )
-    ]
+    lines = [_HEAD.format(cpu=where.cpu, cores=where.cores, ram=where.ram_gb, system=where.system, mongod=where.mongod)]
     targeted = [row for row in rows if row.target]
     lines += ["## Targets", "", *_summary(targeted), ""]
     lines += ["## All figures", "", *render.rows_table(rows), ""]

@@ -372,7 +372,8 @@ def attach(result: StepResult, telemetry: StepTelemetry) -> None:
     if not telemetry.hosts and not telemetry.servers:
         return
     for name, records in telemetry.hosts.items():
-        if (environment := next((r.environment for r in records if r.environment is not None), None)) is not None:
+        # The last one counts: an earlier one may not know the data folders yet.
+        for environment in (record.environment for record in records if record.environment is not None):
             result.environment[name] = environment
     result.versions = sorted({record.version for record in telemetry.servers if record.version}) or result.versions
     for phase in result.phases:

@@ -6,8 +6,9 @@ Needs host_counters.py in the same folder, Python 3.9 and Linux: both files are 
 FILE of --processes is a JSON list of {"name", "pid_path", "db_path"}; it and the pid files are read again when they
 change, so processes may be added later. Children of a process without db_path (a mongos in front of its router mongod)
 are reported as NAME/router. The process in --client-pid-file is reported as "client" together with its descendants. The
-first record describes the host ("environment"), every fifth the size of each dbPath, its devices and their limits. Ends
-on SIGTERM; every line is complete. What a kernel does not report is left out.
+first record, and one after other data folders are there, describes the host ("environment"), every fifth the size of
+each dbPath, its devices and their limits. Ends on SIGTERM; every line is complete. What a kernel does not report is
+left out.
 Measured with 20 processes: 0.4 % of a core.
 """
 
@@ -105,6 +106,7 @@ class Sampler:
         self._limits: dict[Identity, CpuLimit] = {}
         self._speeds: dict[str, int | None] = {}
         self._has_allowance: dict[str, bool] = {}
+        self._described: list[str] = []  # the data folders the environment was written for
         self.record()  # the baseline
         self._records = 0
 
@@ -142,8 +144,10 @@ class Sampler:
         self._processes = self._seen
         self._limits = {who: self._limits[who] for who in self._seen if who in self._limits}
         paths = {e["name"]: e["db_path"] for e in self._list.entries() if e.get("db_path")}
-        if self._records == 0:
-            record["environment"] = kernel.environment(list(paths.values()))
+        # Again once the data folders are there: a first record may be older than the list of processes, or than them.
+        there = [path for path in paths.values() if os.path.isdir(path)]
+        if self._records == 0 or (there and there != self._described):
+            record["environment"], self._described = kernel.environment(there), there
         if self._records % DB_PATH_EVERY == 0:
             record["db_path_bytes"] = {name: kernel.allocated_bytes(path) for name, path in paths.items()}
             record["devices"] = self._devices(paths)

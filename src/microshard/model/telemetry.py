@@ -41,7 +41,7 @@ class HostRecord:
     proc: dict[str, dict[str, float | None]] = field(default_factory=dict)
     db_path_bytes: dict[str, float] = field(default_factory=dict)  # every fifth record
     devices: dict[str, dict[str, VolumeOfProcess]] = field(default_factory=dict)  # process → data, journal
-    environment: dict[str, Any] | None = None  # first record: kernel, CPU, settings
+    environment: dict[str, Any] | None = None  # kernel, CPU, settings; the last one counts
 
 
 @dataclass(slots=True)

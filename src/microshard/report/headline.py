@@ -107,12 +107,13 @@ def _said(model: ReportModel, figures: PhaseFigures, of: Sequence[Contrast], *, 
     else:
         what = f"the {figure} of {base}"
     (least, where), (most, there) = ratios[0], ratios[-1]
-    span = f"{fmt.times(most)} {fmt.TIMES}"
-    if len(ratios) > 1:
-        apart = f"{fmt.times(least)} {fmt.TIMES} ({where}) to {fmt.times(most)} {fmt.TIMES} ({there})"
-        span = apart if most > least * (1 + SAME) else f"{span}, by all of {len(ratios)},"
-    price = _price(model, of)
-    return f"{name}: {span} {what if not short else what.removesuffix(f' of {base}')}{price}"
+    span, cases = f"{fmt.times(most)} {fmt.TIMES}", ""
+    if most > least * (1 + SAME):
+        span = f"{fmt.times(least)} {fmt.TIMES} ({where}) to {fmt.times(most)} {fmt.TIMES} ({there})"
+    elif len(ratios) > 1:
+        cases = f" in all {len(ratios)} cases"
+    what = what.removesuffix(f" of {base}") if short else what
+    return f"{name}: {span} {what}{cases}{_price(model, of)}"
 
 
 def _fewer(figure: str) -> str:

@@ -122,6 +122,19 @@ def test_the_size_of_a_db_path_is_in_every_fifth_record(tmp_path: Path) -> None:
     assert found[with_size[0]]["db_path_bytes"]["shard01"] >= 4096
 
 
+def test_the_environment_is_described_again_once_the_data_folders_are_there(tmp_path: Path) -> None:
+    """What was read before they were there knows no device, and later measurements would be of another environment."""
+    processes, data = Processes(tmp_path), tmp_path / "data"
+    processes.write("shard01", db_path=str(data))
+    sampler = host.Sampler("h1", host.ProcessList(str(processes.path)), None)
+    early, without = sampler.record(), sampler.record()
+    data.mkdir()
+    late, after = sampler.record(), sampler.record()
+    assert [("environment" in record) for record in (early, without, late, after)] == [True, False, True, False]
+    assert early["environment"]["readahead_kib"] == {}
+    assert late["environment"] == host.kernel.environment([str(data)])
+
+
 def test_a_half_written_list_leaves_the_processes_of_before(tmp_path: Path) -> None:
     processes = Processes(tmp_path)
     processes.write("a", "b")
