@@ -129,22 +129,27 @@ def _copy(processes: list[dict[str, Any]], folder: str) -> None:
     fsyncLock writes a checkpoint and holds writes back. All are locked before the first is copied, so that no member of
     a set gets ahead of another.
     """
-    locked = []
     try:
-        for process in processes:
-            locked.append(process)
-            _ask(process, {"fsync": 1, "lock": True})
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(partial(_copy_locked, folder), processes))
+        _at_once(processes, partial(_ask, {"fsync": 1, "lock": True}))
+        _at_once(processes, partial(_copy_locked, folder))
     except (OSError, ValueError) as error:
         raise HostError(f"the data cannot be copied: {error}") from None
     finally:
-        for process in locked:
-            with contextlib.suppress(OSError, ValueError, HostError):
-                _ask(process, {"fsyncUnlock": 1})
+        _at_once(processes, _unlock)
 
 
-def _ask(process: dict[str, Any], command: dict[str, Any]) -> None:
+def _at_once(processes: list[dict[str, Any]], action: Callable[[dict[str, Any]], None]) -> None:
+    """Do something with every process; also after a failure nothing goes on when this has returned."""
+    with ThreadPoolExecutor(len(processes)) as pool:
+        list(pool.map(action, processes))
+
+
+def _unlock(process: dict[str, Any]) -> None:
+    with contextlib.suppress(OSError, ValueError, HostError):
+        _ask({"fsyncUnlock": 1}, process)
+
+
+def _ask(command: dict[str, Any], process: dict[str, Any]) -> None:
     if error := wire.error_of(process["address"], process["port"], {**command, "$db": "admin"}, _LOCKED_IN):
         raise HostError(f"{process['name']}: {next(iter(command))}: {error}")
 
