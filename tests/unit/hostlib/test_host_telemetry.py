@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from microshard.hostlib import host_counters
 from microshard.hostlib import host_telemetry as host
 from microshard.hostlib.host_counters import parse_stat
 
@@ -132,7 +133,7 @@ def test_the_environment_is_described_again_once_the_data_folders_are_there(tmp_
     late, after = sampler.record(), sampler.record()
     assert [("environment" in record) for record in (early, without, late, after)] == [True, False, True, False]
     assert early["environment"]["readahead_kib"] == {}
-    assert late["environment"] == host.kernel.environment([str(data)])
+    assert late["environment"] == host_counters.environment([str(data)])
 
 
 def test_a_half_written_list_leaves_the_processes_of_before(tmp_path: Path) -> None:

@@ -72,13 +72,13 @@ def test_a_process_that_stood_still_while_it_was_measured_is_a_warning(tmp_path:
     run = make_run(tmp_path, QUIET)
     measured = json.loads((run / "results" / "p03" / "r1.json").read_text())["phases"][-1]
     began = measured["started"]
-    seen = {"samples": 60, "began": 0.0, "ended": 9e9, "standstills": [{"began": began, "seconds": 4.0}]}
+    pause = {"began": began - 80, "seconds": 81.0}
+    # A longer one before hides nothing.
+    seen = {"samples": 60, "began": 0.0, "ended": 9e9, "standstills": [pause, {"began": began, "seconds": 4.0}]}
     seen |= {"checkpoint_longest": 1.5, "dirty_share_max": 0.21, "evicted_by_operations": 30, "flow_control_us": 0}
     (run / "logs" / "p03").mkdir(parents=True)
     where = run / "logs" / "p03" / "summary.json"
-    pause = {"began": began - 80, "seconds": 81.0}
     paused = seen | {"standstills": [pause]}
-    seen["standstills"].insert(0, pause)  # a longer one before hides nothing
     where.write_text(json.dumps({"shard01": {"diagnostics": seen}, "shard02": {"diagnostics": paused}}))
     model = build(run)
     (warning,) = [notice for notice in model.notices if "FTDC" in notice.text]
