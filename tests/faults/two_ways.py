@@ -195,8 +195,11 @@ def operation(chance: random.Random, number: int, key: Document) -> Document:
     return command
 
 
-def answer(client: Client, collection: str, command: Document) -> Any:
-    """The answer to a command, without what may differ: clocks, words of an error, the order of several documents."""
+def answer(client: Client, collection: str, command: Document, words: list[str]) -> Any:
+    """The answer to a command, without what may differ: clocks, words of an error, the order of several documents.
+
+    `words` gets those of errors.
+    """
     name = next(iter(command))
     database = client[DATABASE]
     try:
@@ -209,9 +212,12 @@ def answer(client: Client, collection: str, command: Document) -> Any:
                 documents += found["nextBatch"]
             return documents if "sort" in command else sorted(documents, key=repr)
     except OperationFailure as error:
+        words.append(str(error))
         return "getMore", error.code
     if not reply["ok"]:
+        words.append(reply.get("errmsg", ""))
         return "not ok", reply.get("code")
+    words += (error.get("errmsg", "") for error in reply.get("writeErrors", ()))
     reply.pop("electionId", None)
     errors = [(error["index"], error["code"], error.get("keyValue")) for error in reply.pop("writeErrors", ())]
     return sorted(reply.items(), key=repr), errors
@@ -249,6 +255,12 @@ class SomebodyElse:
     def _chunks(self, name: str) -> list[Document]:
         found: Any = self._client.config.collections.find_one({"_id": f"{DATABASE}.{name}"})
         return list(self._client.config.chunks.find({"uuid": found["uuid"]}))
+
+    def chunks(self) -> dict[str, list[str]]:
+        """The chunks of both collections, for people."""
+        return {
+            name: [f"{c['min']} {c['shard']} {c['lastmod']}" for c in self._chunks(name)] for name in (TARGETED, ROUTED)
+        }
 
     def _count(self, what: str) -> None:
         self.changes[what] = self.changes.get(what, 0) + 1
@@ -342,10 +354,12 @@ def campaign(cluster: SmallCluster, seed: int, operations: int, tell: Callable[[
                     if number % EVERY == EVERY - 1:
                         else_.change()
                     command = operation(chance, number, else_.key)
-                    ours, theirs = answer(first, TARGETED, command), answer(second, ROUTED, command)
+                    words: list[str] = []
+                    ours, theirs = answer(first, TARGETED, command, words), answer(second, ROUTED, command, words)
                     row.times += 1
                     if repr(ours) != repr(theirs):
-                        row.lost.append(f"operation {number}, {command}: straight {ours}, through the router {theirs}")
+                        seen = f"straight {ours}, through the router {theirs}; {words}; chunks {else_.chunks()}"
+                        row.lost.append(f"operation {number}, {command}: {seen}")
             if _contents(cluster, TARGETED) != _contents(cluster, ROUTED):
                 row.lost.append("the documents differ in the end")
             counted = [client.admin.command("serverStatus")["microshard"]["targeting"] for client in (first, second)]
