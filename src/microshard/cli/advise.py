@@ -104,7 +104,7 @@ def advise(
         raise click.BadParameter("50% or more, below 100%", param_hint="--certainty")
     scale, why = scale_for(file, scale, on)
     if why:
-        click.echo(why)
+        Console().print(why, highlight=False, markup=False)
     confirm_programs(file, scale, overrides, yes=yes)
     experiment = load(file, scale=scale, overrides=overrides).experiment
     if data.source is not None:

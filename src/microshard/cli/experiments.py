@@ -55,7 +55,7 @@ def run(
         overrides = {**overrides, "teardown": "keep"}
     scale, why = scale_for(file, scale, on)
     if why:
-        click.echo(why)
+        Console().print(why, highlight=False, markup=False)
     confirm_programs(file, scale, overrides, yes=yes)
     if on == "ec2":
         from microshard.backends.ec2.runs import run_on_ec2
@@ -126,7 +126,7 @@ def plan(
         _plan_on_ec2(file, scale, overrides, Console(), why=why, as_json=as_json, parallel=parallel)
         return
     if why and not as_json and not form:
-        click.echo(why)
+        Console().print(why, highlight=False, markup=False)
     with prepared(file, scale=scale, overrides=overrides, runs=runs, backend=chosen(on)) as ready:
         if form:
             _show_mlaunch(ready.plan)
@@ -182,7 +182,7 @@ def _plan_on_ec2(
         for line in planned.not_run():
             console.print(line, highlight=False, soft_wrap=True, markup=False)
         if why:
-            console.print(why, highlight=False, soft_wrap=True, markup=False)
+            console.print(why, highlight=False, markup=False)
         render(planned.plan, console)
         console.print()
         show(planned.estimate, console)
