@@ -28,7 +28,7 @@ BENCHES = (
     Bench("install", (11,), 240, 200),
     Bench("ec2_fleet", (0,), 120, 60),
     Bench("advise", (0,), 300, 60),
-    Bench("compare_power", (0,), 420, 60),
+    Bench("compare_power", (0,), 480, 120),
     Bench("report", (0,), 180, 120, in_quick=False),
 )
 # Not in `make bench`, because it takes minutes: ycsb_client.
