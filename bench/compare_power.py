@@ -2,7 +2,7 @@
 
 One mongod answers the same aggregation many times: as it is, as it is once more, and slowed down by a cap on its CPU
 (`limits: {cpus}`, a control group) of 1/1.10 of a core, which is what one aggregation uses. The three follow one
-another in an order shuffled each round, so that all see the same moods of the machine. A repetition is the median of
+another in an order shuffled each round, so that all see the same states of the machine. A repetition is the median of
 nine queries, three seconds in all, as engine aggregate has it with `iterations: 9`.
 
 Runs of five repetitions are drawn from all rounds, many times: what remains is the scatter, without its order. For
