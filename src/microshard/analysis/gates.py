@@ -46,7 +46,8 @@ def checks(
 def _errors(phase: PhaseResult, *, deploys: bool) -> Iterator[GateCheck]:
     errors = float(phase.counters.get("errors", 0))
     if errors and phase.error is None:  # an engine that gave up has reported that itself
-        sentence = f"{phase.name}: {errors:,.0f} operations ended in an error"
+        noun = "operation" if errors == 1 else "operations"
+        sentence = f"{phase.name}: {errors:,.0f} {noun} ended in an error"
         again = deploys or phase.kind != "load"
         yield GateCheck("errors", phase.name, errors, 0, held=False, sentence=sentence, repeatable=again)
 

@@ -184,7 +184,7 @@ def _spread(_model: ReportModel, point: PointReport, figures: PhaseFigures) -> S
 
 def _errors(_model: ReportModel, point: PointReport, _figures: PhaseFigures) -> Sentences:
     if errors := sum(m.errors for m in _all(point)):
-        yield "warning", f"{point.label}: {errors:,.0f} operations ended in an error"
+        yield "warning", f"{point.label}: {fmt.count(round(errors), 'operation')} ended in an error"
 
 
 def limited_phases(_model: ReportModel, point: PointReport, main: PhaseFigures) -> Sentences:

@@ -33,13 +33,13 @@ def answer(model: ReportModel) -> str:
     ladders = [(point, figures.details) for point, figures, _ in rows if figures.details.rungs]
     if question and ladders and any(key.endswith(".threads") and key not in rows[0][0].axes for key in question.vary):
         return ladder(ladders, rows[0][1].unit)
-    if question and model.axis != SHARDS_AXIS and cells(model):
-        return answered(model)
     if len(rows) == 1:
         point, figures, estimate = rows[0]
         alone = "" if len(model.points) == 1 else ", and nothing to compare it with"
         value = fmt.with_unit(estimate.value, figures.unit)
         return f"{figures.metric.capitalize()} {value} with {point.label}{alone}"
+    if question and model.axis != SHARDS_AXIS and cells(model):
+        return answered(model)
     return speed(model) if model.axis == SHARDS_AXIS else compared(model)
 
 
@@ -103,7 +103,8 @@ def _said(model: ReportModel, figures: PhaseFigures, of: Sequence[Contrast], *, 
     is_time = figures.unit in {"s", "ms", "us"}  # a latency, too
     if less and figures.better == "lower":
         ratios = sorted((1 / ratio, where) for ratio, where in ratios)
-        what = f"as fast as {base}" if is_time else f"{_fewer(figure)} than {base}"
+        timed = "" if figure == "query time" else f" ({figure})"  # what is as fast
+        what = f"as fast as {base}{timed}" if is_time else f"{_fewer(figure)} than {base}"
     else:
         what = f"the {figure} of {base}"
     (least, where), (most, there) = ratios[0], ratios[-1]
@@ -129,11 +130,12 @@ def _price(model: ReportModel, of: Sequence[Contrast]) -> str:
     ratio = known[(len(known) - 1) // 2]
     details = model.figures(of[0].cell.point).details.figures
     better = next((figure.better for figure in details if figure.name == question.cost), "higher")
+    cost = question.cost.partition(", ")[0]  # without "during over before"
     if abs(ratio - 1) < SAME / 2:
-        return f" at the same {question.cost}"
+        return f" at the same {cost}"
     if ratio < 1 and better == "higher":
-        return f" at a cost of {fmt.per_cent(1 - ratio)} of the {question.cost}"
-    return f" at {fmt.times(ratio)} {fmt.TIMES} the {question.cost}"
+        return f" at a cost of {fmt.per_cent(1 - ratio)} of the {cost}"
+    return f" at {fmt.times(ratio)} {fmt.TIMES} the {cost}"
 
 
 def ladder(rows: Sequence[tuple[PointReport, PhaseDetails]], unit: str) -> str:
@@ -146,12 +148,12 @@ def ladder(rows: Sequence[tuple[PointReport, PhaseDetails]], unit: str) -> str:
         knees = sorted({m.knee for _, m in rows if m.knee is not None})
         span = " to ".join(str(k) for k in dict.fromkeys((knees[0], knees[-1]))) if knees else ""
         where = f"; the knee lies at {span} threads" if span else ""
-        sentence = f"Up to {value}, with {point.label} and {top.threads} threads{where}"
+        sentence = f"Up to {value}, with {point.label} and {fmt.count(top.threads, 'thread')}{where}"
     elif top is more.rungs[-1]:
-        sentence = f"{value} with {top.threads} threads, the last rung: no knee was reached"
+        sentence = f"{value} with {fmt.count(top.threads, 'thread')}, the last rung: no knee was reached"
     else:
         tail = f", p99 {fmt.number(top.p99 / 1000)} ms" if top.p99 is not None else ""
-        sentence = f"The knee is at {top.threads} threads: {value}{tail}"
+        sentence = f"The knee is at {fmt.count(top.threads, 'thread')}: {value}{tail}"
     return f"{sentence}; {LIMITS[top.limited]} was the limit" if top.limited in LIMITS else sentence
 
 
