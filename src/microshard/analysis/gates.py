@@ -8,6 +8,7 @@ from typing import Any
 from microshard.model.plan import Point
 from microshard.model.result import GateCheck, PhaseResult, StepResult
 from microshard.model.telemetry import ServerUse, TelemetrySummary
+from microshard.plan.render import count
 
 FEWEST_WINDOWS = 3  # with fewer a coefficient of variation says nothing
 
@@ -46,8 +47,7 @@ def checks(
 def _errors(phase: PhaseResult, *, deploys: bool) -> Iterator[GateCheck]:
     errors = float(phase.counters.get("errors", 0))
     if errors and phase.error is None:  # an engine that gave up has reported that itself
-        noun = "operation" if errors == 1 else "operations"
-        sentence = f"{phase.name}: {errors:,.0f} {noun} ended in an error"
+        sentence = f"{phase.name}: {count(round(errors), 'operation')} ended in an error"
         again = deploys or phase.kind != "load"
         yield GateCheck("errors", phase.name, errors, 0, held=False, sentence=sentence, repeatable=again)
 

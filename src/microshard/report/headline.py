@@ -33,13 +33,14 @@ def answer(model: ReportModel) -> str:
     ladders = [(point, figures.details) for point, figures, _ in rows if figures.details.rungs]
     if question and ladders and any(key.endswith(".threads") and key not in rows[0][0].axes for key in question.vary):
         return ladder(ladders, rows[0][1].unit)
+    # One point may have measured several things that are compared.
+    if question and model.axis != SHARDS_AXIS and cells(model) and (len(rows) > 1 or contrasts(model)):
+        return answered(model)
     if len(rows) == 1:
         point, figures, estimate = rows[0]
         alone = "" if len(model.points) == 1 else ", and nothing to compare it with"
         value = fmt.with_unit(estimate.value, figures.unit)
         return f"{figures.metric.capitalize()} {value} with {point.label}{alone}"
-    if question and model.axis != SHARDS_AXIS and cells(model):
-        return answered(model)
     return speed(model) if model.axis == SHARDS_AXIS else compared(model)
 
 
@@ -130,7 +131,7 @@ def _price(model: ReportModel, of: Sequence[Contrast]) -> str:
     ratio = known[(len(known) - 1) // 2]
     details = model.figures(of[0].cell.point).details.figures
     better = next((figure.better for figure in details if figure.name == question.cost), "higher")
-    cost = question.cost.partition(", ")[0]  # without "during over before"
+    cost = question.cost.removesuffix(", during over before")
     if abs(ratio - 1) < SAME / 2:
         return f" at the same {cost}"
     if ratio < 1 and better == "higher":
@@ -146,8 +147,8 @@ def ladder(rows: Sequence[tuple[PointReport, PhaseDetails]], unit: str) -> str:
     value = f"{fmt.number(top.range.value)} {unit}"
     if len(rows) > 1:
         knees = sorted({m.knee for _, m in rows if m.knee is not None})
-        span = " to ".join(str(k) for k in dict.fromkeys((knees[0], knees[-1]))) if knees else ""
-        where = f"; the knee lies at {span} threads" if span else ""
+        lowest = f"{knees[0]} to " if knees and knees[0] != knees[-1] else ""
+        where = f"; the knee lies at {lowest}{fmt.count(knees[-1], 'thread')}" if knees else ""
         sentence = f"Up to {value}, with {point.label} and {fmt.count(top.threads, 'thread')}{where}"
     elif top is more.rungs[-1]:
         sentence = f"{value} with {fmt.count(top.threads, 'thread')}, the last rung: no knee was reached"

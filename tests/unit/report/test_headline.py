@@ -195,6 +195,20 @@ def test_the_headline_answers_the_question(
     assert headline(build(question_run(tmp_path, seconds, shape, **question))) == sentence
 
 
+def test_things_that_one_point_has_measured_are_compared(tmp_path: Path) -> None:
+    asks = {"vary": ["workload.1.measure.members"], "figure": "data"}
+    run = question_run(tmp_path, {"4 KiB": 4.0}, dataclasses.replace(TWO, second_axis=("4 KiB",)), **asks)
+    for path in (run / "results" / "p01").glob("*.json"):
+        result = json.loads(path.read_text())
+        result["phases"][-1]["figures"] = [
+            {"name": f"data, {name}", "unit": "bytes", "value": value, "better": "lower"}
+            for name, value in (("none", 8e6), ("zstd", 2e6))
+        ]
+        result["phases"][-1]["metric"] |= {"name": "data, none", "unit": "bytes", "better": "lower"}
+        path.write_text(json.dumps(result))
+    assert headline(build(run)) == "zstd: 4.0 × less data than none"
+
+
 def test_an_answer_does_not_rest_on_a_baseline_that_does_not_count(tmp_path: Path) -> None:
     run = question_run(tmp_path, {"4 KiB": 4.0, "8 KiB": 1.0}, TWO)
     for path in (run / "results" / "p01").glob("r1.json"):
