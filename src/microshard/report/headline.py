@@ -218,7 +218,8 @@ def speed(model: ReportModel) -> str:
 def _beyond(model: ReportModel, rows: list[tuple[PointReport, Estimate]], best: PointReport, top: Estimate) -> str:
     cores = model.cores if model.axis == SHARDS_AXIS else None
     (first, _), (last, end) = rows[0], rows[-1]
-    if last is not best and end.value < top.value * (1 - 2 * SAME):
+    apart = end.interval is not None and not touch(end, top)  # then half of the difference is enough
+    if last is not best and end.value < top.value * (1 - (SAME if apart else 2 * SAME)):
         return f"; down to {fmt.factor(end.value)} {fmt.TIMES} at {last.label}"
     full = [estimate for p, estimate in rows if cores and p.size <= cores]
     if cores and full and last.size > cores:
